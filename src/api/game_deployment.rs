@@ -1,0 +1,198 @@
+//! GameDeployment: interchangeable game servers.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType};
+
+/// GameDeployment runs interchangeable game servers and never ends one before its hook allows it.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tkex.tencent.com",
+    version = "v1alpha1",
+    kind = "GameDeployment",
+    namespaced,
+    status = "GameDeploymentStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GameDeploymentSpec {
+    /// Pods wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Which pods belong to this workload; cannot change.
+    pub selector: LabelSelector,
+    /// The pods to make.
+    pub template: serde_json::Value,
+    /// Seconds a pod must be ready before it counts as available.
+    #[serde(default)]
+    pub min_ready_seconds: i32,
+    /// Old revisions to keep for rollbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history_limit: Option<i32>,
+    /// How pods are chosen when scaling.
+    #[serde(default)]
+    pub scale_strategy: GameDeploymentScaleStrategy,
+    /// How pods are brought to a new revision.
+    #[serde(default)]
+    pub update_strategy: GameDeploymentUpdateStrategy,
+    /// Hook that a pod must pass before it is deleted.
+    #[serde(default)]
+    pub pre_delete_update_strategy: PodHookStrategy,
+    /// Hook that a pod must pass before it is updated in place.
+    #[serde(default)]
+    pub pre_inplace_update_strategy: PodHookStrategy,
+    /// Hook that a pod must pass after an in-place update, before it gets traffic again.
+    #[serde(default)]
+    pub post_inplace_update_strategy: PodHookStrategy,
+}
+
+/// How pods are chosen when scaling.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GameDeploymentScaleStrategy {
+    /// Names of pods that go first when scaling in, and are replaced otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods_to_delete: Vec<String>,
+}
+
+/// How a GameDeployment's pods are brought to a new revision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GameDeploymentUpdateStrategy {
+    /// RollingUpdate, InplaceUpdate or HotPatchUpdate.
+    #[serde(default, rename = "type")]
+    pub type_: UpdateStrategyType,
+    /// Pods (number or percentage) to keep at the old revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<IntOrString>,
+    /// Pods (number or percentage) that may be unavailable during an update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Pods (number or percentage) that may exist above replicas during an update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_surge: Option<IntOrString>,
+    /// While true, no pod update starts.
+    #[serde(default)]
+    pub paused: bool,
+    /// Settings of in-place updates.
+    #[serde(default)]
+    pub in_place_update_strategy: InPlaceUpdateStrategy,
+    /// Canary steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryStrategy>,
+}
+
+/// What the operator last saw of a GameDeployment and its pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GameDeploymentStatus {
+    /// The generation that the counts below stand for.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// Pods that exist, victims included.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Pods that are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Pods that have been ready for minReadySeconds.
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// Pods at the update revision.
+    #[serde(default)]
+    pub updated_replicas: i32,
+    /// Pods at the update revision that are ready.
+    #[serde(default)]
+    pub updated_ready_replicas: i32,
+    /// Name of the revision that the template stands for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub update_revision: String,
+    /// Times that a revision's name was taken by another template.
+    #[serde(default)]
+    pub collision_count: i32,
+    /// The selector as text, for the scale subresource.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label_selector: String,
+    /// Index of the canary step; the number of steps when they are over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_step_index: Option<i32>,
+    /// Hash of the step list that the index belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_step_hash: Option<String>,
+    /// State of the canary rollout.
+    #[serde(default)]
+    pub canary: CanaryStatus,
+    /// Why the operator paused the rollout.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pause_conditions: Vec<PauseCondition>,
+    /// Pods whose deletion is blocked by their PreDelete hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pre_delete_hook_condition: Vec<PodHookCondition>,
+    /// Pods whose in-place update is blocked by their PreInplace hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pre_inplace_hook_condition: Vec<PodHookCondition>,
+    /// Pods kept from traffic by their PostInplace hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post_inplace_hook_condition: Vec<PodHookCondition>,
+    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// State of the canary rollout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryStatus {
+    /// The stable revision: the last one that all pods were available at.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// When the current pause began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_start_time: Option<Time>,
+    /// The HookRun of the current hook step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_step_hook_run: Option<String>,
+    /// Pods that may be at the update revision until the rollout goes on: recorded when a partition
+    /// step or a pause begins, so that a scale-out in the meantime adds none of an unproven build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_replicas: Option<i32>,
+}
+
+/// Why the operator paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum PauseReason {
+    /// A pause step.
+    PausedByCanaryPauseStep,
+    /// A hook step that did not end Successful.
+    PausedByStepBasedHook,
+}
+
+/// A pause that the operator made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseCondition {
+    /// Why.
+    pub reason: PauseReason,
+    /// Since when.
+    pub start_time: Time,
+}
+
+/// A pod whose hook did not end Successful.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodHookCondition {
+    /// The pod.
+    pub pod_name: String,
+    /// How the hook ended.
+    pub phase: super::HookPhase,
+    /// When the hook started.
+    pub start_time: Time,
+    /// Why it ended so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}

@@ -1,0 +1,37 @@
+//! How a workload names a hook: a HookTemplate and arguments for it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An argument: a name, and a value in a place that must give one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HookArgument {
+    /// Name that `{{ args.NAME }}` refers to.
+    pub name: String,
+    /// Value handed to the HookRun.
+    pub value: String,
+}
+
+/// A HookTemplate to run, and the arguments for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HookStep {
+    /// Name of a HookTemplate in the workload's namespace.
+    pub template_name: String,
+    /// Arguments for the template, besides those the operator hands over itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<HookArgument>,
+}
+
+/// A hook at one point in a pod's life (before deletion, before or after an in-place update).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodHookStrategy {
+    /// The hook; without one, nothing waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<HookStep>,
+    /// Set to true to run failed hooks of this point anew; the operator sets it back to false.
+    #[serde(default)]
+    pub retry: bool,
+}

@@ -1,0 +1,146 @@
+//! HookRun: a template at work.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Argument, HookPolicy, Metric};
+
+/// HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tkex.tencent.com",
+    version = "v1alpha1",
+    kind = "HookRun",
+    namespaced,
+    status = "HookRunStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct HookRunSpec {
+    /// What is measured.
+    pub metrics: Vec<Metric>,
+    /// Arguments, each with its value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<Argument>,
+    /// Whether metrics run side by side or one after the other.
+    #[serde(default)]
+    pub policy: HookPolicy,
+    /// Stop at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminate: bool,
+}
+
+/// State of a run, a metric or a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum HookPhase {
+    /// Not started.
+    #[default]
+    Pending,
+    /// Under way.
+    Running,
+    /// Ended well.
+    Successful,
+    /// A failure limit was passed.
+    Failed,
+    /// Too many errors in a row.
+    Error,
+    /// Neither good nor bad.
+    Inconclusive,
+}
+
+impl HookPhase {
+    /// Whether this phase is an end.
+    pub fn is_completed(self) -> bool {
+        !matches!(self, HookPhase::Pending | HookPhase::Running)
+    }
+}
+
+/// What the operator last saw of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HookRunStatus {
+    /// State of the run.
+    #[serde(default)]
+    pub phase: HookPhase,
+    /// Why it ended so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// One entry a metric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metric_results: Vec<MetricResult>,
+}
+
+fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
+/// State of one metric. Counters count all measurements; the list holds the last 10.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricResult {
+    /// Name of the metric.
+    pub name: String,
+    /// State of the metric.
+    #[serde(default)]
+    pub phase: HookPhase,
+    /// Why it ended so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Measurements made, errors not counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub count: i32,
+    /// Successful ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub successful: i32,
+    /// Failed ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: i32,
+    /// Inconclusive ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub inconclusive: i32,
+    /// Errors.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub error: i32,
+    /// Errors since the last measurement that was none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub consecutive_error: i32,
+    /// Successful measurements since the last other one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub consecutive_successful: i32,
+    /// The last 10 measurements, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measurements: Vec<Measurement>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Measurement {
+    /// How it ended.
+    #[serde(default)]
+    pub phase: HookPhase,
+    /// What was measured, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Why it ended so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// When a measurement that takes time is looked at again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_at: Option<Time>,
+}

@@ -1,0 +1,204 @@
+//! Names, labels and annotations on what the operator makes.
+//!
+//! Those that users of bk-bcs know are theirs, word for word; the operator's own begin with
+//! `gamekeeper.tkex.tencent.com/`.
+
+use super::HookPhase;
+
+/// Pod label: the ControllerRevision it was made or updated from (Kubernetes convention).
+pub const REVISION_LABEL: &str = "controller-revision-hash";
+/// Pod label: the five characters at the end of its name.
+pub const INSTANCE_LABEL: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
+/// Pod annotation from the moment its PreDelete hook starts until its deletion is called off.
+pub const DELETING_ANNOTATION: &str = "io.tencent.bcs.dev/game-pod-deleting";
+/// Pod annotation: cost of deleting it (Kubernetes convention); lower goes first.
+pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Node annotation: cost of deleting a pod on this node.
+pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
+/// Workload annotation: `ascend` (default) or `descend` order of the node deletion cost.
+pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
+/// Pod annotation that tells a kubelet that can to change images without a restart.
+pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
+/// Readiness gate that keeps traffic from a pod while it is updated in place.
+pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
+/// Pod annotation: what an in-place update or hot patch changed, from what to what.
+pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
+/// Workload annotation: the pause that the operator made (revision, step hash, index, reason, time).
+pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
+/// Workload annotation: a retry under way (points and generation).
+pub const RETRY_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/retry";
+/// HookRun annotation: uid of the pod that the run is about.
+pub const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
+/// HookRun annotation: revision that the guarded action leads to; empty for a deletion for good.
+pub const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
+/// HookRun annotation: hash of the hook's template name and arguments.
+pub const RUN_HOOK_HASH: &str = "gamekeeper.tkex.tencent.com/hook-hash";
+/// HookRun annotation: the workload's generation when the run was made.
+pub const RUN_GENERATION: &str = "gamekeeper.tkex.tencent.com/workload-generation";
+/// HookRun annotation: uid of the workload.
+pub const RUN_WORKLOAD_UID: &str = "gamekeeper.tkex.tencent.com/workload-uid";
+/// HookRun label of pod hooks: the pod's revision.
+pub const RUN_POD_REVISION_LABEL: &str = "PodControllerRevision";
+/// HookRun label of pod hooks: the pod's instance id or ordinal.
+pub const RUN_INSTANCE_LABEL: &str = "InstanceID";
+/// HookRun label of canary steps: the step's index.
+pub const RUN_STEP_LABEL: &str = "step-index";
+
+/// Kinds of workload; what they make is named after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkloadKind {
+    /// GameDeployment
+    GameDeployment,
+    /// GameStatefulSet
+    GameStatefulSet,
+}
+
+impl WorkloadKind {
+    /// The kind as in manifests and owner references.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WorkloadKind::GameDeployment => "GameDeployment",
+            WorkloadKind::GameStatefulSet => "GameStatefulSet",
+        }
+    }
+
+    /// HookRun label that names the hook point.
+    pub fn type_label(self) -> &'static str {
+        match self {
+            WorkloadKind::GameDeployment => "gamedeployment-type",
+            WorkloadKind::GameStatefulSet => "gamestatefulset-type",
+        }
+    }
+
+    /// HookRun label of canary steps that names the update revision.
+    pub fn revision_label(self) -> &'static str {
+        match self {
+            WorkloadKind::GameDeployment => "gamedeployment-revision",
+            WorkloadKind::GameStatefulSet => "gamestatefulset-revision",
+        }
+    }
+}
+
+/// Where a hook stands in the life of a pod or rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HookPoint {
+    /// A canary step.
+    Step,
+    /// Before a pod is deleted.
+    PreDelete,
+    /// Before a pod is updated in place.
+    PreInplace,
+    /// After a pod was updated in place, before it gets traffic.
+    PostInplace,
+}
+
+impl HookPoint {
+    /// The points in a pod's life.
+    pub const OF_PODS: [HookPoint; 3] = [
+        HookPoint::PreDelete,
+        HookPoint::PreInplace,
+        HookPoint::PostInplace,
+    ];
+
+    /// Value of the type label (bk-bcs).
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HookPoint::Step => "Step",
+            HookPoint::PreDelete => "PreDelete",
+            HookPoint::PreInplace => "PreInplace",
+            HookPoint::PostInplace => "PostInplace",
+        }
+    }
+
+    /// The point that a type label names.
+    pub fn parse(label: &str) -> Option<Self> {
+        [
+            HookPoint::Step,
+            HookPoint::PreDelete,
+            HookPoint::PreInplace,
+            HookPoint::PostInplace,
+        ]
+        .into_iter()
+        .find(|point| point.as_str() == label)
+    }
+
+    /// What a HookRun's name begins with (bk-bcs).
+    fn prefix(self) -> &'static str {
+        match self {
+            HookPoint::Step => "canary-step-hook",
+            HookPoint::PreDelete => "pre-delete-hook",
+            HookPoint::PreInplace => "pre-inplace-hook",
+            HookPoint::PostInplace => "post-inplace-hook",
+        }
+    }
+
+    /// Name of a HookRun: `part` is the step's index, the instance id or the ordinal.
+    ///
+    /// An over-long name is cut and ends in a hash of the whole, so that it stays unique.
+    pub fn run_name(self, revision: &str, part: &str, template: &str) -> String {
+        shorten(
+            format!("{}-{revision}-{part}-{template}", self.prefix()),
+            MAX_NAME,
+        )
+    }
+}
+
+/// Longest name of an object (DNS subdomain).
+pub const MAX_NAME: usize = 253;
+/// Longest name of a workload: its revisions' names are label values, which end at 63.
+pub const MAX_WORKLOAD_NAME: usize = 52;
+
+/// Kubernetes' safe alphabet: no vowels and no look-alikes, so no words come out.
+const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// FNV-1a, 32 bits: the hash that Kubernetes names revisions with.
+pub fn fnv32(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// A hash in the safe alphabet, as in the name of a revision: its decimal digits, each replaced
+/// by a letter (Kubernetes' SafeEncodeString).
+pub fn safe_hash(bytes: &[u8]) -> String {
+    fnv32(bytes)
+        .to_string()
+        .bytes()
+        .map(|digit| SAFE[usize::from(digit) % SAFE.len()] as char)
+        .collect()
+}
+
+/// Five characters of the safe alphabet, the end of a pod's name.
+pub fn instance_id(seed: &[u8]) -> String {
+    let mut rest = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    // The low bits of FNV mix badly; fold the high half in.
+    rest ^= rest >> 32;
+    (0..5)
+        .map(|_| {
+            let letter = SAFE[(rest % SAFE.len() as u64) as usize];
+            rest /= SAFE.len() as u64;
+            letter as char
+        })
+        .collect()
+}
+
+/// Cuts a name to `max` bytes; a cut one ends in a hash of the whole.
+fn shorten(name: String, max: usize) -> String {
+    if name.len() <= max {
+        return name;
+    }
+    let hash = safe_hash(name.as_bytes());
+    let mut end = max - hash.len() - 1;
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}-{hash}", name[..end].trim_end_matches(['-', '.']))
+}
+
+impl std::fmt::Display for HookPhase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}

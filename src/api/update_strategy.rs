@@ -1,0 +1,75 @@
+//! How a workload brings its pods to a new revision: strategy, limits and canary steps.
+//! Shared by GameDeployment and GameStatefulSet.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::HookStep;
+
+/// How pods are brought to a new revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateStrategyType {
+    /// Delete the pod (behind its PreDelete hook) and create a new one.
+    #[default]
+    RollingUpdate,
+    /// Change the running pod: images, labels, annotations and resources, restarting only what changed.
+    InplaceUpdate,
+    /// Change the image without a restart; needs a kubelet that can.
+    HotPatchUpdate,
+}
+
+/// What happens to a template change that cannot be made in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum InPlacePolicy {
+    /// Refuse it with condition FailedUpdate; running pods stay as they are.
+    #[default]
+    InPlaceOnly,
+    /// Recreate the pod instead, behind its PreDelete (or else PreInplace) hook.
+    InPlaceIfPossible,
+}
+
+/// Settings of in-place updates.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InPlaceUpdateStrategy {
+    /// Seconds between closing the pod's readiness gate and changing the pod.
+    #[serde(default)]
+    pub grace_period_seconds: i32,
+    /// What to do with a template change that cannot be made in place.
+    #[serde(default)]
+    pub policy: InPlacePolicy,
+}
+
+/// The steps of a canary rollout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryStrategy {
+    /// Steps, taken one after the other in each rollout.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<CanaryStep>,
+}
+
+/// One canary step: exactly one of partition, pause and hook.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryStep {
+    /// Pods (number or percentage of replicas) to keep at the old revision in this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<IntOrString>,
+    /// Pause the rollout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<CanaryPause>,
+    /// Run a hook; go on only when it is successful.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<HookStep>,
+}
+
+/// A pause: without a duration until somebody resumes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryPause {
+    /// Seconds as an integer, or a string such as 90s, 5m, 1h30m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<IntOrString>,
+}

@@ -1,0 +1,7 @@
+//! Gamekeeper: the operator that runs game servers on Kubernetes without ever killing a match.
+//!
+//! Layers, each using only those to its left: `api <- plan <- cache, apply, provider <- controller
+//! <- manager <- main`. ARCHITECTURE.md tells where to start.
+
+pub mod api;
+pub mod plan;

@@ -1,0 +1,3 @@
+//! The `gamekeeper` binary.
+
+fn main() {}

@@ -1,0 +1,71 @@
+//! What a plan is made from: everything that was seen, at one moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Pod;
+use crate::api::{HookRun, HookTemplate};
+
+/// Everything about one workload's surroundings at one moment. The workload itself is a separate
+/// argument, because its kind decides the planner.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The moment.
+    pub now: Timestamp,
+    /// Pods that the workload controls, and orphans in its namespace that its selector matches.
+    pub pods: Vec<Arc<Pod>>,
+    /// HookRuns that the workload controls.
+    pub runs: Vec<Arc<HookRun>>,
+    /// Its ControllerRevisions.
+    pub revisions: Vec<Arc<Revision>>,
+    /// HookTemplates of the namespace by name.
+    pub templates: BTreeMap<String, Arc<HookTemplate>>,
+    /// Deletion cost of the nodes that have one.
+    pub node_costs: BTreeMap<String, i32>,
+    /// What the API server said of revisions.
+    pub verdicts: BTreeMap<String, Verdict>,
+    /// What the last actions failed with.
+    pub failures: Failures,
+}
+
+/// A ControllerRevision of the workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revision {
+    /// Name: `WORKLOAD-HASH`.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Grows with each use; the update revision has the highest.
+    pub number: i64,
+    /// The pod template.
+    pub template: Value,
+    /// Whether the workload controls it (an orphan that its selector matches is adopted).
+    pub controlled: bool,
+}
+
+/// What the API server said of pods of a revision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// A pod of it was created, or a strict server dry-run passed.
+    Accepted,
+    /// A dry-run or a creation was refused.
+    Refused {
+        /// The API server's words.
+        message: String,
+        /// When; it is asked again some time later.
+        at: Timestamp,
+    },
+}
+
+/// What the last actions failed with, in words for a condition. Each is gone once such an action
+/// succeeds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Failures {
+    /// Creating or deleting a pod.
+    pub scale: Option<String>,
+    /// Changing a pod in place.
+    pub update: Option<String>,
+}
