@@ -4,9 +4,12 @@
 //! reconcile will do can be printed, compared, and walked by a model checker.
 
 mod action;
+mod duration;
+pub mod hook_run;
 mod pod;
 mod world;
 
 pub use action::*;
+pub use duration::*;
 pub use pod::*;
 pub use world::*;

@@ -1,0 +1,10 @@
+//! HookRuns: what may be asked of a template before a run is made of it, and where a run stands.
+//!
+//! Pure, as all of `plan`: a run's next state follows from its spec, its status, the measurements
+//! that have ended and the moment. The calls themselves are made by `provider`.
+
+mod arguments;
+mod template;
+
+pub use arguments::*;
+pub use template::*;
