@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType};
+use super::{CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType, schema};
 
 /// GameDeployment runs interchangeable game servers and never ends one before its hook allows it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +15,15 @@ use super::{CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrate
     version = "v1alpha1",
     kind = "GameDeployment",
     namespaced,
+    doc = "GameDeployment runs interchangeable game servers and never ends one before its hook allows it.",
+    plural = "gamedeployments",
+    shortname = "gd",
+    category = "game",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.labelSelector"
+    ),
     status = "GameDeploymentStatus",
     derive = "Default",
     derive = "PartialEq"
@@ -27,6 +36,7 @@ pub struct GameDeploymentSpec {
     /// Which pods belong to this workload; cannot change.
     pub selector: LabelSelector,
     /// The pods to make.
+    #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// Seconds a pod must be ready before it counts as available.
     #[serde(default)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CanaryStatus, CanaryStrategy, InPlaceUpdateStrategy, PauseCondition, PodHookCondition,
-    PodHookStrategy,
+    PodHookStrategy, schema,
 };
 
 /// GameStatefulSet runs game servers that keep their name and volumes.
@@ -18,6 +18,15 @@ use super::{
     version = "v1alpha1",
     kind = "GameStatefulSet",
     namespaced,
+    doc = "GameStatefulSet runs game servers that keep their name and volumes.",
+    plural = "gamestatefulsets",
+    shortname = "gsts",
+    category = "game",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.labelSelector"
+    ),
     status = "GameStatefulSetStatus",
     derive = "Default",
     derive = "PartialEq"
@@ -30,6 +39,7 @@ pub struct GameStatefulSetSpec {
     /// Which pods belong to this workload; cannot change.
     pub selector: LabelSelector,
     /// The pods to make.
+    #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// The headless service that governs the pods' names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -38,6 +48,7 @@ pub struct GameStatefulSetSpec {
     #[serde(default)]
     pub pod_management_policy: PodManagementPolicy,
     /// Claims that each pod gets; cannot change.
+    #[schemars(schema_with = "schema::volume_claim_templates")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<serde_json::Value>,
     /// What happens to claims when the workload or a pod goes.

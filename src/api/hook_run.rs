@@ -14,6 +14,10 @@ use super::{Argument, HookPolicy, Metric};
     version = "v1alpha1",
     kind = "HookRun",
     namespaced,
+    doc = "HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.",
+    plural = "hookruns",
+    shortname = "hr",
+    category = "game",
     status = "HookRunStatus",
     derive = "Default",
     derive = "PartialEq"

@@ -4,6 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
+
 /// HookTemplate defines a check that workloads run at their hook points.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -11,6 +13,10 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "HookTemplate",
     namespaced,
+    doc = "HookTemplate defines a check that workloads run at their hook points.",
+    plural = "hooktemplates",
+    shortname = "ht",
+    category = "game",
     derive = "Default",
     derive = "PartialEq"
 )]
@@ -176,6 +182,7 @@ pub struct WebMetric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// Body as JSON.
+    #[schemars(schema_with = "schema::any_json")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json_body: Option<serde_json::Value>,
     /// Seconds until an answer must be there; 10 when absent.
@@ -299,8 +306,10 @@ pub struct KubernetesField {
 #[serde(rename_all = "camelCase")]
 pub struct JobMetric {
     /// Labels and annotations of the Job.
+    #[schemars(schema_with = "schema::object_meta")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
     /// The Job's spec.
+    #[schemars(schema_with = "schema::job_spec")]
     pub spec: serde_json::Value,
 }

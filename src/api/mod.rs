@@ -10,6 +10,7 @@ mod hook;
 mod hook_run;
 mod hook_template;
 pub mod names;
+mod schema;
 mod update_strategy;
 
 pub use game_deployment::*;
@@ -17,6 +18,7 @@ pub use game_stateful_set::*;
 pub use hook::*;
 pub use hook_run::*;
 pub use hook_template::*;
+pub use schema::crds;
 pub use update_strategy::*;
 
 /// The API group of all kinds.

@@ -1,0 +1,131 @@
+//! The four CustomResourceDefinitions, as `gamekeeper crds` prints them and `crds/` holds them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
+    JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+
+/// A column of `kubectl get`: header, type and JSON path.
+type Column = (&'static str, &'static str, &'static str);
+
+/// Columns of both workloads; the headers are those of bk-bcs.
+const WORKLOAD: [Column; 6] = [
+    ("DESIRED", "integer", ".spec.replicas"),
+    ("UPDATED", "integer", ".status.updatedReplicas"),
+    ("UPDATED_READY", "integer", ".status.updatedReadyReplicas"),
+    ("READY", "integer", ".status.readyReplicas"),
+    ("TOTAL", "integer", ".status.replicas"),
+    AGE,
+];
+/// What `-o wide` adds to them.
+const WORKLOAD_WIDE: [Column; 5] = [
+    ("AVAILABLE", "integer", ".status.availableReplicas"),
+    ("STRATEGY", "string", ".spec.updateStrategy.type"),
+    ("PAUSED", "boolean", ".spec.updateStrategy.paused"),
+    ("STEP", "integer", ".status.currentStepIndex"),
+    ("REVISION", "string", ".status.updateRevision"),
+];
+const PHASE: Column = ("PHASE", "string", ".status.phase");
+const AGE: Column = ("AGE", "date", ".metadata.creationTimestamp");
+
+/// The CustomResourceDefinitions of all kinds, in the order in which they are printed.
+pub fn crds() -> [CustomResourceDefinition; 4] {
+    [
+        crd::<GameDeployment>(&WORKLOAD, &WORKLOAD_WIDE),
+        crd::<GameStatefulSet>(&WORKLOAD, &WORKLOAD_WIDE),
+        crd::<HookRun>(&[PHASE, AGE], &[]),
+        crd::<HookTemplate>(&[AGE], &[]),
+    ]
+}
+
+fn crd<K: CustomResourceExt>(columns: &[Column], wide: &[Column]) -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    for version in &mut crd.spec.versions {
+        version.additional_printer_columns = Some(
+            columns
+                .iter()
+                .map(|column| print_column(column, None))
+                .chain(wide.iter().map(|column| print_column(column, Some(1))))
+                .collect(),
+        );
+        if let Some(validation) = &mut version.schema
+            && let Some(schema) = &mut validation.open_api_v3_schema
+        {
+            drop_nullable(schema);
+        }
+    }
+    crd
+}
+
+fn print_column(
+    (name, type_, json_path): &Column,
+    priority: Option<i32>,
+) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: (*name).to_owned(),
+        type_: (*type_).to_owned(),
+        json_path: (*json_path).to_owned(),
+        priority,
+        ..Default::default()
+    }
+}
+
+/// Takes `nullable`, which the derive puts on each optional field, off again: the API server then
+/// drops a null like `replicas: null` and applies the default, as it does for core's own kinds.
+fn drop_nullable(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    schema
+        .properties
+        .iter_mut()
+        .flat_map(|properties| properties.values_mut())
+        .for_each(drop_nullable);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_nullable(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        drop_nullable(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// `kubectl apply` keeps the whole object in an annotation, which ends at 256 KiB.
+    const LARGEST: usize = 256 * 1024;
+
+    #[test]
+    fn the_crds_directory_holds_what_the_types_say() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
+        for crd in crds() {
+            let file = directory.join(format!("{}.yaml", crd.spec.names.plural));
+            let wanted = format!(
+                "# Made by `make crds` from src/api; do not edit.\n{}",
+                serde_yaml_ng::to_string(&crd).expect("a CRD is YAML")
+            );
+            if std::env::var_os("WRITE_CRDS").is_some() {
+                std::fs::write(&file, wanted).expect("crds/ can be written");
+            } else {
+                let found = std::fs::read_to_string(&file).unwrap_or_default();
+                assert!(
+                    found == wanted,
+                    "{} is not what the types say: run `make crds` and commit",
+                    file.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_crd_is_small_enough_for_client_side_apply() {
+        for crd in crds() {
+            let size = serde_json::to_vec(&crd).expect("a CRD is JSON").len();
+            assert!(size < LARGEST, "{}: {size} bytes", crd.spec.names.plural);
+        }
+    }
+}
