@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Stops clusters that up.sh started and removes what they left.
+# usage: down.sh NAME...
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper
+bin=$("$here/build.sh")
+for name in "$@"; do
+  [ -d "$cache/clusters/$name" ] || continue
+  KWOK_WORKDIR=$cache "$bin/kwokctl" delete cluster --name "$name" \
+    --kubeconfig "$cache/clusters/$name/kubeconfig" >/dev/null 2>&1 \
+    || { echo "down.sh: cluster $name could not be stopped" >&2; exit 1; }
+  rm -rf "$cache/clusters/$name"
+done

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Starts a real control plane with simulated nodes and prints, as NAME=VALUE lines, where everything is.
+# usage: up.sh [--prometheus] NAME
+# A cluster that is already up under that name is left as it is, and the same lines are printed.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+die() { echo "up.sh: $*" >&2; exit 1; }
+
+prometheus=
+if [ "${1:-}" = --prometheus ]; then prometheus=1; shift; fi
+[ $# = 1 ] || die "usage: up.sh [--prometheus] NAME"
+name=$1
+
+bin=$("$here/build.sh")
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper
+state=$cache/clusters/$name
+export KWOK_WORKDIR=$cache
+export KUBECONFIG=$state/kubeconfig
+kubectl=$bin/kubectl
+
+# A port is free when nobody answers on it; start.lock keeps two starts from choosing the same one.
+free_port() {
+  local port
+  for port in $(seq "$1" $(($1 + 200))); do
+    if ! (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; then echo "$port"; return; fi
+  done
+  die "no free port from $1 on"
+}
+
+create() {
+  local options=()
+  if [ -n "$prometheus" ]; then
+    options+=(--prometheus-binary "$("$here/prometheus.sh")" --prometheus-port "$(free_port 19090)")
+  fi
+  cat "$here"/kwok/*.yaml >"$cache/$name.yaml"
+  "$bin/kwokctl" create cluster --runtime binary --name "$name" --config "$cache/$name.yaml" \
+    --kubeconfig "$KUBECONFIG" --kube-audit-policy "$here/audit-policy.yaml" --disable-qps-limits \
+    --etcd-binary "$bin/etcd" --kube-apiserver-binary "$bin/kube-apiserver" \
+    --kube-controller-manager-binary "$bin/kube-controller-manager" \
+    --kube-scheduler-binary "$bin/kube-scheduler" --kwok-controller-binary "$bin/kwok" \
+    "${options[@]}" --wait 60s >"$cache/$name.log" 2>&1 \
+    || { cat "$cache/$name.log" >&2; die "the control plane did not start; the lines above say why"; }
+  rm -f "$cache/$name.yaml" "$cache/$name.log"
+}
+
+# Waits until a command succeeds.
+eventually() {
+  local until=$((SECONDS + 60))
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $until ] || die "still failing after 60 s: $*"
+    sleep 0.1
+  done
+}
+
+if ! "$kubectl" get --raw /readyz >/dev/null 2>&1; then
+  (
+    flock 9
+    create 9>&-
+  ) 9>"$cache/start.lock"
+  eventually "$kubectl" apply -f "$here/nodes.yaml"
+  # Pods are refused until the default service account is there, a moment after the start.
+  eventually "$kubectl" get serviceaccount default
+  "$kubectl" wait --for=condition=Ready node --all --timeout=60s >/dev/null
+fi
+
+echo "KUBECONFIG=$KUBECONFIG"
+echo "KUBECTL=$kubectl"
+echo "HELM=$bin/helm"
+echo "AUDIT_LOG=$state/logs/audit.log"
+echo "LOGS=$state/logs"
+port=$(sed -n 's/^ *prometheusPort: //p' "$state/kwok.yaml")
+[ -z "$port" ] || echo "PROMETHEUS=http://127.0.0.1:$port"
