@@ -4,7 +4,14 @@
 //! that have ended and the moment. The calls themselves are made by `provider`.
 
 mod arguments;
+mod assess;
+mod judge;
+mod metric;
 mod template;
+#[cfg(test)]
+mod tests;
 
 pub use arguments::*;
+pub use assess::*;
+pub use judge::*;
 pub use template::*;

@@ -1,0 +1,40 @@
+//! What two conditions make of one measurement.
+
+use crate::api::HookPhase;
+
+/// The phase of a measurement, from whether its conditions hold (None where there is no such
+/// condition).
+///
+/// A failure weighs more than a success: where both hold, it is Failed.
+pub fn judge(success: Option<bool>, failure: Option<bool>) -> HookPhase {
+    match (success, failure) {
+        (_, Some(true)) | (Some(false), None) => HookPhase::Failed,
+        (Some(false), Some(false)) => HookPhase::Inconclusive,
+        (Some(true) | None, Some(false)) | (Some(true), None) | (None, None) => {
+            HookPhase::Successful
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_decide_as_the_design_says() {
+        let rows = [
+            (None, None, HookPhase::Successful),
+            (Some(true), None, HookPhase::Successful),
+            (Some(false), None, HookPhase::Failed),
+            (None, Some(true), HookPhase::Failed),
+            (None, Some(false), HookPhase::Successful),
+            (Some(true), Some(false), HookPhase::Successful),
+            (Some(true), Some(true), HookPhase::Failed),
+            (Some(false), Some(true), HookPhase::Failed),
+            (Some(false), Some(false), HookPhase::Inconclusive),
+        ];
+        for (success, failure, phase) in rows {
+            assert_eq!(judge(success, failure), phase, "{success:?} {failure:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! When a metric ends, and how: its counters against its limits.
+
+use crate::api::{HookPhase, Metric, MetricResult};
+
+/// Errors in a row that are allowed unless the metric says otherwise.
+const DEFAULT_CONSECUTIVE_ERROR_LIMIT: i32 = 4;
+
+/// How a metric has ended.
+#[derive(Debug, PartialEq)]
+pub(super) struct Verdict {
+    pub phase: HookPhase,
+    /// None where there is nothing to explain: it ended well.
+    pub message: Option<String>,
+}
+
+/// Measurements made so far.
+pub(super) fn made(result: &MetricResult) -> i32 {
+    result.count.saturating_add(result.error)
+}
+
+/// Counts a measurement. Errors do not use up `count`: they measured nothing.
+pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
+    let add = |counter: &mut i32| *counter = counter.saturating_add(1);
+    match phase {
+        HookPhase::Successful => add(&mut result.successful),
+        HookPhase::Failed => add(&mut result.failed),
+        HookPhase::Inconclusive => add(&mut result.inconclusive),
+        _ => add(&mut result.error),
+    }
+    match phase {
+        HookPhase::Successful => add(&mut result.consecutive_successful),
+        _ => result.consecutive_successful = 0,
+    }
+    match phase {
+        HookPhase::Successful | HookPhase::Failed | HookPhase::Inconclusive => {
+            add(&mut result.count);
+            result.consecutive_error = 0;
+        }
+        _ => add(&mut result.consecutive_error),
+    }
+}
+
+/// The end that a metric has come to; None while it goes on.
+pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
+    passed_limit(metric, result).or_else(|| {
+        if reached_success_limit(metric, result) {
+            return Some(Verdict {
+                phase: HookPhase::Successful,
+                message: None,
+            });
+        }
+        let count = metric.planned_count()?;
+        (result.count >= count).then(|| at_count(metric, result))
+    })
+}
+
+/// The end of a metric that is stopped: what it has shown counts only if it had no end of its own
+/// to come to, for else it would pass without having met its condition.
+pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause: &str) -> Verdict {
+    let endless = metric.planned_count().is_none() && metric.success_limits().is_empty();
+    if endless && result.successful > 0 {
+        return Verdict {
+            phase: HookPhase::Successful,
+            message: None,
+        };
+    }
+    let made = made(result);
+    let message = format!(
+        "metric {} was stopped after {made} measurements: {cause}",
+        metric.name
+    );
+    Verdict {
+        phase: HookPhase::Inconclusive,
+        message: Some(message),
+    }
+}
+
+fn passed_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
+    let limits = [
+        (
+            HookPhase::Failed,
+            result.failed,
+            "failureLimit",
+            metric.failure_limit,
+            0,
+        ),
+        (
+            HookPhase::Inconclusive,
+            result.inconclusive,
+            "inconclusiveLimit",
+            metric.inconclusive_limit,
+            0,
+        ),
+        (
+            HookPhase::Error,
+            result.consecutive_error,
+            "consecutiveErrorLimit",
+            metric.consecutive_error_limit,
+            DEFAULT_CONSECUTIVE_ERROR_LIMIT,
+        ),
+    ];
+    limits
+        .into_iter()
+        .find_map(|(phase, counter, field, limit, default)| {
+            let limit = limit.unwrap_or(default).max(0);
+            (counter > limit).then(|| Verdict {
+                phase,
+                message: Some(explain(metric, result, phase, counter, field, limit)),
+            })
+        })
+}
+
+/// In words: the measurement that passed the limit, and where it was not the first, how many.
+fn explain(
+    metric: &Metric,
+    result: &MetricResult,
+    phase: HookPhase,
+    counter: i32,
+    field: &str,
+    limit: i32,
+) -> String {
+    let last = result
+        .measurements
+        .last()
+        .and_then(|last| last.message.as_deref());
+    let last = last.map_or_else(|| format!("it is {phase}"), str::to_owned);
+    let message = format!(
+        "measurement {} of metric {}: {last}",
+        made(result),
+        metric.name
+    );
+    match (counter, phase) {
+        (1, _) => message,
+        (_, HookPhase::Error) => {
+            format!("{message} ({counter} errors in a row; {field} is {limit})")
+        }
+        _ => format!(
+            "{message} ({counter} of {} {phase}; {field} is {limit})",
+            result.count
+        ),
+    }
+}
+
+fn reached_success_limit(metric: &Metric, result: &MetricResult) -> bool {
+    metric.success_limits().into_iter().any(|(field, limit)| {
+        let counter = match field {
+            "successfulLimit" => result.successful,
+            _ => result.consecutive_successful,
+        };
+        counter >= limit
+    })
+}
+
+/// All measurements are made and no limit is passed: that is a success only if enough of them were.
+/// Limits that allow every measurement to fail do not turn failures into a success.
+fn at_count(metric: &Metric, result: &MetricResult) -> Verdict {
+    let limits = metric.success_limits();
+    if limits.is_empty() && result.successful > 0 {
+        return Verdict {
+            phase: HookPhase::Successful,
+            message: None,
+        };
+    }
+    let wanted = match limits.first() {
+        Some((field, limit)) => format!("{field} {limit} was not reached"),
+        None => "none was Successful".into(),
+    };
+    let message = format!(
+        "metric {}: {} measurements made, {wanted}",
+        metric.name, result.count
+    );
+    Verdict {
+        phase: HookPhase::Inconclusive,
+        message: Some(message),
+    }
+}

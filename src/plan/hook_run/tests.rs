@@ -1,0 +1,601 @@
+//! Runs played through: a table of histories, and what must hold for any.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::api::HookPhase::{Error, Failed, Inconclusive, Pending, Running, Successful};
+use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
+
+fn start() -> Timestamp {
+    "2020-11-10T09:02:05Z".parse().expect("a time")
+}
+
+/// A run that is played: each call takes a second.
+struct Play {
+    spec: HookRunSpec,
+    status: HookRunStatus,
+    now: Timestamp,
+    /// Answers still to come, by metric.
+    answers: Vec<Vec<HookPhase>>,
+    /// When each call was made: metric, number, seconds since the start.
+    calls: Vec<(usize, i32, i64)>,
+}
+
+impl Play {
+    fn new(spec: HookRunSpec, answers: &[&str]) -> Self {
+        let answers = answers.iter().map(|answers| {
+            let phases = answers.chars().filter(|c| !c.is_whitespace());
+            phases.map(phase_of).rev().collect()
+        });
+        let answers = answers.collect();
+        Play {
+            spec,
+            status: HookRunStatus::default(),
+            now: start(),
+            answers,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Plays until the run ends, waits for nothing, or has no answer left.
+    fn play(mut self) -> Self {
+        let mut measured = Vec::new();
+        loop {
+            let next = assess(
+                &self.spec,
+                &self.status,
+                &measured,
+                &BTreeSet::new(),
+                self.now,
+            );
+            measured.clear();
+            self.status = next.status;
+            for metric in next.start {
+                let Some(phase) = self.answers[metric].pop() else {
+                    return self;
+                };
+                let number = next_number(&self.status, &self.spec.metrics[metric]);
+                let since = self.now.duration_since(start()).as_secs();
+                self.calls.push((metric, number, since));
+                let finished = self.now + SignedDuration::from_secs(1);
+                measured.push(Measured {
+                    metric,
+                    started: self.now,
+                    finished,
+                    outcome: ended(phase),
+                });
+            }
+            if !measured.is_empty() {
+                self.now += SignedDuration::from_secs(1);
+            } else if let Some(wake) = next.wake {
+                assert!(wake > self.now, "a wake in the past");
+                self.now = wake;
+            } else {
+                return self;
+            }
+        }
+    }
+
+    fn result(&self, index: usize) -> &MetricResult {
+        &self.status.metric_results[index]
+    }
+
+    fn message(&self) -> &str {
+        self.status.message.as_deref().unwrap_or_default()
+    }
+}
+
+fn phase_of(letter: char) -> HookPhase {
+    match letter {
+        'S' => Successful,
+        'F' => Failed,
+        'I' => Inconclusive,
+        _ => Error,
+    }
+}
+
+fn ended(phase: HookPhase) -> Outcome {
+    let message = (phase != Successful).then(|| format!("it was {phase}"));
+    Outcome {
+        phase,
+        value: Some("32".into()),
+        message,
+    }
+}
+
+fn metric(change: impl FnOnce(&mut Metric)) -> Metric {
+    let mut metric = Metric {
+        name: "webtest".into(),
+        ..Metric::default()
+    };
+    change(&mut metric);
+    metric
+}
+
+fn counted(count: i32) -> Metric {
+    metric(|m| {
+        m.count = Some(count);
+        m.interval = Some("60s".into());
+    })
+}
+
+fn run_of(metrics: &[Metric]) -> HookRunSpec {
+    HookRunSpec {
+        metrics: metrics.to_vec(),
+        ..HookRunSpec::default()
+    }
+}
+
+fn play(metric: Metric, answers: &str) -> Play {
+    Play::new(run_of(&[metric]), &[answers]).play()
+}
+
+#[test]
+fn histories_end_as_the_design_says() {
+    let with = |count: i32, change: fn(&mut Metric)| {
+        let mut metric = counted(count);
+        change(&mut metric);
+        metric
+    };
+    let endless = |change: fn(&mut Metric)| {
+        let mut metric = metric(|m| m.interval = Some("5s".into()));
+        change(&mut metric);
+        metric
+    };
+    // Metric, answers, phase, and of the answers those that were asked for.
+    let rows = [
+        (metric(|_| {}), "S", Successful, 1),
+        (metric(|_| {}), "F", Failed, 1),
+        (metric(|_| {}), "I", Inconclusive, 1),
+        (metric(|_| {}), "EEEE S", Successful, 5),
+        (metric(|_| {}), "EEEEE S", Error, 5),
+        (counted(1), "S", Successful, 1),
+        (counted(3), "SSS S", Successful, 3),
+        (counted(2), "F S", Failed, 1),
+        (counted(2), "S F", Failed, 2),
+        (counted(2), "S E S", Successful, 3),
+        (counted(2), "SEEEEE S", Error, 6),
+        (with(3, |m| m.failure_limit = Some(2)), "FFS", Successful, 3),
+        (with(3, |m| m.failure_limit = Some(2)), "FFF", Failed, 3),
+        (
+            with(3, |m| m.failure_limit = Some(3)),
+            "FFF",
+            Inconclusive,
+            3,
+        ),
+        (
+            with(2, |m| m.inconclusive_limit = Some(1)),
+            "IS",
+            Successful,
+            2,
+        ),
+        (
+            with(2, |m| m.inconclusive_limit = Some(2)),
+            "II",
+            Inconclusive,
+            2,
+        ),
+        (
+            with(5, |m| m.successful_limit = Some(2)),
+            "SS S",
+            Successful,
+            2,
+        ),
+        (
+            with(3, |m| {
+                m.failure_limit = Some(2);
+                m.successful_limit = Some(2);
+            }),
+            "FFS",
+            Inconclusive,
+            3,
+        ),
+        (
+            with(1, |m| m.consecutive_error_limit = Some(0)),
+            "E S",
+            Error,
+            1,
+        ),
+        (with(1, |m| m.failure_limit = Some(-1)), "F", Failed, 1),
+        (
+            endless(|m| {
+                m.consecutive_successful_limit = Some(2);
+                m.failure_limit = Some(9);
+            }),
+            "SFSES FSS S",
+            Successful,
+            8,
+        ),
+        (
+            endless(|m| m.successful_limit = Some(3)),
+            "SSS S",
+            Successful,
+            3,
+        ),
+        (endless(|_| {}), "SSS", Running, 3),
+        (endless(|_| {}), "SSF S", Failed, 3),
+    ];
+    for (row, (metric, answers, phase, asked)) in rows.into_iter().enumerate() {
+        let played = play(metric, answers);
+        assert_eq!(played.status.phase, phase, "row {row}: {answers}");
+        assert_eq!(played.calls.len(), asked, "row {row}: {answers}");
+        assert_eq!(
+            played.status.finished_at.is_some(),
+            phase != Running,
+            "row {row}"
+        );
+        let ended_badly = !matches!(phase, Successful | Running);
+        assert_eq!(
+            played.status.message.is_some(),
+            ended_badly,
+            "row {row}: {answers}"
+        );
+    }
+}
+
+/// The statuses that the users' documents show.
+#[test]
+fn the_first_failure_ends_a_run_of_two_measurements() {
+    let played = play(counted(2), "F");
+    let result = played.result(0);
+    assert_eq!(
+        (result.count, result.failed, result.measurements.len()),
+        (1, 1, 1)
+    );
+    assert_eq!(result.measurements[0].value.as_deref(), Some("32"));
+    assert_eq!(
+        played.message(),
+        "measurement 1 of metric webtest: it was Failed"
+    );
+    insta::assert_yaml_snapshot!(played.status);
+}
+
+#[test]
+fn a_run_between_its_measurements_is_running() {
+    let mut spec = counted(3);
+    spec.failure_limit = Some(2);
+    let played = play(spec, "S");
+    insta::assert_yaml_snapshot!(played.status);
+}
+
+#[test]
+fn intervals_count_from_the_end_of_the_last_measurement() {
+    let mut spec = counted(3);
+    spec.initial_delay = Some("30s".into());
+    let played = play(spec, "SES S");
+    assert_eq!(
+        played.calls,
+        [(0, 1, 30), (0, 2, 91), (0, 3, 152), (0, 4, 213)]
+    );
+}
+
+#[test]
+fn an_error_without_interval_is_retried_after_ten_seconds() {
+    assert_eq!(play(metric(|_| {}), "ES").calls, [(0, 1, 0), (0, 2, 11)]);
+}
+
+#[test]
+fn parallel_metrics_start_together_and_ordered_ones_in_turn() {
+    let mut spec = run_of(&[counted(1), metric(|m| m.name = "second".into())]);
+    spec.metrics[1].initial_delay = Some("5s".into());
+    let played = Play::new(spec.clone(), &["S", "S"]).play();
+    assert_eq!(played.calls, [(0, 1, 0), (1, 1, 5)]);
+    assert_eq!(played.status.phase, Successful);
+    spec.policy = HookPolicy::Ordered;
+    let played = Play::new(spec, &["S", "S"]).play();
+    assert_eq!(played.calls, [(0, 1, 0), (1, 1, 6)]);
+    assert_eq!(played.status.phase, Successful);
+}
+
+#[test]
+fn the_first_bad_end_stops_the_other_metrics() {
+    let later = Metric {
+        name: "later".into(),
+        initial_delay: Some("60s".into()),
+        ..counted(5)
+    };
+    let spec = run_of(&[counted(5), metric(|m| m.name = "bad".into()), later]);
+    let played = Play::new(spec, &["SSSSS", "F", "S"]).play();
+    assert_eq!(played.status.phase, Failed);
+    assert_eq!(
+        played.message(),
+        "measurement 1 of metric bad: it was Failed"
+    );
+    assert_eq!(played.result(0).phase, Inconclusive);
+    assert_eq!(
+        played.result(0).message.as_deref(),
+        Some("metric webtest was stopped after 1 measurements: metric bad ended Failed")
+    );
+    assert_eq!(
+        (played.result(2).phase, played.result(2).count),
+        (Inconclusive, 0)
+    );
+}
+
+#[test]
+fn the_worst_metric_decides() {
+    let named = |name: &str| metric(|m| m.name = name.into());
+    let spec = run_of(&[named("a"), named("b"), named("c")]);
+    let played = Play::new(spec, &["S", "I", "F"]).play();
+    assert_eq!(played.status.phase, Failed);
+    assert_eq!(played.message(), "measurement 1 of metric c: it was Failed");
+}
+
+#[test]
+fn counters_count_what_the_list_has_let_go() {
+    let mut spec = counted(25);
+    spec.failure_limit = Some(25);
+    let played = play(spec, &"SSFSE".repeat(7));
+    let result = played.result(0);
+    assert_eq!(
+        (result.count, result.successful, result.failed, result.error),
+        (25, 19, 6, 6)
+    );
+    assert_eq!(result.measurements.len(), 10);
+    assert_eq!(played.status.phase, Successful);
+}
+
+#[test]
+fn limits_are_explained_by_their_last_measurement() {
+    let mut spec = counted(9);
+    spec.failure_limit = Some(1);
+    assert_eq!(
+        play(spec, "SFSF").message(),
+        "measurement 4 of metric webtest: it was Failed (2 of 4 Failed; failureLimit is 1)"
+    );
+    assert_eq!(
+        play(counted(1), "EEEEE").message(),
+        "measurement 5 of metric webtest: it was Error \
+         (5 errors in a row; consecutiveErrorLimit is 4)"
+    );
+}
+
+fn terminated(metric: Metric, answers: &str) -> Play {
+    let mut played = play(metric, answers);
+    played.spec.terminate = true;
+    played.play()
+}
+
+#[test]
+fn a_terminated_run_is_successful_only_if_it_had_met_its_end() {
+    let endless = metric(|m| m.interval = Some("5s".into()));
+    assert_eq!(terminated(endless.clone(), "SS").status.phase, Successful);
+    let mut tolerant = endless.clone();
+    tolerant.failure_limit = Some(5);
+    assert_eq!(terminated(tolerant, "F").status.phase, Inconclusive);
+    assert_eq!(terminated(endless.clone(), "").status.phase, Inconclusive);
+    assert_eq!(terminated(endless.clone(), "EE").status.phase, Inconclusive);
+    let mut limited = endless;
+    limited.successful_limit = Some(5);
+    assert_eq!(terminated(limited, "SSS").status.phase, Inconclusive);
+    let stopped = terminated(counted(3), "SS");
+    assert_eq!(stopped.status.phase, Inconclusive);
+    assert_eq!(
+        stopped.message(),
+        "metric webtest was stopped after 2 measurements: the run was terminated"
+    );
+}
+
+#[test]
+fn a_run_that_cannot_be_played_is_an_error_that_says_why() {
+    let no_interval = metric(|m| m.count = Some(3));
+    let bad_interval = metric(|m| m.interval = Some("60".into()));
+    let rows = [
+        (run_of(&[]), "the run has no metrics"),
+        (
+            run_of(&[counted(1), counted(1)]),
+            "two metrics are named webtest",
+        ),
+        (
+            run_of(&[no_interval]),
+            "metric webtest: count 3 needs an interval",
+        ),
+        (
+            run_of(&[bad_interval]),
+            "metric webtest: interval: \"60\" is not a duration",
+        ),
+    ];
+    for (spec, message) in rows {
+        let played = Play::new(spec, &["SSS", "SSS"]).play();
+        assert_eq!(played.status.phase, Error, "{message}");
+        assert!(
+            played.message().starts_with(message),
+            "{}",
+            played.message()
+        );
+        assert!(played.calls.is_empty(), "{message}");
+    }
+}
+
+#[test]
+fn a_completed_run_stays_as_it_is() {
+    let played = play(counted(1), "S");
+    let late = [Measured {
+        metric: 0,
+        started: played.now,
+        finished: played.now,
+        outcome: ended(Failed),
+    }];
+    let next = assess(
+        &played.spec,
+        &played.status,
+        &late,
+        &BTreeSet::new(),
+        Timestamp::MAX,
+    );
+    assert_eq!(
+        next,
+        Assessment {
+            status: played.status,
+            start: vec![],
+            wake: None
+        }
+    );
+}
+
+#[test]
+fn a_metric_that_is_being_measured_is_not_started_again() {
+    let spec = run_of(&[counted(2)]);
+    let running = BTreeSet::from([0]);
+    let next = assess(&spec, &HookRunStatus::default(), &[], &running, start());
+    assert_eq!((next.start, next.wake), (vec![], None));
+}
+
+// Properties: any metrics, any answers, and a restart between any two steps.
+
+fn any_metric() -> impl Strategy<Value = Metric> {
+    let limit = || proptest::option::of(0..4_i32);
+    let successes = || proptest::option::of(1..4_i32);
+    let waits = (any::<bool>(), proptest::option::of(1..30_u8));
+    (
+        proptest::option::of(1..6_i32),
+        waits,
+        limit(),
+        limit(),
+        limit(),
+        successes(),
+        successes(),
+    )
+        .prop_map(
+            |(count, (interval, delay), failed, inconclusive, errors, successful, in_a_row)| {
+                Metric {
+                    count,
+                    interval: (interval || count > Some(1)).then(|| "7s".into()),
+                    initial_delay: delay.map(|seconds| format!("{seconds}s")),
+                    failure_limit: failed,
+                    inconclusive_limit: inconclusive,
+                    consecutive_error_limit: errors,
+                    successful_limit: successful,
+                    consecutive_successful_limit: in_a_row,
+                    ..Metric::default()
+                }
+            },
+        )
+}
+
+fn any_run() -> impl Strategy<Value = HookRunSpec> {
+    (proptest::collection::vec(any_metric(), 1..4), any::<bool>()).prop_map(|(metrics, ordered)| {
+        let metrics = metrics.into_iter().enumerate();
+        HookRunSpec {
+            metrics: metrics
+                .map(|(i, m)| Metric {
+                    name: format!("m{i}"),
+                    ..m
+                })
+                .collect(),
+            policy: if ordered {
+                HookPolicy::Ordered
+            } else {
+                HookPolicy::Parallel
+            },
+            ..HookRunSpec::default()
+        }
+    })
+}
+
+fn any_answer() -> impl Strategy<Value = HookPhase> {
+    prop_oneof![4 => Just(Successful), 1 => Just(Failed), 1 => Just(Inconclusive), 2 => Just(Error)]
+}
+
+/// What the API server would hand back: whole seconds, and nothing that lives in memory only.
+fn restarted(status: &HookRunStatus) -> HookRunStatus {
+    let written = serde_json::to_value(status).expect("a status");
+    serde_json::from_value(written).expect("a status")
+}
+
+/// Whether a metric met its own condition, told from the answers that it was given.
+fn met(metric: &Metric, answers: &[HookPhase]) -> bool {
+    let count_of = |phase| answers.iter().filter(|answer| **answer == phase).count() as i32;
+    let successes = count_of(Successful);
+    let in_a_row = answers
+        .iter()
+        .rev()
+        .take_while(|answer| **answer == Successful)
+        .count() as i32;
+    let within = |phase, limit: Option<i32>| count_of(phase) <= limit.unwrap_or(0);
+    let enough = match (metric.successful_limit, metric.consecutive_successful_limit) {
+        (None, None) => successes >= 1,
+        (total, row) => total.is_some_and(|n| successes >= n) || row.is_some_and(|n| in_a_row >= n),
+    };
+    enough
+        && within(Failed, metric.failure_limit)
+        && within(Inconclusive, metric.inconclusive_limit)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn whatever_the_answers_and_restarts(
+        spec in any_run(),
+        steps in proptest::collection::vec((any_answer(), any::<bool>(), any::<bool>()), 1..80),
+    ) {
+        let mut status = HookRunStatus::default();
+        let mut now = start();
+        let mut given: Vec<Vec<HookPhase>> = vec![Vec::new(); spec.metrics.len()];
+        let mut measured = Vec::new();
+        for (answer, restart, lost) in steps {
+            let next = assess(&spec, &status, &measured, &BTreeSet::new(), now);
+            measured.clear();
+            prop_assert!(next.status.phase != Pending);
+            status = if restart { restarted(&next.status) } else { next.status };
+            if status.phase.is_completed() {
+                break;
+            }
+            prop_assert!(!next.start.is_empty() || next.wake.is_some(), "a run that waits for nothing");
+            for metric in next.start {
+                prop_assert_eq!(
+                    next_number(&status, &spec.metrics[metric]) as usize,
+                    given[metric].len() + 1
+                );
+                if restart && lost {
+                    continue;
+                }
+                given[metric].push(answer);
+                measured.push(Measured { metric, started: now, finished: now, outcome: ended(answer) });
+            }
+            if measured.is_empty() {
+                now = next.wake.unwrap_or(now).max(now);
+            }
+        }
+        for ended in &measured {
+            given[ended.metric].pop();
+        }
+        for (metric, answers) in spec.metrics.iter().zip(&given) {
+            let Some(result) = status.metric_results.iter().find(|r| r.name == metric.name) else {
+                prop_assert!(answers.is_empty());
+                continue;
+            };
+            let count_of = |phase| answers.iter().filter(|answer| **answer == phase).count() as i32;
+            if !status.phase.is_completed() {
+                prop_assert_eq!(result.successful, count_of(Successful));
+                prop_assert_eq!(result.error, count_of(Error));
+            }
+            prop_assert_eq!(result.count, result.successful + result.failed + result.inconclusive);
+            prop_assert!(result.count + result.error <= answers.len() as i32);
+            prop_assert!(result.measurements.len() <= 10);
+            if status.phase == Successful {
+                prop_assert_eq!(result.count + result.error, answers.len() as i32);
+                prop_assert!(met(metric, answers), "{:?} {:?}", metric, answers);
+            }
+        }
+    }
+
+    #[test]
+    fn every_run_with_a_count_ends(
+        spec in any_run(),
+        answers in proptest::collection::vec(any_answer(), 100),
+    ) {
+        let mut spec = spec;
+        for metric in &mut spec.metrics {
+            metric.count.get_or_insert(3);
+            metric.interval = Some("7s".into());
+        }
+        let answers: Vec<Vec<HookPhase>> = spec.metrics.iter().map(|_| answers.clone()).collect();
+        let play = Play { answers, ..Play::new(spec, &[]) }.play();
+        prop_assert!(play.status.phase.is_completed());
+    }
+}
