@@ -1,1 +1,3 @@
-//! End-to-end tests.
+//! End-to-end tests of gamekeeper: on a real control plane, through kubectl, as its users see it.
+
+pub mod audit;

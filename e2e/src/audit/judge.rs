@@ -1,0 +1,75 @@
+//! Runs all rules over a history.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use super::Event;
+use super::history::{Write, history};
+use super::rules;
+use super::world::World;
+
+/// Something that must not have happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Violation {
+    /// Number of the invariant in the project's design.
+    pub invariant: u8,
+    /// When.
+    pub at: Timestamp,
+    /// What was written.
+    pub write: String,
+    /// Why that was wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation {
+            invariant,
+            at,
+            write,
+            why,
+        } = self;
+        write!(f, "invariant {invariant}: {at} {write}: {why}")
+    }
+}
+
+/// Looks at every write of a namespace; `operator` tells whose writes are the operator's.
+pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation> {
+    let mut world = World::default();
+    let mut calm = rules::Calm::default();
+    let mut pauses = rules::Pauses::default();
+    let mut found = Vec::new();
+    for write in history(events) {
+        let is_operators = operator(&write.user);
+        let mut wrong: Vec<(u8, String)> = Vec::new();
+        if is_operators {
+            let rules = [
+                rules::hooks,
+                rules::budget,
+                rules::partition,
+                rules::pause,
+                rules::runs,
+            ];
+            wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
+        }
+        world.apply(&write);
+        wrong.extend(calm.check(&world, &write, is_operators));
+        wrong.extend(pauses.check(&world, &write, is_operators));
+        found.extend(wrong.into_iter().map(|(invariant, why)| Violation {
+            invariant,
+            at: write.received,
+            write: describe(&write),
+            why,
+        }));
+    }
+    found
+}
+
+fn describe(write: &Write) -> String {
+    let sub = match write.subresource.as_str() {
+        "" => String::new(),
+        sub => format!("/{sub}"),
+    };
+    format!("{} {}{sub} {}", write.verb, write.plural, write.name)
+}

@@ -1,0 +1,162 @@
+//! Reading the objects in the log: what the rules want to know of a pod, a workload, a HookRun.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::names;
+
+/// A string somewhere in an object; empty when it is not there.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    let found = object.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default()
+}
+
+/// A time somewhere in an object.
+pub fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
+    text(object, pointer).parse().ok()
+}
+
+/// A label.
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/labels")?.get(key)?.as_str()
+}
+
+/// An annotation.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// Uid.
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// Uid of the object that controls it.
+pub fn controller(object: &Value) -> Option<&str> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
+    owners.iter().find(controls)?.get("uid")?.as_str()
+}
+
+/// Whether it is being deleted.
+pub fn is_terminating(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// A condition of its status.
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|c| text(c, "/type") == type_)
+}
+
+/// Whether a condition of its status is True.
+pub fn is_true(object: &Value, type_: &str) -> bool {
+    condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
+}
+
+/// Since when a pod is ready; the kubelet cuts it to the second.
+pub fn ready_since(pod: &Value) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|c| text(c, "/status") == "True")?;
+    time(ready, "/lastTransitionTime")
+}
+
+/// Whether the readiness gate of in-place updates was closed.
+pub fn gate_is_closed(pod: &Value) -> bool {
+    condition(pod, names::GATE).is_some_and(|c| text(c, "/status") == "False")
+}
+
+/// Whether a pod has the readiness gate of in-place updates.
+pub fn has_gate(pod: &Value) -> bool {
+    let gates = pod
+        .pointer("/spec/readinessGates")
+        .and_then(Value::as_array);
+    gates.is_some_and(|gates| {
+        gates
+            .iter()
+            .any(|gate| text(gate, "/conditionType") == names::GATE)
+    })
+}
+
+/// A pod's revision.
+pub fn revision(pod: &Value) -> &str {
+    label(pod, names::REVISION).unwrap_or_default()
+}
+
+/// status.phase.
+pub fn phase(object: &Value) -> &str {
+    text(object, "/status/phase")
+}
+
+/// Restarts of all containers.
+pub fn restarts(pod: &Value) -> i64 {
+    let statuses = pod.pointer("/status/containerStatuses");
+    let statuses = statuses.and_then(Value::as_array);
+    let restarts = |status: &Value| status.get("restartCount").and_then(Value::as_i64);
+    statuses.map_or(0, |all| all.iter().filter_map(restarts).sum())
+}
+
+/// What is run: images and resources by container.
+pub fn containers(pod: &Value) -> Vec<(String, String, Value)> {
+    let lists = ["/spec/initContainers", "/spec/containers"];
+    let lists = lists
+        .iter()
+        .filter_map(|list| pod.pointer(list)?.as_array());
+    lists
+        .flatten()
+        .map(|container| {
+            let resources = container.get("resources").cloned().unwrap_or_default();
+            let (name, image) = (text(container, "/name"), text(container, "/image"));
+            (name.to_owned(), image.to_owned(), resources)
+        })
+        .collect()
+}
+
+/// Labels and annotations that belong to the template: all but the operator's notes.
+pub fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
+    let map = |pointer| {
+        let found = pod.pointer(pointer).and_then(Value::as_object);
+        found.cloned().unwrap_or_default()
+    };
+    let mut annotations = map("/metadata/annotations");
+    for note in [names::DELETING, names::RECORD] {
+        annotations.remove(note);
+    }
+    (map("/metadata/labels"), annotations)
+}
+
+/// A hook as a workload names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hook<'a> {
+    /// The HookTemplate.
+    pub template: &'a str,
+    /// Arguments.
+    pub args: Vec<(&'a str, &'a str)>,
+}
+
+/// Names and values of a list of arguments.
+pub fn arguments<'a>(object: &'a Value, pointer: &str) -> Vec<(&'a str, &'a str)> {
+    let args = object.pointer(pointer).and_then(Value::as_array);
+    let pair = |arg: &'a Value| (text(arg, "/name"), text(arg, "/value"));
+    args.map_or_else(Vec::new, |args| args.iter().map(pair).collect())
+}
+
+/// The hook of a pod's point (`preDelete`, `preInplace`, `postInplace`) in a workload.
+pub fn pod_hook<'a>(workload: &'a Value, point: &str) -> Option<Hook<'a>> {
+    let base = format!("/spec/{point}UpdateStrategy/hook");
+    hook_at(workload, &base)
+}
+
+fn hook_at<'a>(workload: &'a Value, base: &str) -> Option<Hook<'a>> {
+    let template = text(workload, &format!("{base}/templateName"));
+    let args = arguments(workload, &format!("{base}/args"));
+    (!template.is_empty()).then_some(Hook { template, args })
+}
+
+/// Which point of a pod's life, or Step, a HookRun is for.
+pub fn point(run: &Value) -> &str {
+    let labels = names::RUN_TYPE.iter();
+    labels
+        .filter_map(|key| label(run, key))
+        .next()
+        .unwrap_or("")
+}

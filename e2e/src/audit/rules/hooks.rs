@@ -1,0 +1,288 @@
+//! Invariant 1: no Running pod is deleted or changed before its hook was Successful.
+
+use jiff::SignedDuration;
+
+use super::right_under_one;
+use super::start::{Act, Purpose, Start, name};
+use crate::audit::history::Write;
+use crate::audit::names;
+use crate::audit::object::{
+    Hook, annotation, arguments, phase, pod_hook, point, revision, time, uid,
+};
+use crate::audit::workload::Version;
+use crate::audit::world::{LAG, Run, World};
+
+/// How long a success is good for.
+const FRESH: SignedDuration = SignedDuration::from_secs(60);
+
+/// The rule.
+pub fn hooks(world: &World, write: &Write) -> Option<(u8, String)> {
+    let start = Start::of(world, write)?;
+    let is_free = match start.act {
+        Act::HotPatch => true,
+        Act::Delete => false,
+        Act::CloseGate | Act::Change => start.pod.under_way.is_some(),
+    };
+    if is_free || !start.is_on_running_pod(write) {
+        return None;
+    }
+    let wrong = |version: &Version| {
+        let (point, hook) = guard(world, &start, version)?;
+        let asked = Asked {
+            point,
+            hook,
+            start: &start,
+            version,
+            write,
+        };
+        let mut runs = world.runs.values();
+        (!runs.any(|run| asked.is_answered_by(run))).then(|| asked.complaint(world))
+    };
+    Some((1, right_under_one(start.versions, wrong)?))
+}
+
+/// The hook that guards what is begun, and its point.
+fn guard<'a>(
+    world: &World,
+    start: &Start,
+    version: &'a Version,
+) -> Option<(&'static str, Hook<'a>)> {
+    let pre_delete = || Some(("PreDelete", pod_hook(&version.object, "preDelete")?));
+    let pre_inplace = || Some(("PreInplace", pod_hook(&version.object, "preInplace")?));
+    match start.act {
+        Act::Delete if start.purpose(world, version) == Purpose::Update => {
+            pre_delete().or_else(pre_inplace)
+        }
+        Act::Delete => pre_delete(),
+        _ => pre_inplace().or_else(pre_delete),
+    }
+}
+
+/// A hook that had to be Successful.
+struct Asked<'a> {
+    point: &'static str,
+    hook: Hook<'a>,
+    start: &'a Start<'a>,
+    version: &'a Version,
+    write: &'a Write,
+}
+
+impl Asked<'_> {
+    fn is_about_pod(&self, run: &Run) -> bool {
+        let pod = annotation(&run.object, names::RUN_POD_UID);
+        pod == Some(uid(&self.start.pod.object)) && point(&run.object) == self.point
+    }
+
+    fn is_answered_by(&self, run: &Run) -> bool {
+        let object = &run.object;
+        let finished = time(object, "/status/finishedAt");
+        let was_there = run.deleted.is_none_or(|at| at >= self.write.received);
+        self.is_about_pod(run)
+            && was_there
+            && phase(object) == "Successful"
+            && finished.is_some_and(|at| at + FRESH + LAG >= self.write.received)
+            && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
+            && self.is_of_hook(run)
+            && self.leads_to(annotation(object, names::RUN_TARGET).unwrap_or_default())
+    }
+
+    fn is_of_hook(&self, run: &Run) -> bool {
+        let given = arguments(&run.object, "/spec/args");
+        let name = name(&run.object);
+        // Names that would be too long are cut.
+        let is_named = name.ends_with(&format!("-{}", self.hook.template)) || name.len() > 200;
+        is_named && self.hook.args.iter().all(|arg| given.contains(arg))
+    }
+
+    fn leads_to(&self, target: &str) -> bool {
+        let update = self.version.update_revision();
+        match (self.start.act, &self.write.after) {
+            (Act::Delete, _) => {
+                let own = revision(&self.start.pod.object);
+                target.is_empty() || target == update || target == own
+            }
+            (Act::CloseGate, _) => target == update || target == self.version.stable_revision(),
+            (_, Some(after)) => target == revision(after),
+            (_, None) => false,
+        }
+    }
+
+    fn complaint(&self, world: &World) -> String {
+        let runs = world.runs.values().filter(|run| self.is_about_pod(run));
+        let runs: Vec<String> = runs
+            .map(|run| {
+                let object = &run.object;
+                let target = annotation(object, names::RUN_TARGET).unwrap_or_default();
+                let gone = if run.deleted.is_some() {
+                    ", deleted"
+                } else {
+                    ""
+                };
+                let (name, phase) = (name(object), phase(object));
+                format!("{name} ({phase}, for {target:?}{gone})")
+            })
+            .collect();
+        format!(
+            "{:?} of a Running pod without a {} hook {:?} that was Successful; its runs: {}",
+            self.start.act,
+            self.point,
+            self.hook.template,
+            if runs.is_empty() {
+                "none".to_owned()
+            } else {
+                runs.join(", ")
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::audit::story::Story;
+
+    fn guarded(point: &str) -> Value {
+        let mut spec = json!({
+            "replicas": 3,
+            "updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 3},
+        });
+        spec[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
+        spec
+    }
+
+    fn scaling_in() -> Story {
+        let mut story = Story::with(guarded("preDelete"));
+        story.spec("user", json!({"replicas": 2}));
+        story.wait(2);
+        story
+    }
+
+    fn updating(point: &str) -> Story {
+        let mut story = Story::with(guarded(point));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story
+    }
+
+    #[test]
+    fn a_deletion_after_its_hook_is_right() {
+        let mut story = scaling_in();
+        story.pass("a", "PreDelete", "");
+        story.delete("a");
+        assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn a_deletion_without_a_hook_is_found() {
+        let mut story = scaling_in();
+        story.delete("a");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn a_hook_that_runs_or_failed_or_was_called_off_allows_nothing() {
+        for end in [None, Some("Failed"), Some("Inconclusive"), Some("Error")] {
+            let mut story = scaling_in();
+            story.run("a", "PreDelete", "");
+            if let Some(end) = end {
+                story.finish("a", "PreDelete", end);
+            }
+            story.delete("a");
+            assert_eq!(story.broken(), [1], "{end:?}");
+        }
+        let mut story = scaling_in();
+        story.pass("a", "PreDelete", "");
+        story.drop_run("a", "PreDelete");
+        story.delete("a");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn a_success_of_another_pod_or_point_or_hook_allows_nothing() {
+        let mut story = scaling_in();
+        story.pass("b", "PreDelete", "");
+        story.pass("a", "PreInplace", "");
+        story.delete("a");
+        assert_eq!(story.broken(), [1]);
+        let mut story = scaling_in();
+        story.pass("a", "PreDelete", "");
+        let other = json!({"hook": {"templateName": "other"}});
+        story.spec("user", json!({"preDeleteUpdateStrategy": other}));
+        story.wait(2);
+        story.delete("a");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn a_success_is_good_for_a_minute() {
+        let mut story = scaling_in();
+        story.pass("a", "PreDelete", "");
+        story.wait(59);
+        story.delete("a");
+        assert_eq!(story.verdict(), []);
+        let mut story = scaling_in();
+        story.pass("a", "PreDelete", "");
+        story.wait(62);
+        story.delete("a");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn an_in_place_update_waits_for_pre_inplace_or_else_pre_delete() {
+        for (point, label) in [("preInplace", "PreInplace"), ("preDelete", "PreDelete")] {
+            let mut story = updating(point);
+            story.pass("a", label, "v2");
+            story.close_gate("a");
+            story.change("a", "v2");
+            story.open_gate("a");
+            assert_eq!(story.verdict(), [], "{point}");
+            let mut story = updating(point);
+            story.close_gate("a");
+            assert_eq!(story.broken(), [1], "{point}");
+        }
+    }
+
+    #[test]
+    fn a_success_for_another_revision_allows_nothing() {
+        let mut story = updating("preInplace");
+        story.pass("a", "PreInplace", "v0");
+        story.close_gate("a");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn a_change_with_the_gate_open_needs_its_own_hook() {
+        let mut story = updating("preInplace");
+        story.pass("a", "PreInplace", "v2");
+        story.close_gate("a");
+        story.change("a", "v2");
+        story.open_gate("a");
+        story.drop_run("a", "PreInplace");
+        story.status(json!({"updateRevision": "v3"}));
+        story.wait(2);
+        story.change("a", "v3");
+        assert_eq!(story.broken(), [1]);
+    }
+
+    #[test]
+    fn a_pod_under_way_goes_to_a_newer_target_without_a_second_hook() {
+        let mut story = updating("preInplace");
+        story.pass("a", "PreInplace", "v2");
+        story.close_gate("a");
+        story.change("a", "v2");
+        story.drop_run("a", "PreInplace");
+        story.status(json!({"updateRevision": "v3"}));
+        story.wait(2);
+        story.change("a", "v3");
+        story.open_gate("a");
+        assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn a_hot_patch_needs_no_hook() {
+        let mut story = updating("preInplace");
+        story.hot_patch("a", "v2");
+        assert_eq!(story.verdict(), []);
+    }
+}

@@ -1,0 +1,122 @@
+//! Invariant 3: no more pods than the partition allows are moved to the update revision.
+
+use super::right_under_one;
+use super::start::{count, is_victim, moved_to};
+use crate::audit::history::{Resource, Write};
+use crate::audit::object::{controller, uid};
+use crate::audit::workload::Version;
+use crate::audit::world::{Pod, Workload, World};
+
+/// The rule.
+pub fn partition(world: &World, write: &Write) -> Option<(u8, String)> {
+    let after = write
+        .after
+        .as_ref()
+        .filter(|_| write.resource == Resource::Pod)?;
+    let is_ours = |before: &serde_json::Value| controller(before).is_some();
+    if write
+        .before
+        .as_deref()
+        .is_some_and(|before| !is_ours(before))
+    {
+        return None;
+    }
+    let revision = moved_to(write.before.as_deref(), after)?;
+    let (owner, workload): (_, &Workload) = world.workload_of(after)?;
+    let is_updated = |pod: &&Pod| {
+        pod.is_active()
+            && pod.revision() == revision
+            && uid(&pod.object) != uid(after)
+            && !is_victim(world, pod)
+    };
+    let updated: Vec<&Pod> = world.pods_of(owner).filter(is_updated).collect();
+    let updated = count(&updated) + 1;
+    let wrong = |version: &Version| {
+        let update = version.update_revision();
+        if update != revision {
+            let known = [update, version.stable_revision()];
+            let is_known = write.before.is_none() || known.contains(&revision);
+            return (!is_known).then(|| format!("moves a pod to {revision}, not one of {known:?}"));
+        }
+        let most = version.may_be_updated();
+        (updated > most).then(|| {
+            format!("makes {updated} pods of {revision}, where step and partition allow {most}")
+        })
+    };
+    Some((3, right_under_one(workload.seen_at(write.received), wrong)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::audit::story::Story;
+
+    fn updating(strategy: Value) -> Story {
+        let mut story = Story::with(json!({"replicas": 4, "updateStrategy": strategy}));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story
+    }
+
+    fn update(story: &mut Story, pod: &str) {
+        story.close_gate(pod);
+        story.change(pod, "v2");
+        story.open_gate(pod);
+        story.wait(2);
+    }
+
+    #[test]
+    fn the_partition_keeps_its_pods() {
+        let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
+        let mut story = updating(strategy);
+        update(&mut story, "a");
+        assert_eq!(story.verdict(), []);
+        update(&mut story, "b");
+        assert_eq!(story.broken(), [3]);
+    }
+
+    #[test]
+    fn a_step_allows_what_its_partition_says() {
+        let steps = json!([{"partition": 3}, {"pause": {}}]);
+        let canary = json!({"steps": steps});
+        let mut story = updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        update(&mut story, "a");
+        assert_eq!(story.verdict(), []);
+        update(&mut story, "b");
+        assert_eq!(story.broken(), [3]);
+    }
+
+    #[test]
+    fn a_scale_out_in_a_step_makes_old_pods() {
+        let canary = json!({"steps": [{"partition": 3}]});
+        let strategy = json!({"type": "InplaceUpdate", "canary": canary});
+        for (revision, broken) in [("v1", vec![]), ("v2", vec![3])] {
+            let mut story = updating(strategy.clone());
+            update(&mut story, "a");
+            story.spec("user", json!({"replicas": 5}));
+            story.wait(2);
+            story.create("e", revision);
+            assert_eq!(story.broken(), broken, "{revision}");
+        }
+    }
+
+    #[test]
+    fn a_pod_goes_to_no_other_revision() {
+        let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
+        story.close_gate("a");
+        story.change("a", "v9");
+        assert_eq!(story.broken(), [3]);
+    }
+
+    #[test]
+    fn a_rollback_reaches_every_pod() {
+        let canary = json!({"steps": [{"partition": 3}, {"pause": {}}]});
+        let mut story = updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        update(&mut story, "a");
+        story.status(json!({"updateRevision": "v1", "currentStepIndex": 2}));
+        story.close_gate("a");
+        story.change("a", "v1");
+        assert_eq!(story.verdict(), []);
+    }
+}

@@ -1,0 +1,90 @@
+//! Invariant 5: while paused, no pod update starts.
+
+use super::right_under_one;
+use super::start::{Act, Purpose, Start};
+use crate::audit::history::Write;
+use crate::audit::workload::Version;
+use crate::audit::world::{UnderWay, World};
+
+/// The rule.
+pub fn pause(world: &World, write: &Write) -> Option<(u8, String)> {
+    let start = Start::of(world, write)?;
+    let is_begun = match start.pod.under_way {
+        Some(UnderWay::Gate { changed }) => changed,
+        Some(UnderWay::Restart { .. }) => true,
+        None => false,
+    };
+    // A pod that was patched gets the resources of that patch through a request of its own.
+    if is_begun && write.subresource == "resize" {
+        return None;
+    }
+    let wrong = |version: &Version| {
+        let is_update =
+            start.act != Act::Delete || start.purpose(world, version) == Purpose::Update;
+        (is_update && version.is_paused())
+            .then(|| format!("{:?} of a pod for an update while paused", start.act))
+    };
+    Some((5, right_under_one(start.versions, wrong)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::audit::story::Story;
+
+    fn updating(strategy: &str) -> Story {
+        let update = json!({"type": strategy, "maxUnavailable": 3});
+        let mut story = Story::with(json!({"replicas": 3, "updateStrategy": update}));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story
+    }
+
+    fn paused(strategy: &str) -> Story {
+        let mut story = updating(strategy);
+        story.spec("user", json!({"updateStrategy": {"paused": true}}));
+        story.wait(2);
+        story
+    }
+
+    #[test]
+    fn no_update_starts_while_paused() {
+        let mut story = paused("InplaceUpdate");
+        story.close_gate("a");
+        assert_eq!(story.broken(), [5]);
+        let mut story = paused("RollingUpdate");
+        story.delete("a");
+        assert_eq!(story.broken(), [5]);
+        let mut story = paused("HotPatchUpdate");
+        story.hot_patch("a", "v2");
+        assert_eq!(story.broken(), [5]);
+    }
+
+    #[test]
+    fn a_gate_that_was_closed_before_the_pause_lets_no_change_follow() {
+        let mut story = updating("InplaceUpdate");
+        story.close_gate("a");
+        story.spec("user", json!({"updateStrategy": {"paused": true}}));
+        story.wait(2);
+        story.change("a", "v2");
+        assert_eq!(story.broken(), [5]);
+    }
+
+    #[test]
+    fn what_was_on_its_way_when_the_pause_came_is_forgiven() {
+        let mut story = updating("InplaceUpdate");
+        story.spec("user", json!({"updateStrategy": {"paused": true}}));
+        story.close_gate("a");
+        assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn scaling_goes_on_while_paused() {
+        let mut story = paused("InplaceUpdate");
+        story.spec("user", json!({"replicas": 2}));
+        story.wait(2);
+        story.delete("a");
+        assert_eq!(story.verdict(), []);
+    }
+}

@@ -1,0 +1,308 @@
+//! Hand-made audit logs for the judge's own tests: a small cluster that writes down what happens.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Event, Violation, judge, names};
+
+/// Name of the workload, and what its uid and labels begin with.
+const GAME: &str = "game";
+/// The operator, as the API server knows it.
+pub const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
+
+/// A log in the making.
+pub struct Story {
+    events: Vec<Event>,
+    now: Timestamp,
+    version: u64,
+    workload: Value,
+    pods: BTreeMap<String, Value>,
+    runs: BTreeMap<String, Value>,
+}
+
+impl Story {
+    /// A GameDeployment with this spec, and as many ready pods of revision `v1`.
+    pub fn with(spec: Value) -> Self {
+        let mut story = Story {
+            events: Vec::new(),
+            now: "2026-01-01T00:00:00Z".parse().expect("a time"),
+            version: 100,
+            workload: json!({
+                "kind": "GameDeployment",
+                "metadata": {"name": GAME, "uid": GAME, "generation": 1},
+                "spec": spec,
+            }),
+            pods: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        };
+        let created = story.workload.clone();
+        story.workload = story.log("user", "create", "gamedeployments", "", GAME, created);
+        story.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
+        let replicas = story.workload["spec"]["replicas"]
+            .as_u64()
+            .expect("replicas");
+        for letter in (b'a'..).take(replicas as usize) {
+            story.create(&(letter as char).to_string(), "v1");
+        }
+        story.wait(5);
+        story
+    }
+
+    /// Time passes.
+    pub fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    fn log(
+        &mut self,
+        user: &str,
+        verb: &str,
+        resource: &str,
+        subresource: &str,
+        name: &str,
+        mut answer: Value,
+    ) -> Value {
+        self.now += SignedDuration::from_millis(20);
+        self.version += 1;
+        if answer.get("metadata").is_some() {
+            answer["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        }
+        let event = json!({
+            "stage": "ResponseComplete",
+            "requestURI": "/x",
+            "verb": verb,
+            "user": {"username": user},
+            "objectRef": {"resource": resource, "subresource": subresource, "name": name},
+            "responseStatus": {"code": 200},
+            "responseObject": answer,
+            "requestReceivedTimestamp": self.now - SignedDuration::from_millis(5),
+            "stageTimestamp": self.now,
+        });
+        self.events
+            .push(serde_json::from_value(event).expect("an event"));
+        answer
+    }
+
+    fn write_workload(&mut self, user: &str, subresource: &str) {
+        let workload = self.workload.clone();
+        self.workload = self.log(
+            user,
+            "patch",
+            "gamedeployments",
+            subresource,
+            GAME,
+            workload,
+        );
+    }
+
+    /// Somebody patches the spec of the workload.
+    pub fn spec(&mut self, user: &str, patch: Value) {
+        merge(&mut self.workload["spec"], &patch);
+        let generation = self.workload["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or(0);
+        self.workload["metadata"]["generation"] = json!(generation + 1);
+        self.write_workload(user, "");
+    }
+
+    /// The operator notes its own pause on the workload, and pauses.
+    pub fn pause(&mut self) {
+        self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
+        self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
+    }
+
+    /// A user runs kubectl apply of a manifest with this in it.
+    pub fn apply(&mut self, patch: Value) {
+        self.spec("user", patch);
+        if let Some(event) = self.events.last_mut() {
+            event
+                .uri
+                .push_str("?fieldManager=kubectl-client-side-apply");
+        }
+    }
+
+    /// The operator writes the status.
+    pub fn status(&mut self, patch: Value) {
+        if self.workload.get("status").is_none() {
+            self.workload["status"] = json!({});
+        }
+        merge(&mut self.workload["status"], &patch);
+        self.write_workload(OPERATOR, "status");
+    }
+
+    /// The operator shows that all is as wanted.
+    pub fn settle(&mut self) {
+        let replicas = &self.workload["spec"]["replicas"];
+        let generation = &self.workload["metadata"]["generation"];
+        self.status(json!({
+            "observedGeneration": generation, "replicas": replicas, "readyReplicas": replicas,
+            "availableReplicas": replicas, "updatedReplicas": replicas,
+            "updatedReadyReplicas": replicas,
+        }));
+    }
+
+    /// The same status is written again.
+    pub fn repeat_status(&mut self) {
+        self.version -= 1;
+        self.write_workload(OPERATOR, "status");
+    }
+
+    /// The operator makes a pod, and it becomes ready.
+    pub fn create(&mut self, name: &str, revision: &str) {
+        let pod = json!({
+            "kind": "Pod",
+            "metadata": {
+                "name": name, "uid": format!("uid-{name}"),
+                "labels": {names::REVISION: revision},
+                "ownerReferences": [{"controller": true, "uid": GAME}],
+            },
+            "spec": {
+                "readinessGates": [{"conditionType": names::GATE}],
+                "containers": [{"name": "main", "image": format!("image-{revision}")}],
+            },
+        });
+        let pod = self.log(OPERATOR, "create", "pods", "", name, pod);
+        self.pods.insert(name.to_owned(), pod);
+        self.set_ready(name, true);
+    }
+
+    fn write_pod(&mut self, user: &str, verb: &str, subresource: &str, name: &str) {
+        let pod = self.pods[name].clone();
+        let pod = self.log(user, verb, "pods", subresource, name, pod);
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    fn set_conditions(&mut self, user: &str, name: &str, gate: bool, ready: bool) {
+        let text = |yes| if yes { "True" } else { "False" };
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"] = json!({
+            "phase": "Running",
+            "conditions": [
+                {"type": "Ready", "status": text(ready), "lastTransitionTime": self.now},
+                {"type": names::GATE, "status": text(gate)},
+            ],
+        });
+        self.write_pod(user, "patch", "status", name);
+    }
+
+    /// The kubelet sees a pod become ready, or not ready.
+    pub fn set_ready(&mut self, name: &str, ready: bool) {
+        self.set_conditions("kubelet", name, true, ready);
+    }
+
+    /// The operator closes a pod's gate, and the kubelet follows.
+    pub fn close_gate(&mut self, name: &str) {
+        self.set_conditions(OPERATOR, name, false, true);
+        self.set_conditions("kubelet", name, false, false);
+    }
+
+    /// The operator opens a pod's gate, and the kubelet follows.
+    pub fn open_gate(&mut self, name: &str) {
+        self.set_conditions(OPERATOR, name, true, false);
+        self.set_conditions("kubelet", name, true, true);
+    }
+
+    /// The operator brings a pod to a revision.
+    pub fn change(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["labels"][names::REVISION] = json!(revision);
+        pod["spec"]["containers"][0]["image"] = json!(format!("image-{revision}"));
+        self.write_pod(OPERATOR, "patch", "", name);
+    }
+
+    /// The operator hot patches a pod.
+    pub fn hot_patch(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["annotations"] = json!({names::HOT_PATCH: "true"});
+        self.change(name, revision);
+    }
+
+    /// The operator deletes a pod.
+    pub fn delete(&mut self, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["deletionTimestamp"] = json!(self.now);
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        self.write_pod(OPERATOR, "delete", "", name);
+    }
+
+    /// The operator makes a HookRun for a pod.
+    pub fn run(&mut self, pod: &str, point: &str, target: &str) {
+        let prefix = point.to_lowercase();
+        let name = format!("{prefix}-{pod}-{}-test", self.version);
+        let run = json!({
+            "kind": "HookRun",
+            "metadata": {
+                "name": name, "uid": name,
+                "labels": {names::RUN_TYPE[0]: point},
+                "ownerReferences": [{"controller": true, "uid": GAME}],
+                "annotations": {
+                    names::RUN_POD_UID: format!("uid-{pod}"),
+                    names::RUN_TARGET: target,
+                    names::RUN_WORKLOAD_UID: GAME,
+                },
+            },
+            "status": {"phase": "Running"},
+        });
+        let run = self.log(OPERATOR, "create", "hookruns", "", &name, run);
+        self.runs.insert(format!("{pod}/{point}"), run);
+    }
+
+    /// A HookRun ends.
+    pub fn finish(&mut self, pod: &str, point: &str, phase: &str) {
+        let mut run = self.runs[&format!("{pod}/{point}")].clone();
+        run["status"] = json!({"phase": phase, "finishedAt": self.now});
+        let name = run["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let run = self.log(OPERATOR, "patch", "hookruns", "status", &name, run);
+        self.runs.insert(format!("{pod}/{point}"), run);
+    }
+
+    /// A HookRun is made and ends well.
+    pub fn pass(&mut self, pod: &str, point: &str, target: &str) {
+        self.run(pod, point, target);
+        self.finish(pod, point, "Successful");
+    }
+
+    /// The operator deletes a HookRun.
+    pub fn drop_run(&mut self, pod: &str, point: &str) {
+        let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
+        let name = run["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        self.log(
+            OPERATOR,
+            "delete",
+            "hookruns",
+            "",
+            &name,
+            json!({"kind": "Status"}),
+        );
+    }
+
+    /// What the judge finds.
+    pub fn verdict(&self) -> Vec<Violation> {
+        judge(&self.events, |user| user == OPERATOR)
+    }
+
+    /// The invariants that the judge finds broken.
+    pub fn broken(&self) -> Vec<u8> {
+        self.verdict().iter().map(|found| found.invariant).collect()
+    }
+}
+
+/// JSON merge patch, without removals.
+fn merge(object: &mut Value, patch: &Value) {
+    match (object.as_object_mut(), patch.as_object()) {
+        (Some(object), Some(patch)) => {
+            for (key, value) in patch {
+                merge(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ => *object = patch.clone(),
+    }
+}

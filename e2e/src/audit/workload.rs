@@ -1,0 +1,240 @@
+//! One version of a workload, and the numbers that follow from it.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Span, Timestamp};
+use serde_json::Value;
+
+use super::names;
+use super::object::{annotation, text};
+
+/// A version of a workload.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// When it was there for all to read.
+    pub at: Timestamp,
+    /// The whole object.
+    pub object: Arc<Value>,
+    /// spec.replicas when the rollout came to the step that it is at.
+    pub replicas_at_step: i64,
+}
+
+impl Version {
+    fn number(&self, pointer: &str) -> Option<i64> {
+        self.object.pointer(pointer)?.as_i64()
+    }
+
+    /// spec.replicas.
+    pub fn replicas(&self) -> i64 {
+        self.number("/spec/replicas").unwrap_or(1)
+    }
+
+    /// spec.minReadySeconds.
+    pub fn min_ready(&self) -> SignedDuration {
+        SignedDuration::from_secs(self.number("/spec/minReadySeconds").unwrap_or(0))
+    }
+
+    /// spec.updateStrategy.type.
+    pub fn strategy(&self) -> &str {
+        text(&self.object, "/spec/updateStrategy/type")
+    }
+
+    /// spec.updateStrategy.paused.
+    pub fn is_paused(&self) -> bool {
+        self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
+    }
+
+    /// Whether the operator's own pause is noted on it.
+    pub fn has_pause_note(&self) -> bool {
+        annotation(&self.object, names::PAUSE).is_some()
+    }
+
+    /// Pod names in spec.scaleStrategy.podsToDelete.
+    pub fn is_to_delete(&self, pod: &str) -> bool {
+        let list = self.object.pointer("/spec/scaleStrategy/podsToDelete");
+        let list = list.and_then(Value::as_array);
+        list.is_some_and(|names| names.iter().any(|name| name.as_str() == Some(pod)))
+    }
+
+    /// status.updateRevision.
+    pub fn update_revision(&self) -> &str {
+        text(&self.object, "/status/updateRevision")
+    }
+
+    /// status.canary.revision.
+    pub fn stable_revision(&self) -> &str {
+        text(&self.object, "/status/canary/revision")
+    }
+
+    /// status.currentStepIndex.
+    pub fn step_index(&self) -> usize {
+        let index = self.number("/status/currentStepIndex").unwrap_or(0);
+        usize::try_from(index).unwrap_or(0)
+    }
+
+    /// spec.updateStrategy.canary.steps.
+    pub fn steps(&self) -> &[Value] {
+        let steps = self.object.pointer("/spec/updateStrategy/canary/steps");
+        steps.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// What makes this rollout this rollout: update revision and step list.
+    pub fn rollout(&self) -> (&str, &str) {
+        (
+            self.update_revision(),
+            text(&self.object, "/status/currentStepHash"),
+        )
+    }
+
+    /// Whether there is an update that not all pods have had.
+    pub fn is_rolling(&self) -> bool {
+        let stable = self.stable_revision();
+        !stable.is_empty() && stable != self.update_revision()
+    }
+
+    /// A field of updateStrategy, which a GameStatefulSet may also have one level down.
+    fn limit(&self, name: &str) -> Option<&Value> {
+        let outer = self.object.pointer("/spec/updateStrategy");
+        let outer = outer.and_then(|strategy| strategy.get(name));
+        let inner = self.object.pointer("/spec/updateStrategy/rollingUpdate");
+        outer.or_else(|| inner.and_then(|rolling| rolling.get(name)))
+    }
+
+    /// maxSurge in pods.
+    pub fn max_surge(&self) -> i64 {
+        resolve(self.limit("maxSurge"), self.replicas(), Round::Up).unwrap_or(0)
+    }
+
+    /// maxUnavailable in pods.
+    pub fn max_unavailable(&self) -> i64 {
+        let surge = self.max_surge();
+        let round = if surge > 0 { Round::Down } else { Round::Up };
+        let default = Value::from(if self.is_ordered() { "1" } else { "20%" });
+        let limit = self.limit("maxUnavailable").unwrap_or(&default);
+        let pods = resolve(Some(limit), self.replicas(), round).unwrap_or(0);
+        if pods == 0 && surge == 0 { 1 } else { pods }
+    }
+
+    fn is_ordered(&self) -> bool {
+        text(&self.object, "/kind") == "GameStatefulSet"
+            && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
+    }
+
+    /// Pods that may be at the update revision now.
+    ///
+    /// What a percentage of the partition rounds to is nobody's promise, so it counts for the most.
+    pub fn may_be_updated(&self) -> i64 {
+        if !self.is_rolling() {
+            return i64::MAX;
+        }
+        let steps = self.steps();
+        let index = self.step_index();
+        let partition_of = |step: &Value| step.get("partition").cloned();
+        let mut reached = steps.iter().take(index + 1).filter_map(partition_of);
+        let (partition, replicas) = if index >= steps.len() {
+            (self.limit("partition").cloned(), self.replicas())
+        } else {
+            let held = self.replicas().min(self.replicas_at_step);
+            match reached.next_back() {
+                Some(partition) => (Some(partition), held),
+                None => return 0,
+            }
+        };
+        let kept = resolve(partition.as_ref(), replicas, Round::Down).unwrap_or(0);
+        let is_share = partition
+            .as_ref()
+            .is_some_and(|p| p.is_string() && p != "100%");
+        (replicas - kept).max(i64::from(is_share && replicas > 0))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Round {
+    Up,
+    Down,
+}
+
+/// A number, or a percentage of something.
+fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
+    let value = value?;
+    if let Some(number) = value.as_i64() {
+        return Some(number);
+    }
+    let text = value.as_str()?;
+    let Some(percent) = text.strip_suffix('%') else {
+        return text.parse().ok();
+    };
+    let hundredths = percent.parse::<i64>().ok()? * of;
+    Some(match round {
+        Round::Up => (hundredths + 99) / 100,
+        Round::Down => hundredths / 100,
+    })
+}
+
+/// The length of a pause step: seconds, or a string such as 90s or 1h30m. None without an end.
+pub fn pause_of(step: &Value) -> Option<SignedDuration> {
+    let duration = step.pointer("/pause/duration")?;
+    if let Some(seconds) = duration.as_i64() {
+        return Some(SignedDuration::from_secs(seconds));
+    }
+    let text = duration.as_str()?;
+    let seconds = text.parse().map(SignedDuration::from_secs).ok();
+    seconds.or_else(|| SignedDuration::try_from(text.parse::<Span>().ok()?).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn version(replicas: i64, at_step: i64, strategy: Value, status: Value) -> Version {
+        Version {
+            at: Timestamp::UNIX_EPOCH,
+            object: Arc::new(json!({
+                "spec": {"replicas": replicas, "updateStrategy": strategy},
+                "status": status,
+            })),
+            replicas_at_step: at_step,
+        }
+    }
+
+    #[test]
+    fn limits_round_as_the_documents_say() {
+        let unavailable = |strategy| version(6, 6, strategy, json!({})).max_unavailable();
+        assert_eq!(unavailable(json!({})), 2);
+        assert_eq!(unavailable(json!({"maxSurge": "10%"})), 1);
+        assert_eq!(
+            unavailable(json!({"maxUnavailable": "10%", "maxSurge": 1})),
+            0
+        );
+        assert_eq!(unavailable(json!({"maxUnavailable": 0})), 1);
+        assert_eq!(unavailable(json!({"maxUnavailable": 3})), 3);
+    }
+
+    #[test]
+    fn steps_bound_the_pods_at_the_update_revision() {
+        let steps = json!([{"pause": {}}, {"partition": 3}, {"pause": {}}, {"partition": "50%"}]);
+        let strategy = json!({"partition": 1, "canary": {"steps": steps}});
+        let allowed = |index: i64, replicas, at_step| {
+            let status = json!({"updateRevision": "b", "canary": {"revision": "a"},
+                "currentStepIndex": index});
+            version(replicas, at_step, strategy.clone(), status).may_be_updated()
+        };
+        assert_eq!(allowed(0, 4, 4), 0);
+        assert_eq!(allowed(1, 4, 4), 1);
+        assert_eq!(allowed(2, 8, 4), 1, "a scale-out adds none");
+        assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the old ones");
+        assert_eq!(allowed(3, 4, 4), 2);
+        assert_eq!(allowed(4, 8, 4), 7);
+    }
+
+    #[test]
+    fn pauses_are_numbers_or_go_durations() {
+        let seconds = |step| pause_of(&step).map(|pause| pause.as_secs());
+        assert_eq!(seconds(json!({"pause": {}})), None);
+        assert_eq!(seconds(json!({"pause": {"duration": 60}})), Some(60));
+        assert_eq!(seconds(json!({"pause": {"duration": "60"}})), Some(60));
+        assert_eq!(seconds(json!({"pause": {"duration": "1h30m"}})), Some(5400));
+    }
+}

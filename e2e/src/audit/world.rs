@@ -1,0 +1,232 @@
+//! What there was in a namespace at any moment: the writes of a history, replayed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::history::{Resource, Write};
+use super::object::{
+    containers, controller, gate_is_closed, has_gate, is_terminating, phase, ready_since, restarts,
+    revision, uid,
+};
+use super::workload::Version;
+
+/// How old a view of the world may be when somebody acts on it: what changed later may have
+/// changed while the request was on the way.
+pub const LAG: SignedDuration = SignedDuration::from_secs(1);
+
+/// A namespace at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// Workloads by uid.
+    pub workloads: BTreeMap<String, Workload>,
+    /// Pods by name.
+    pub pods: BTreeMap<String, Pod>,
+    /// HookRuns by uid, deleted ones included.
+    pub runs: BTreeMap<String, Run>,
+}
+
+/// A workload, with all its versions so far.
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// Oldest first.
+    pub versions: Vec<Version>,
+    /// When it went.
+    pub gone: Option<Timestamp>,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    /// The newest version.
+    pub object: Arc<Value>,
+    /// Since when its phase is Running.
+    pub running_since: Option<Timestamp>,
+    /// When it was ready: each from, and until.
+    pub ready: Vec<(Timestamp, Option<Timestamp>)>,
+    /// The update that it is in the middle of.
+    pub under_way: Option<UnderWay>,
+}
+
+/// An update of a pod that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum UnderWay {
+    /// The gate is closed; it ends when that opens.
+    Gate {
+        /// Whether anything was changed yet.
+        changed: bool,
+    },
+    /// There is no gate; it ends when a container was restarted and the pod is ready.
+    Restart {
+        /// Restarts before.
+        from: i64,
+    },
+}
+
+/// A HookRun.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The newest version.
+    pub object: Arc<Value>,
+    /// When it was deleted: no earlier than this.
+    pub deleted: Option<Timestamp>,
+}
+
+impl World {
+    /// What comes of a write.
+    pub fn apply(&mut self, write: &Write) {
+        match write.resource {
+            Resource::Workload => self.apply_workload(write),
+            Resource::Pod => self.apply_pod(write),
+            Resource::HookRun => self.apply_run(write),
+            Resource::Other(_) => {}
+        }
+    }
+
+    fn apply_workload(&mut self, write: &Write) {
+        let Some(object) = &write.after else {
+            if let Some(before) = &write.before {
+                let workload = self.workloads.entry(uid(before).to_owned()).or_default();
+                workload.gone = Some(write.done);
+            }
+            return;
+        };
+        let workload = self.workloads.entry(uid(object).to_owned()).or_default();
+        let mut version = Version {
+            at: write.done,
+            object: object.clone(),
+            replicas_at_step: 0,
+        };
+        let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
+        version.replicas_at_step = match workload.versions.last() {
+            Some(last) if place(last) == place(&version) => last.replicas_at_step,
+            _ => version.replicas(),
+        };
+        workload.versions.push(version);
+    }
+
+    fn apply_pod(&mut self, write: &Write) {
+        let Some(object) = &write.after else {
+            self.pods.remove(&write.name);
+            return;
+        };
+        let old = self.pods.remove(&write.name);
+        let same = old.filter(|pod| uid(&pod.object) == uid(object));
+        let mut pod = same.unwrap_or_else(|| Pod::new(object.clone()));
+        pod.follow(object.clone(), write.done);
+        self.pods.insert(write.name.clone(), pod);
+    }
+
+    fn apply_run(&mut self, write: &Write) {
+        let Some(object) = write.after.as_ref().or(write.before.as_ref()) else {
+            return;
+        };
+        let deleted = (write.after.is_none() || is_terminating(object)).then_some(write.received);
+        let run = Run {
+            object: object.clone(),
+            deleted,
+        };
+        self.runs.insert(uid(object).to_owned(), run);
+    }
+
+    /// The workload that controls an object.
+    pub fn workload_of(&self, object: &Value) -> Option<(&str, &Workload)> {
+        let (uid, workload) = self.workloads.get_key_value(controller(object)?)?;
+        Some((uid.as_str(), workload))
+    }
+
+    /// The pods of a workload.
+    pub fn pods_of(&self, workload: &str) -> impl Iterator<Item = &Pod> {
+        self.pods
+            .values()
+            .filter(move |pod| controller(&pod.object) == Some(workload))
+    }
+}
+
+impl Workload {
+    /// The versions that a request of this moment may rest on: those that were the newest at some
+    /// moment not more than [`LAG`] before it.
+    pub fn seen_at(&self, received: Timestamp) -> &[Version] {
+        let oldest = received - LAG;
+        let known = self.versions.iter().rposition(|v| v.at <= oldest);
+        &self.versions[known.unwrap_or(0)..]
+    }
+}
+
+impl Pod {
+    fn new(object: Arc<Value>) -> Self {
+        Pod {
+            object,
+            running_since: None,
+            ready: Vec::new(),
+            under_way: None,
+        }
+    }
+
+    fn follow(&mut self, object: Arc<Value>, at: Timestamp) {
+        let is_running = phase(&object) == "Running";
+        self.running_since = is_running.then(|| self.running_since.unwrap_or(at));
+        let since = ready_since(&object).filter(|_| !is_terminating(&object));
+        let is_ready = self.ready.last().is_some_and(|(_, until)| until.is_none());
+        match (since, is_ready) {
+            (Some(since), false) => self.ready.push((since, None)),
+            (None, true) => {
+                if let Some((_, until)) = self.ready.last_mut() {
+                    *until = Some(at);
+                }
+            }
+            _ => {}
+        }
+        self.under_way = self.update_after(&object);
+        self.object = object;
+    }
+
+    fn update_after(&self, new: &Value) -> Option<UnderWay> {
+        let changes =
+            containers(new) != containers(&self.object) || revision(new) != self.revision();
+        if has_gate(new) {
+            let had_changed = self.under_way == Some(UnderWay::Gate { changed: true });
+            let changed = changes || had_changed;
+            return gate_is_closed(new).then_some(UnderWay::Gate { changed });
+        }
+        match self.under_way {
+            _ if changes => Some(UnderWay::Restart {
+                from: restarts(&self.object),
+            }),
+            Some(UnderWay::Restart { from })
+                if restarts(new) > from && ready_since(new).is_some() =>
+            {
+                None
+            }
+            other => other,
+        }
+    }
+
+    /// Its revision.
+    pub fn revision(&self) -> &str {
+        revision(&self.object)
+    }
+
+    /// Whether it counts: neither ended nor on its way out.
+    pub fn is_active(&self) -> bool {
+        !is_terminating(&self.object) && !matches!(phase(&self.object), "Failed" | "Succeeded")
+    }
+
+    /// Whether it was available at a moment, or at some moment of the [`LAG`] before it.
+    pub fn may_be_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
+        self.ready.iter().any(|(from, until)| {
+            let from = *from + min_ready;
+            from <= at && until.is_none_or(|until| until >= at - LAG && until > from)
+        })
+    }
+
+    /// Whether it was available all the time from [`LAG`] before a moment up to it.
+    pub fn is_surely_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
+        // A kubelet cuts its times to the second, so up to a second more may be missing.
+        let early = min_ready + LAG + SignedDuration::from_secs(1);
+        let last = self.ready.last();
+        last.is_some_and(|(from, until)| *from + early <= at && until.is_none())
+    }
+}
