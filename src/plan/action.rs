@@ -260,3 +260,26 @@ impl Action {
         )
     }
 }
+
+impl PodRef {
+    /// The reference of a pod.
+    pub fn of(pod: &super::Pod) -> Self {
+        Self {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+}
+
+impl<S> Plan<S> {
+    /// Nothing is to be done.
+    pub fn nothing() -> Self {
+        Self {
+            actions: Vec::new(),
+            status: None,
+            status_first: false,
+            wake: None,
+            events: Vec::new(),
+        }
+    }
+}

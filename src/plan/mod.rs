@@ -2,14 +2,40 @@
 //!
 //! No client, no async and no clock of its own (`now` is part of what was seen), so that what a
 //! reconcile will do can be printed, compared, and walked by a model checker.
+//!
+//! Start at [`game_deployment::plan`], which tells a plan from top to bottom. When may a pod be
+//! deleted or changed? [`guard::may_touch`] says so, and nothing else does.
 
+mod acceptance;
 mod action;
+mod canary;
+mod draft;
 mod duration;
+mod events;
+mod follow;
+pub mod game_deployment;
+mod guard;
+mod hook_maker;
 pub mod hook_run;
+mod hooks;
+mod hot_patch;
+mod in_place;
+mod manifest_resume;
 mod pod;
+mod pods;
+mod quantity;
+mod retry;
+mod revision;
+mod scale;
+mod status;
+mod update;
+mod workload;
 mod world;
 
 pub use action::*;
+pub use canary::Rollout;
 pub use duration::*;
 pub use pod::*;
+pub use revision::Revisions;
+pub use workload::{InvalidWorkload, Workload};
 pub use world::*;

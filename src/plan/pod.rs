@@ -131,6 +131,8 @@ pub struct ContainerStatus {
     pub restart_count: i32,
     /// Whether it is ready.
     pub ready: bool,
+    /// When it started, by the node's clock; None when it does not run.
+    pub started_at: Option<Timestamp>,
     /// Whether the resources that it runs with are those of the spec.
     pub resources_applied: bool,
 }
@@ -180,6 +182,10 @@ pub struct ContainerChange {
     /// Its restarts.
     #[serde(default)]
     pub from_restart_count: i32,
+    /// Whether that container did not run the image before yet: this change came while another
+    /// one was under way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_unfinished: bool,
     /// Resources to set through the resize subresource; None when they do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,

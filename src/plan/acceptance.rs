@@ -1,0 +1,67 @@
+//! Accepted first: no pod is touched for a revision that the API server has not taken yet.
+//!
+//! A typo, a quota or a policy would otherwise cost a running server, and leave a gap behind.
+
+use jiff::SignedDuration;
+
+use super::draft::Draft;
+use super::pods::dry_run_pod;
+use super::update::{Blocked, Scene};
+use super::{Action, Verdict};
+
+/// What the API server thinks of the update revision.
+pub enum Acceptance {
+    /// It takes pods of it.
+    Accepted,
+    /// It is being asked.
+    Asked,
+    /// It refuses them.
+    Refused(Blocked),
+}
+
+/// How long after a refusal it is asked again: a quota may have been raised.
+const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether the API server takes pods of the update revision; asks it when that is not known.
+pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
+    let update = scene.revisions.update;
+    let was_created = scene.world.pods.iter().any(|pod| {
+        pod.revision() == update.name
+            && pod
+                .record
+                .as_ref()
+                .is_none_or(|record| record.revision != update.name)
+    });
+    if was_created {
+        return Acceptance::Accepted;
+    }
+    let refused = match scene.world.verdicts.get(&update.name) {
+        Some(Verdict::Accepted) => return Acceptance::Accepted,
+        Some(Verdict::Refused { message, at }) => {
+            let again = at.checked_add(ASK_AGAIN_AFTER).unwrap_or(*at);
+            if again > scene.world.now {
+                draft.wake_at(again);
+                return Acceptance::Refused(refused(message));
+            }
+            Acceptance::Refused(refused(message))
+        }
+        None => Acceptance::Asked,
+    };
+    if !draft.has(|action| matches!(action, Action::DryRun { .. })) {
+        let pod = dry_run_pod(scene.workload, &update.name, &update.template);
+        draft.push(Action::DryRun {
+            revision: update.name.clone(),
+            pod,
+        });
+    }
+    refused
+}
+
+fn refused(message: &str) -> Blocked {
+    Blocked {
+        reason: "TemplateRefused",
+        message: format!(
+            "the API server refuses pods of this template, so no running pod is touched: {message}"
+        ),
+    }
+}

@@ -1,0 +1,71 @@
+//! A plan in the making.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::workload::earlier;
+use super::{Action, Event, Phase, WorkloadPatch};
+
+/// Collects what a plan asks for.
+#[derive(Debug, Default)]
+pub struct Draft {
+    actions: Vec<Action>,
+    patch: Option<WorkloadPatch>,
+    kept_closed: BTreeSet<String>,
+    /// When to plan again though nothing is seen to change.
+    pub wake: Option<Timestamp>,
+    /// What to tell the user.
+    pub events: Vec<Event>,
+}
+
+impl Draft {
+    /// Asks for an action.
+    pub fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Whether an action like that is asked for already.
+    pub fn has(&self, like: impl Fn(&Action) -> bool) -> bool {
+        self.actions.iter().any(like)
+    }
+
+    /// Notes that a pod's gate is to stay closed, because an update of it goes on.
+    pub fn keep_closed(&mut self, uid: &str) {
+        self.kept_closed.insert(uid.to_owned());
+    }
+
+    /// Whether a pod's gate is to stay closed.
+    pub fn is_kept_closed(&self, uid: &str) -> bool {
+        self.kept_closed.contains(uid)
+    }
+
+    /// Asks to be called again at that moment at the latest.
+    pub fn wake_at(&mut self, at: Timestamp) {
+        self.wake = earlier(self.wake, Some(at));
+    }
+
+    /// Asks for a change of the workload itself; all such changes of a plan are one patch.
+    pub fn patch_workload(&mut self, change: WorkloadPatch) {
+        let patch = self.patch.get_or_insert_default();
+        patch.paused = change.paused.or(patch.paused);
+        patch.pods_to_delete = change.pods_to_delete.or(patch.pods_to_delete.take());
+        patch.retry_off.extend(change.retry_off);
+        patch
+            .annotations
+            .retain(|(key, _)| !change.annotations.iter().any(|(new, _)| new == key));
+        patch.annotations.extend(change.annotations);
+    }
+
+    /// The actions. A plan that changes the workload does nothing else that rests on it: what it
+    /// decided, it decided on a workload that is about to be another one.
+    pub fn into_actions(self) -> Vec<Action> {
+        let Some(patch) = self.patch else {
+            return self.actions;
+        };
+        let mut actions = self.actions;
+        actions.retain(|action| action.phase() == Phase::Before);
+        actions.push(Action::PatchWorkload(patch));
+        actions
+    }
+}

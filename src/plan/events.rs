@@ -1,0 +1,120 @@
+//! What to tell users of a change of status: each thing once, when it becomes so.
+
+use super::Event;
+use crate::api::{GameDeploymentStatus, PodHookCondition};
+
+/// Events for the change from one status to the next.
+pub fn of_change(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+    let mut events = failures(old, new);
+    let lists = [
+        (
+            "PreDelete",
+            &old.pre_delete_hook_condition,
+            &new.pre_delete_hook_condition,
+        ),
+        (
+            "PreInplace",
+            &old.pre_inplace_hook_condition,
+            &new.pre_inplace_hook_condition,
+        ),
+        (
+            "PostInplace",
+            &old.post_inplace_hook_condition,
+            &new.post_inplace_hook_condition,
+        ),
+    ];
+    for (point, old, new) in lists {
+        events.extend(
+            new.iter()
+                .filter(|it| !old.contains(it))
+                .map(|it| hook_ended(point, it)),
+        );
+    }
+    events.extend(rollout(old, new));
+    events
+}
+
+fn event(warning: bool, reason: &str, message: String) -> Event {
+    Event {
+        warning,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+fn failures(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+    let told = |type_: &str, message: &str| {
+        old.conditions
+            .iter()
+            .any(|it| it.type_ == type_ && it.message == message)
+    };
+    let failed = new
+        .conditions
+        .iter()
+        .filter(|it| it.type_.starts_with("Failed") && !told(&it.type_, &it.message));
+    failed
+        .map(|it| event(true, &it.reason, it.message.clone()))
+        .collect()
+}
+
+fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
+    let PodHookCondition {
+        pod_name,
+        phase,
+        message,
+        ..
+    } = condition;
+    let why = if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    };
+    event(
+        true,
+        "HookNotSuccessful",
+        format!("{point} hook of pod {pod_name} ended {phase:?}{why}"),
+    )
+}
+
+fn rollout(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+    let mut events = Vec::new();
+    let update = &new.update_revision;
+    if old.update_revision != *update && !old.update_revision.is_empty() {
+        events.push(event(
+            false,
+            "RolloutStarted",
+            format!("from {} to {update}", new.canary.revision),
+        ));
+    }
+    if new.current_step_index != old.current_step_index && new.canary.revision != *update {
+        let index = new.current_step_index.unwrap_or(0);
+        events.push(event(
+            false,
+            "CanaryStep",
+            format!("the rollout to {update} is at step {index}"),
+        ));
+    }
+    for pause in new
+        .pause_conditions
+        .iter()
+        .filter(|it| !old.pause_conditions.contains(it))
+    {
+        events.push(event(
+            false,
+            "RolloutPaused",
+            format!(
+                "{:?} at step {}",
+                pause.reason,
+                new.current_step_index.unwrap_or(0)
+            ),
+        ));
+    }
+    if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {
+        events.push(event(
+            false,
+            "RolloutComplete",
+            format!("{} is the stable revision now", new.canary.revision),
+        ));
+    }
+    events
+}

@@ -1,0 +1,243 @@
+//! Makes HookRuns: a template, the arguments for it, and the identity that tells what it is for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+use super::{Pod, Workload, World, hook_run};
+use crate::api::names::{self, HookPoint};
+use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate};
+
+/// What a run is about.
+pub enum Subject<'a> {
+    /// A canary step.
+    Step {
+        /// The update revision.
+        revision: &'a str,
+        /// The step's index.
+        index: i32,
+    },
+    /// A pod.
+    Pod {
+        /// The pod.
+        pod: &'a Pod,
+        /// Revision that the guarded action leads to; empty for a deletion for good.
+        target: &'a str,
+        /// Containers whose image changes.
+        modified: &'a [String],
+    },
+}
+
+/// Why a run cannot be made. It heals by itself once the template or the arguments are mended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum CannotMake {
+    /// There is no such template.
+    #[error("HookTemplate {0:?} does not exist in this namespace; create it, or name another one")]
+    NoTemplate(String),
+    /// Arguments have no value.
+    #[error("HookTemplate {template:?} needs a value for {names}; add it to the hook's args")]
+    NoValue {
+        /// The template.
+        template: String,
+        /// The arguments.
+        names: String,
+    },
+    /// The template never ends Successful by itself.
+    #[error("HookTemplate {template:?} can never end Successful: {why}")]
+    CannotSucceed {
+        /// The template.
+        template: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl CannotMake {
+    /// CamelCase reason for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            CannotMake::NoTemplate(_) => "HookTemplateNotFound",
+            CannotMake::NoValue { .. } => "HookArgumentMissing",
+            CannotMake::CannotSucceed { .. } => "HookCannotSucceed",
+        }
+    }
+}
+
+/// Hash of a hook's template name and arguments: part of a run's identity.
+pub fn hook_hash(hook: &HookStep) -> String {
+    names::safe_hash(&serde_json::to_vec(hook).unwrap_or_default())
+}
+
+/// Name of the run of a canary step.
+pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
+    HookPoint::Step.run_name(revision, &index.to_string(), &hook.template_name)
+}
+
+/// Makes the run of a hook.
+pub fn make(
+    workload: &Workload,
+    world: &World,
+    point: HookPoint,
+    hook: &HookStep,
+    subject: &Subject,
+) -> Result<HookRun, CannotMake> {
+    let template = world
+        .templates
+        .get(&hook.template_name)
+        .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
+    hook_run::can_succeed(&template.spec.metrics).map_err(|why| CannotMake::CannotSucceed {
+        template: hook.template_name.clone(),
+        why,
+    })?;
+    let args = arguments(template, hook, given_by_operator(workload, subject))?;
+    let name = match subject {
+        Subject::Step { revision, index } => step_run_name(hook, revision, *index),
+        Subject::Pod { pod, target, .. } => {
+            let revision = if point == HookPoint::PostInplace {
+                target
+            } else {
+                pod.revision()
+            };
+            point.run_name(revision, pod.instance(), &hook.template_name)
+        }
+    };
+    let metadata = ObjectMeta {
+        name: Some(name),
+        namespace: Some(workload.namespace.clone()),
+        labels: Some(labels(workload, point, subject)),
+        annotations: Some(identity(workload, hook, subject)),
+        owner_references: Some(vec![owner(workload)]),
+        ..ObjectMeta::default()
+    };
+    let spec = HookRunSpec {
+        metrics: template.spec.metrics.clone(),
+        args,
+        policy: template.spec.policy,
+        terminate: false,
+    };
+    Ok(HookRun {
+        metadata,
+        spec,
+        status: None,
+    })
+}
+
+fn owner(workload: &Workload) -> OwnerReference {
+    OwnerReference {
+        api_version: crate::api::API_VERSION.to_owned(),
+        kind: workload.kind.as_str().to_owned(),
+        name: workload.name.clone(),
+        uid: workload.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+fn labels(workload: &Workload, point: HookPoint, subject: &Subject) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([(
+        workload.kind.type_label().to_owned(),
+        point.as_str().to_owned(),
+    )]);
+    match subject {
+        Subject::Step { revision, index } => {
+            labels.insert(
+                workload.kind.revision_label().to_owned(),
+                (*revision).to_owned(),
+            );
+            labels.insert(names::RUN_STEP_LABEL.to_owned(), index.to_string());
+        }
+        Subject::Pod { pod, target, .. } => {
+            let revision = if point == HookPoint::PostInplace {
+                target
+            } else {
+                pod.revision()
+            };
+            labels.insert(
+                names::RUN_POD_REVISION_LABEL.to_owned(),
+                revision.to_owned(),
+            );
+            labels.insert(
+                names::RUN_INSTANCE_LABEL.to_owned(),
+                pod.instance().to_owned(),
+            );
+        }
+    }
+    labels
+}
+
+fn identity(workload: &Workload, hook: &HookStep, subject: &Subject) -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::from([
+        (names::RUN_WORKLOAD_UID.to_owned(), workload.uid.clone()),
+        (names::RUN_HOOK_HASH.to_owned(), hook_hash(hook)),
+        (
+            names::RUN_GENERATION.to_owned(),
+            workload.generation.to_string(),
+        ),
+    ]);
+    if let Subject::Pod { pod, target, .. } = subject {
+        notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
+        notes.insert(names::RUN_TARGET.to_owned(), (*target).to_owned());
+    }
+    notes
+}
+
+/// Arguments that the operator hands over by itself.
+fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
+    let Subject::Pod { pod, modified, .. } = subject else {
+        return Vec::new();
+    };
+    let mut given = vec![
+        ("PodName".to_owned(), pod.name.clone()),
+        ("PodNamespace".to_owned(), workload.namespace.clone()),
+    ];
+    given.extend(pod.pod_ip.iter().map(|ip| ("PodIP".to_owned(), ip.clone())));
+    given.extend(
+        pod.host_ip
+            .iter()
+            .map(|ip| ("HostIP".to_owned(), ip.clone())),
+    );
+    let containers = pod.containers.iter().filter(|container| !container.init);
+    given.extend(
+        containers
+            .enumerate()
+            .map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())),
+    );
+    given.extend(
+        modified
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (format!("ModifiedContainer[{i}]"), name.clone())),
+    );
+    given
+}
+
+/// The run's arguments. The user's value goes before the operator's, and that before the
+/// template's own.
+fn arguments(
+    template: &HookTemplate,
+    hook: &HookStep,
+    by_operator: Vec<(String, String)>,
+) -> Result<Vec<Argument>, CannotMake> {
+    let by_user = hook
+        .args
+        .iter()
+        .map(|arg| (arg.name.clone(), arg.value.clone()));
+    let mut given: Vec<Argument> = Vec::new();
+    for (name, value) in by_user.chain(by_operator) {
+        if !given.iter().any(|arg| arg.name == name) {
+            given.push(Argument {
+                name,
+                value: Some(value),
+                value_from: None,
+            });
+        }
+    }
+    let missing = hook_run::missing_arguments(&template.spec, &given);
+    if missing.is_empty() {
+        return Ok(hook_run::run_arguments(&template.spec, &given));
+    }
+    Err(CannotMake::NoValue {
+        template: hook.template_name.clone(),
+        names: missing.join(", "),
+    })
+}

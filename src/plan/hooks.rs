@@ -1,0 +1,254 @@
+//! The hooks in a pod's life: which HookRun speaks for which action, and what it says.
+//!
+//! A HookRun counts only for the very action it was made for: same pod (uid), same target revision,
+//! same workload (uid), same hook (template and arguments). Whoever wants an action asks
+//! [`Hooks::clear`]; what nobody asked for by the end of the plan is called off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use super::draft::Draft;
+use super::hook_maker::{self, CannotMake, Subject};
+use super::retry::Retry;
+use super::{Action, Pod, PodRef, Workload, World};
+use crate::api::names::{self, HookPoint};
+use crate::api::{HookPhase, HookRun, PodHookCondition};
+
+/// How long a success is good for: players may have joined since.
+pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// What somebody wants to do to a pod, as far as a hook needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// The point whose hook guards it.
+    pub point: HookPoint,
+    /// Revision that it leads to; empty for a deletion for good.
+    pub target: &'a str,
+    /// Containers whose image changes.
+    pub modified: &'a [String],
+    /// Whether it could be done right now, were it not for the hook: only then is a hook started.
+    pub possible: bool,
+    /// The moment that a success must be fresh at: now, or when the gate was closed on it.
+    pub at: Timestamp,
+}
+
+/// What a pod's hook says to an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// No hook guards this, or it was successful.
+    Cleared,
+    /// Its hook is running, ended badly, is about to start, or cannot be made.
+    Held,
+}
+
+/// The HookRuns of a workload's pods, and what became of them in this plan.
+pub struct Hooks<'a> {
+    workload: &'a Workload<'a>,
+    world: &'a World,
+    runs: BTreeMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
+    retry: Option<Retry>,
+    wanted: BTreeSet<&'a str>,
+    marked: BTreeSet<&'a str>,
+    /// Pods whose hook did not end Successful, by point.
+    pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
+    /// Why hooks could not be made, and whether they guard a deletion for good (else an update).
+    pub problems: BTreeSet<(bool, CannotMake)>,
+}
+
+impl<'a> Hooks<'a> {
+    /// The HookRuns of this world, by point and pod.
+    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+        let mut runs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for run in &world.runs {
+            let point = point_of(workload, run);
+            let pod = run.annotations().get(names::RUN_POD_UID);
+            if let (Some(point), Some(pod)) = (point, pod) {
+                runs.entry((point, pod.as_str()))
+                    .or_default()
+                    .push(run.as_ref());
+            }
+        }
+        Self {
+            workload,
+            world,
+            runs,
+            retry: Retry::of(workload),
+            wanted: BTreeSet::new(),
+            marked: BTreeSet::new(),
+            blocked: BTreeMap::new(),
+            problems: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a hook is configured for a point.
+    pub fn is_configured(&self, point: HookPoint) -> bool {
+        self.workload.hooks.hook(point).is_some()
+    }
+
+    /// Whether a HookRun of this pod exists at this point, in whatever phase.
+    pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
+        self.runs
+            .get(&(point, pod.uid.as_str()))
+            .is_some_and(|runs| !runs.is_empty())
+    }
+
+    /// Whether this pod's hook was successful for that target and still is good.
+    pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
+        self.run_for(pod, intent)
+            .is_some_and(|run| phase(run) == HookPhase::Successful && is_fresh(run, intent.at))
+    }
+
+    /// Asks the pod's hook, starting it when there is none. Asking also keeps it: a run that
+    /// nobody asks for is called off in [`Hooks::settle`].
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) -> Answer {
+        if !self.is_configured(intent.point) {
+            return Answer::Cleared;
+        }
+        let Some(run) = self.run_for(pod, intent) else {
+            if intent.possible && !self.has_run(intent.point, pod) {
+                self.start(pod, intent, draft);
+            } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
+            {
+                // The run of another intent is going; the pod stays chosen meanwhile.
+                self.marked.insert(&pod.uid);
+            }
+            return Answer::Held;
+        };
+        match phase(run) {
+            HookPhase::Successful if is_fresh(run, intent.at) => {
+                self.keep(run, pod, intent);
+                Answer::Cleared
+            }
+            HookPhase::Successful if intent.possible => Answer::Held, // Settled away, then run anew.
+            HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
+                self.keep(run, pod, intent);
+                Answer::Held
+            }
+            HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
+                self.block(run, pod, intent);
+                Answer::Held
+            }
+        }
+    }
+
+    /// Calls off what nobody asked for: HookRuns of intents that are no more (or of pods that are
+    /// gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
+    pub fn settle(&self, pods: &[&'a Pod], draft: &mut Draft) {
+        for run in self.runs.values().flatten() {
+            let name = run.metadata.name.as_deref().unwrap_or_default();
+            if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
+                draft.push(Action::DeleteHookRun {
+                    name: name.to_owned(),
+                    uid: run.uid().unwrap_or_default(),
+                });
+            }
+        }
+        for pod in pods.iter().filter(|pod| !pod.terminating) {
+            match (pod.marked_deleting, self.marked.contains(pod.uid.as_str())) {
+                (false, true) => draft.push(Action::MarkDeleting(PodRef::of(pod))),
+                (true, false) => draft.push(Action::UnmarkDeleting(PodRef::of(pod))),
+                _ => {}
+            }
+        }
+        if let Some(retry) = &self.retry {
+            retry.finish_when_cleared(self.runs.iter(), draft);
+        }
+    }
+
+    fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
+        let hook = self.workload.hooks.hook(intent.point)?;
+        let hash = hook_maker::hook_hash(hook);
+        let runs = self.runs.get(&(intent.point, pod.uid.as_str()))?;
+        runs.iter().copied().find(|run| {
+            let notes = run.annotations();
+            let note = |key: &str| notes.get(key).map(String::as_str);
+            note(names::RUN_TARGET) == Some(intent.target)
+                && note(names::RUN_HOOK_HASH) == Some(hash.as_str())
+                && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
+                && run.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
+        self.wanted
+            .insert(run.metadata.name.as_deref().unwrap_or_default());
+        if intent.point == HookPoint::PreDelete {
+            self.marked.insert(&pod.uid);
+        }
+    }
+
+    fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
+        if intent.point == HookPoint::PreDelete {
+            self.marked.insert(&pod.uid);
+        }
+        if self
+            .retry
+            .as_ref()
+            .is_some_and(|retry| retry.covers(intent.point, run))
+        {
+            return;
+        }
+        self.keep(run, pod, intent);
+        let status = run.status.as_ref();
+        let started = status.and_then(|status| status.started_at.clone());
+        let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
+            return;
+        };
+        self.blocked
+            .entry(intent.point)
+            .or_default()
+            .push(PodHookCondition {
+                pod_name: pod.name.clone(),
+                phase: phase(run),
+                start_time,
+                message: status
+                    .and_then(|status| status.message.clone())
+                    .unwrap_or_default(),
+            });
+    }
+
+    fn start(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) {
+        let Some(hook) = self.workload.hooks.hook(intent.point) else {
+            return;
+        };
+        let subject = Subject::Pod {
+            pod,
+            target: intent.target,
+            modified: intent.modified,
+        };
+        match hook_maker::make(self.workload, self.world, intent.point, hook, &subject) {
+            Ok(run) => {
+                draft.push(Action::CreateHookRun(Box::new(run)));
+                if intent.point == HookPoint::PreDelete {
+                    self.marked.insert(&pod.uid);
+                }
+            }
+            Err(problem) => {
+                self.problems.insert((intent.target.is_empty(), problem));
+            }
+        }
+    }
+}
+
+fn point_of(workload: &Workload, run: &HookRun) -> Option<HookPoint> {
+    let label = run.labels().get(workload.kind.type_label())?;
+    HookPoint::parse(label).filter(|point| *point != HookPoint::Step)
+}
+
+/// A run's phase.
+pub fn phase(run: &HookRun) -> HookPhase {
+    run.status
+        .as_ref()
+        .map(|status| status.phase)
+        .unwrap_or_default()
+}
+
+fn is_fresh(run: &HookRun, at: Timestamp) -> bool {
+    let finished = run
+        .status
+        .as_ref()
+        .and_then(|status| status.finished_at.as_ref());
+    finished.is_some_and(|finished| at.duration_since(finished.0) <= SUCCESS_IS_GOOD_FOR)
+}

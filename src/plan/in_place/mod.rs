@@ -1,0 +1,9 @@
+//! Updates that change a running pod: what can be changed, how, and when it is done.
+
+mod change;
+mod completion;
+mod state;
+
+pub use change::{Change, NotInPlace, between};
+pub use completion::{Completion, completion, same_image};
+pub use state::{InPlaceState, is_under_way, patch_of, state};

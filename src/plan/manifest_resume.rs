@@ -1,0 +1,105 @@
+//! Did `paused: false` come from a person or from a manifest?
+//!
+//! A GitOps tool writes the whole manifest again at each sync. If that resumed a canary's pause,
+//! every sync would promote the build. So a resume counts only when a person meant just that.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use serde_json::Value;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Field managers of commands that change one thing at somebody's word, and our own.
+const DELIBERATE: [&str; 4] = [
+    "gamekeeper",
+    "kubectl-edit",
+    "kubectl-game",
+    "kubectl-patch",
+];
+
+/// Whether spec.updateStrategy.paused has its value from an apply: server-side (the field belongs
+/// to an Apply entry), or client-side (it stands in the last-applied annotation, and no deliberate
+/// command wrote it since).
+pub fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {
+    let owners: Vec<&ManagedFieldsEntry> = meta
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(|entry| owns_paused(entry))
+        .collect();
+    if owners.iter().any(|entry| is_deliberate(entry)) {
+        return false;
+    }
+    owners
+        .iter()
+        .any(|entry| entry.operation.as_deref() == Some("Apply"))
+        || last_applied_has_paused(meta)
+}
+
+fn is_deliberate(entry: &ManagedFieldsEntry) -> bool {
+    entry.operation.as_deref() != Some("Apply")
+        && entry
+            .manager
+            .as_deref()
+            .is_some_and(|manager| DELIBERATE.contains(&manager))
+}
+
+fn owns_paused(entry: &ManagedFieldsEntry) -> bool {
+    entry
+        .fields_v1
+        .as_ref()
+        .and_then(|fields| fields.0.pointer("/f:spec/f:updateStrategy/f:paused"))
+        .is_some()
+}
+
+fn last_applied_has_paused(meta: &ObjectMeta) -> bool {
+    meta.annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(LAST_APPLIED))
+        .and_then(|text| serde_json::from_str::<Value>(text).ok())
+        .is_some_and(|manifest| manifest.pointer("/spec/updateStrategy/paused").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn written_by(manager: &str, operation: &str, applied: bool) -> bool {
+        let annotations = if applied {
+            json!({LAST_APPLIED: r#"{"spec":{"updateStrategy":{"paused":false}}}"#})
+        } else {
+            json!({LAST_APPLIED: r#"{"spec":{"replicas":3}}"#})
+        };
+        let meta = json!({
+            "annotations": annotations,
+            "managedFields": [
+                {"manager": "other", "operation": "Apply", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+                {"manager": manager, "operation": operation,
+                 "fieldsV1": {"f:spec": {"f:updateStrategy": {"f:paused": {}}}}},
+            ],
+        });
+        paused_came_with_an_apply(&serde_json::from_value(meta).expect("metadata"))
+    }
+
+    #[test]
+    fn only_a_deliberate_write_resumes() {
+        for (manager, operation, applied, came_with_apply) in [
+            ("kubectl-patch", "Update", false, false),
+            ("kubectl-patch", "Update", true, false),
+            ("kubectl-game", "Update", true, false),
+            ("gamekeeper", "Update", true, false),
+            ("dashboard", "Update", false, false),
+            ("kubectl-client-side-apply", "Update", true, true),
+            ("argocd-controller", "Update", true, true),
+            ("argocd-controller", "Apply", false, true),
+            ("kubectl-patch", "Apply", false, true),
+        ] {
+            assert_eq!(
+                written_by(manager, operation, applied),
+                came_with_apply,
+                "{manager} {operation}, in last-applied: {applied}"
+            );
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the rules say of a pod, and the pods they make.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::in_place::is_under_way;
+use super::{Gate, NewPod, Pod, Workload, hot_patch};
+use crate::api::UpdateStrategyType;
+use crate::api::names;
+
+/// Whether a pod is available: ready for minReadySeconds, and no change of it is under way.
+pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
+    available_at(pod, workload).is_some_and(|at| at <= now)
+}
+
+/// When a pod that stays ready is available.
+pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
+    if pod.terminating
+        || is_under_way(pod)
+        || hot_patch::is_under_way(pod)
+        || pod.gate == Gate::Unset
+    {
+        return None;
+    }
+    pod.ready_since?.checked_add(workload.min_ready).ok()
+}
+
+/// Names for new pods, the same for everybody who has seen the same pods: should two operators, or
+/// one before and after a crash, ever plan from the same past, they make the same pods, and the API
+/// server refuses the second one.
+pub struct PodNames<'a> {
+    workload: &'a Workload<'a>,
+    taken: BTreeSet<String>,
+    newest: u64,
+    next: u64,
+}
+
+impl<'a> PodNames<'a> {
+    /// Names beside those of the pods that are there.
+    pub fn new<'p>(workload: &'a Workload<'a>, pods: impl Iterator<Item = &'p Pod>) -> Self {
+        let mut newest = 0;
+        let taken = pods.map(|pod| {
+            newest = newest.max(pod.resource_version);
+            pod.name.clone()
+        });
+        let taken = taken.collect();
+        Self {
+            workload,
+            taken,
+            newest,
+            next: 0,
+        }
+    }
+
+    fn next_instance(&mut self) -> String {
+        loop {
+            let Workload {
+                uid, generation, ..
+            } = self.workload;
+            let id = names::instance_id(
+                format!("{uid}/{generation}/{}/{}", self.newest, self.next).as_bytes(),
+            );
+            self.next += 1;
+            if self.taken.insert(format!("{}-{id}", self.workload.name)) {
+                return id;
+            }
+        }
+    }
+
+    /// A new pod of a revision.
+    pub fn new_pod(&mut self, revision: &str, template: &Value) -> NewPod {
+        let id = self.next_instance();
+        let name = format!("{}-{id}", self.workload.name);
+        let mut pod = pod_of(self.workload, revision, template, &name);
+        pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
+        NewPod {
+            name,
+            revision: revision.to_owned(),
+            pod,
+        }
+    }
+}
+
+/// A pod to ask the API server about; nothing of it stays.
+pub fn dry_run_pod(workload: &Workload, revision: &str, template: &Value) -> Value {
+    pod_of(
+        workload,
+        revision,
+        template,
+        &format!("{}-dry-run", workload.name),
+    )
+}
+
+/// The pod that a template stands for.
+fn pod_of(workload: &Workload, revision: &str, template: &Value, name: &str) -> Value {
+    let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
+    let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
+    labels[names::REVISION_LABEL] = Value::String(revision.to_owned());
+    let mut metadata = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("namespace".to_owned(), json!(workload.namespace)),
+        ("labels".to_owned(), labels),
+        (
+            "ownerReferences".to_owned(),
+            json!([workload.owner_reference()]),
+        ),
+    ]);
+    for field in ["annotations", "finalizers"] {
+        if let Some(value) = part(&format!("/metadata/{field}")) {
+            metadata.insert(field.to_owned(), value);
+        }
+    }
+    let mut spec = part("/spec").unwrap_or_else(|| json!({}));
+    if workload.update == UpdateStrategyType::InplaceUpdate {
+        add_gate(&mut spec);
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+/// Adds the readiness gate that keeps traffic from a pod while it is updated.
+fn add_gate(spec: &mut Value) {
+    let gates = spec
+        .get("readinessGates")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    if gates
+        .iter()
+        .any(|gate| gate.get("conditionType") == Some(&json!(names::IN_PLACE_GATE)))
+    {
+        return;
+    }
+    let gates: Vec<Value> = gates
+        .into_iter()
+        .chain([json!({"conditionType": names::IN_PLACE_GATE})])
+        .collect();
+    spec["readinessGates"] = Value::Array(gates);
+}

@@ -1,0 +1,271 @@
+//! Revisions: which one the template stands for, which are kept.
+//!
+//! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning, so
+//! writing `cpu: "0.5"` for `500m`, or a default that was left out before, is no new revision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::quantity;
+use super::{Action, NewRevision, Revision, Workload};
+use crate::api::names;
+
+/// The revisions of a workload.
+pub struct Revisions<'a> {
+    by_name: BTreeMap<&'a str, &'a Arc<Revision>>,
+    /// The one that the template stands for.
+    pub update: &'a Arc<Revision>,
+}
+
+impl<'a> Revisions<'a> {
+    /// A revision's pod template.
+    pub fn template(&self, name: &str) -> Option<&'a Value> {
+        self.by_name.get(name).map(|revision| &revision.template)
+    }
+
+    /// Whether there is a revision of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+}
+
+/// Where the update revision stands.
+pub enum Found<'a> {
+    /// It is there, with the highest number.
+    Ready(Revisions<'a>),
+    /// It has to be made, taken over or renumbered first; plan again when that is seen.
+    After {
+        /// What is to be done.
+        action: Box<Action>,
+        /// How often a name was taken by another template.
+        collision_count: i32,
+    },
+}
+
+/// Finds the revision that the template stands for, or says what brings it about.
+pub fn find<'a>(workload: &Workload, revisions: &'a [Arc<Revision>]) -> Found<'a> {
+    let wanted = canonical(workload.template);
+    let highest = revisions
+        .iter()
+        .map(|revision| revision.number)
+        .max()
+        .unwrap_or(0);
+    let mut collision_count = workload.progress.collision_count;
+    let same = revisions
+        .iter()
+        .filter(|revision| canonical(&revision.template) == wanted)
+        .max_by_key(|revision| revision.number);
+    let action = match same {
+        Some(revision) if !revision.controlled => Action::AdoptRevision {
+            name: revision.name.clone(),
+            uid: revision.uid.clone(),
+        },
+        Some(revision) if revision.number < highest => Action::RenumberRevision {
+            name: revision.name.clone(),
+            number: highest + 1,
+        },
+        Some(update) => {
+            let by_name = revisions.iter().map(|it| (it.name.as_str(), it)).collect();
+            return Found::Ready(Revisions { by_name, update });
+        }
+        None => {
+            let mut name = revision_name(workload, &wanted, collision_count);
+            while revisions.iter().any(|revision| revision.name == name) {
+                collision_count += 1;
+                name = revision_name(workload, &wanted, collision_count);
+            }
+            let template = workload.template.clone();
+            Action::CreateRevision(NewRevision {
+                name,
+                number: highest + 1,
+                template,
+            })
+        }
+    };
+    Found::After {
+        action: Box::new(action),
+        collision_count,
+    }
+}
+
+fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {
+    let mut text = canonical.to_string();
+    if collision_count > 0 {
+        text.push_str(&collision_count.to_string());
+    }
+    format!("{}-{}", workload.name, names::safe_hash(text.as_bytes()))
+}
+
+/// Deletes the oldest revisions beyond the history limit. Those that a pod or the status names
+/// are never deleted and do not count.
+pub fn prune(
+    workload: &Workload,
+    revisions: &[Arc<Revision>],
+    named: &BTreeSet<&str>,
+) -> Vec<Action> {
+    let mut unused: Vec<_> = revisions
+        .iter()
+        .filter(|revision| revision.controlled && !named.contains(revision.name.as_str()))
+        .collect();
+    unused.sort_by_key(|revision| std::cmp::Reverse(revision.number));
+    unused
+        .into_iter()
+        .skip(workload.history_limit)
+        .map(|revision| Action::DeleteRevision {
+            name: revision.name.clone(),
+            uid: revision.uid.clone(),
+        })
+        .collect()
+}
+
+/// A template in the one form that all templates of the same meaning share: no nulls, no empty
+/// maps and lists, no defaults of the API server, quantities in base units.
+pub fn canonical(template: &Value) -> Value {
+    let mut template = prune_empty(template).unwrap_or(Value::Object(Map::new()));
+    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The server adds it to embedded metadata; pods get none of these from a template.
+        metadata.remove("creationTimestamp");
+        if metadata.is_empty() {
+            template
+                .as_object_mut()
+                .map(|template| template.remove("metadata"));
+        }
+    }
+    if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
+        drop_defaults(spec, &POD_DEFAULTS);
+        for list in ["containers", "initContainers"] {
+            for container in spec
+                .get_mut(list)
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                canonical_container(container);
+            }
+        }
+    }
+    template
+}
+
+fn canonical_container(container: &mut Value) {
+    let Some(container) = container.as_object_mut() else {
+        return;
+    };
+    drop_defaults(container, &CONTAINER_DEFAULTS);
+    for port in container
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if let Some(port) = port.as_object_mut() {
+            drop_defaults(port, &[("protocol", "TCP")]);
+        }
+    }
+    for kind in ["requests", "limits"] {
+        let quantities = container
+            .get_mut("resources")
+            .and_then(|it| it.get_mut(kind));
+        for (_, value) in quantities
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .flatten()
+        {
+            *value = Value::String(quantity::canonical(value));
+        }
+    }
+}
+
+/// What the API server fills in when a pod leaves it out.
+const POD_DEFAULTS: [(&str, &str); 4] = [
+    ("restartPolicy", "Always"),
+    ("dnsPolicy", "ClusterFirst"),
+    ("schedulerName", "default-scheduler"),
+    ("terminationGracePeriodSeconds", "30"),
+];
+const CONTAINER_DEFAULTS: [(&str, &str); 2] = [
+    ("terminationMessagePath", "/dev/termination-log"),
+    ("terminationMessagePolicy", "File"),
+];
+
+fn drop_defaults(object: &mut Map<String, Value>, defaults: &[(&str, &str)]) {
+    object.retain(|key, value| {
+        let text = match &*value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        !defaults
+            .iter()
+            .any(|(name, default)| name == key && *default == text)
+    });
+}
+
+/// Fields whose empty object says something: `emptyDir: {}` is a volume, nothing is none.
+fn prune_empty(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Object(map) => {
+            let kept: Map<String, Value> = map
+                .iter()
+                .filter_map(|(key, value)| {
+                    let pruned = prune_empty(value).or_else(|| keeps_empty(key, value));
+                    pruned.map(|value| (key.clone(), value))
+                })
+                .collect();
+            (!kept.is_empty()).then_some(Value::Object(kept))
+        }
+        Value::Array(list) if list.is_empty() => None,
+        Value::Array(list) => Some(Value::Array(
+            list.iter()
+                .map(|it| prune_empty(it).unwrap_or(Value::Null))
+                .collect(),
+        )),
+        other => Some(other.clone()),
+    }
+}
+
+fn keeps_empty(key: &str, value: &Value) -> Option<Value> {
+    let meant = !matches!(
+        key,
+        "metadata" | "resources" | "securityContext" | "labels" | "annotations"
+    ) && value.is_object();
+    meant.then(|| value.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn templates_of_one_meaning_are_one() {
+        let short = json!({"spec": {"containers": [
+            {"name": "game", "image": "game:v1", "resources": {"requests": {"cpu": 0.5}}}]}});
+        let long = json!({
+            "metadata": {"creationTimestamp": null, "annotations": {}},
+            "spec": {
+                "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "securityContext": {},
+                "containers": [{
+                    "resources": {"requests": {"cpu": "500m"}}, "image": "game:v1", "name": "game",
+                    "env": [], "terminationMessagePolicy": "File",
+                }],
+            },
+        });
+        assert_eq!(canonical(&short), canonical(&long));
+    }
+
+    #[test]
+    fn what_says_something_is_kept() {
+        let volume =
+            json!({"spec": {"containers": [], "volumes": [{"name": "data", "emptyDir": {}}]}});
+        assert_eq!(
+            canonical(&volume).pointer("/spec/volumes/0/emptyDir"),
+            Some(&json!({}))
+        );
+        let grace = json!({"spec": {"terminationGracePeriodSeconds": 60}});
+        assert_ne!(canonical(&grace), canonical(&json!({"spec": {}})));
+    }
+}

@@ -1,0 +1,416 @@
+//! Which pods are brought to the update revision now, and how.
+//!
+//! Budget: a healthy pod is touched only while enough others stay available, and holds its slot
+//! from the moment its hook starts; so a hook that never answers stops after maxUnavailable pods.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use super::acceptance::{Acceptance, acceptance};
+use super::draft::Draft;
+use super::guard::{self, may_touch};
+use super::hooks::{Hooks, Intent};
+use super::hot_patch::{self, Proof};
+use super::in_place::{self, Change, InPlaceState, NotInPlace};
+use super::pods::is_available;
+use super::scale::{Rank, ScaleIn};
+use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
+use crate::api::names::HookPoint;
+use crate::api::{InPlacePolicy, UpdateStrategyType};
+
+/// Everything that update rules read.
+pub struct Scene<'a> {
+    /// The workload.
+    pub workload: &'a Workload<'a>,
+    /// What was seen.
+    pub world: &'a World,
+    /// Its revisions.
+    pub revisions: &'a Revisions<'a>,
+    /// How far the rollout may go.
+    pub rollout: &'a Rollout,
+    /// Pods that stay: no victims, not Terminating, not ended.
+    pub kept: &'a [&'a Pod],
+    /// Scale-in order, in which pods are also updated.
+    pub order: &'a ScaleIn<'a>,
+}
+
+/// Why updates do not go on; becomes condition FailedUpdate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: String,
+}
+
+/// How a pod gets to the update revision.
+enum Method {
+    Recreate,
+    InPlace(Change),
+    HotPatch(Change),
+    Refused(NotInPlace),
+}
+
+/// Slots left for healthy pods.
+pub struct Budget(i64);
+
+impl Budget {
+    /// Available pods beyond those that must stay available.
+    pub fn of(scene: &Scene) -> Self {
+        let Scene {
+            workload,
+            world,
+            kept,
+            ..
+        } = scene;
+        let available = kept
+            .iter()
+            .filter(|pod| is_available(pod, workload, world.now))
+            .count() as i64;
+        Self(available - (workload.replicas - workload.max_unavailable))
+    }
+
+    /// Takes a slot for a pod; one that is not available needs none.
+    fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
+        if !is_available(pod, scene.workload, scene.world.now) {
+            return true;
+        }
+        self.0 -= 1;
+        self.0 >= 0
+    }
+}
+
+/// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
+pub fn replace_named<'a>(
+    scene: &Scene<'a>,
+    budget: &mut Budget,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) {
+    for pod in scene
+        .kept
+        .iter()
+        .filter(|pod| scene.workload.pods_to_delete.contains(&pod.name))
+    {
+        let possible = budget.take(scene, pod);
+        let intent = guard::removal(possible, scene.world.now);
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| possible) {
+            draft.push(cleared.delete(DeletionReason::Replace));
+        }
+    }
+}
+
+/// Moves pods to the update revision. Says why when it cannot.
+pub fn move_pods<'a>(
+    scene: &Scene<'a>,
+    budget: &mut Budget,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) -> Option<Blocked> {
+    let mover = Mover {
+        scene,
+        methods: BTreeMap::new(),
+        proof: OnceCell::new(),
+    };
+    mover.run(budget, hooks, draft)
+}
+
+/// Whether a change from the stable to the update revision is refused because it cannot be made in
+/// place: then new pods are made at the stable one.
+pub fn refused_in_place(
+    workload: &Workload,
+    revisions: &Revisions,
+    stable: &str,
+) -> Option<Blocked> {
+    let in_place = workload.update != UpdateStrategyType::RollingUpdate;
+    if !in_place
+        || workload.policy == InPlacePolicy::InPlaceIfPossible
+        || stable == revisions.update.name
+    {
+        return None;
+    }
+    match method_from(workload, revisions, stable) {
+        Method::Refused(error) => Some(not_in_place(&error)),
+        _ => None,
+    }
+}
+
+fn not_in_place(error: &NotInPlace) -> Blocked {
+    Blocked {
+        reason: "NotInPlace",
+        message: format!(
+            "{error}; take the change back, or set updateStrategy.inPlaceUpdateStrategy.policy: \
+             InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
+        ),
+    }
+}
+
+fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Method {
+    if workload.update == UpdateStrategyType::RollingUpdate {
+        return Method::Recreate;
+    }
+    let update = &revisions.update.template;
+    let unknown = || NotInPlace {
+        path: String::new(),
+        why: format!("cannot be compared with revision {from:?}, which is not known"),
+    };
+    let change = revisions
+        .template(from)
+        .ok_or_else(unknown)
+        .and_then(|from| in_place::between(from, update));
+    let hot = workload.update == UpdateStrategyType::HotPatchUpdate;
+    match change {
+        Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(
+            workload,
+            NotInPlace {
+                path: "spec.containers[].resources".to_owned(),
+                why: "cannot be changed by a hot patch".to_owned(),
+            },
+        ),
+        Ok(change) if hot => Method::HotPatch(change),
+        Ok(change) => Method::InPlace(change),
+        Err(error) => refuse_or_recreate(workload, error),
+    }
+}
+
+fn refuse_or_recreate(workload: &Workload, error: NotInPlace) -> Method {
+    match workload.policy {
+        InPlacePolicy::InPlaceOnly => Method::Refused(error),
+        InPlacePolicy::InPlaceIfPossible => Method::Recreate,
+    }
+}
+
+struct Mover<'s, 'a> {
+    scene: &'s Scene<'a>,
+    methods: BTreeMap<&'a str, Method>,
+    proof: OnceCell<Proof>,
+}
+
+impl<'a> Mover<'_, 'a> {
+    fn run(
+        mut self,
+        budget: &mut Budget,
+        hooks: &mut Hooks<'a>,
+        draft: &mut Draft,
+    ) -> Option<Blocked> {
+        let Scene {
+            workload,
+            rollout,
+            revisions,
+            kept,
+            ..
+        } = self.scene;
+        let update = revisions.update.name.as_str();
+        let is_named = |pod: &Pod| workload.pods_to_delete.contains(&pod.name);
+        let old: Vec<&Pod> = kept
+            .iter()
+            .copied()
+            .filter(|pod| pod.revision() != update)
+            .collect();
+        let updated = (kept.len() - old.len()) as i64;
+        let surplus = old.len() as i64 - (workload.replicas - rollout.target);
+        if rollout.paused || surplus <= 0 {
+            return None;
+        }
+        for pod in &old {
+            self.methods
+                .entry(pod.revision())
+                .or_insert_with(|| method_from(workload, revisions, pod.revision()));
+        }
+        let blocked = self.methods.values().find_map(|method| match method {
+            Method::Refused(error) => Some(not_in_place(error)),
+            _ => None,
+        });
+        let mut movable: Vec<&Pod> = old
+            .into_iter()
+            .filter(|pod| {
+                !is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
+            })
+            .collect();
+        movable.sort_by_key(|pod| self.turn(pod, hooks));
+        movable.truncate(usize::try_from(surplus).unwrap_or(0));
+        if movable.is_empty() {
+            return blocked;
+        }
+        let accepted = match acceptance(self.scene, draft) {
+            Acceptance::Accepted => true,
+            Acceptance::Asked => false,
+            Acceptance::Refused(blocked) => return Some(blocked),
+        };
+        // In place, as many pods as the target says change; surge pods that have taken the place of
+        // others let those go.
+        let mut room = rollout.target - updated;
+        let mut problem = None;
+        for pod in movable {
+            let slot = budget.take(self.scene, pod);
+            let may_start = slot && accepted;
+            problem = problem.or(match &self.methods[pod.revision()] {
+                Method::InPlace(change) if room > 0 => {
+                    self.change_in_place(pod, change, may_start, hooks, draft);
+                    None
+                }
+                Method::HotPatch(change) if room > 0 => {
+                    self.hot_patch(pod, change, may_start, draft)
+                }
+                _ => {
+                    self.recreate(pod, may_start, hooks, draft);
+                    None
+                }
+            });
+            room -= 1;
+        }
+        blocked.or(problem)
+    }
+
+    /// Whose turn comes first: pods under way, then those that are not available, then those whose
+    /// hook was successful or runs, then in scale-in order.
+    fn turn(&self, pod: &'a Pod, hooks: &Hooks) -> (bool, bool, u8, Rank<'a>) {
+        let Scene {
+            workload,
+            world,
+            order,
+            ..
+        } = self.scene;
+        let (point, _) = self.point_and_modified(pod, hooks);
+        let hook = if hooks.has_passed(pod, &self.intent(pod, point, &[], true)) {
+            0
+        } else if hooks.has_run(point, pod) {
+            1
+        } else {
+            2
+        };
+        (
+            !in_place::is_under_way(pod),
+            is_available(pod, workload, world.now),
+            hook,
+            order.rank(pod, false),
+        )
+    }
+
+    fn point_and_modified(&self, pod: &Pod, hooks: &Hooks) -> (HookPoint, Vec<String>) {
+        match &self.methods[pod.revision()] {
+            Method::InPlace(change) => {
+                let modified = change.images.iter().map(|(name, _)| name.clone()).collect();
+                (guard::point_of_change(hooks), modified)
+            }
+            _ => {
+                let in_place = self.scene.workload.update == UpdateStrategyType::InplaceUpdate;
+                (guard::point_of_update_deletion(hooks, in_place), Vec::new())
+            }
+        }
+    }
+
+    fn intent<'i>(
+        &'i self,
+        pod: &Pod,
+        point: HookPoint,
+        modified: &'i [String],
+        possible: bool,
+    ) -> Intent<'i> {
+        let at = match in_place::state(pod) {
+            InPlaceState::Closed(since) => since,
+            _ => self.scene.world.now,
+        };
+        Intent {
+            point,
+            target: &self.scene.revisions.update.name,
+            modified,
+            possible,
+            at,
+        }
+    }
+
+    fn recreate(&self, pod: &'a Pod, may_start: bool, hooks: &mut Hooks<'a>, draft: &mut Draft) {
+        let in_place = self.scene.workload.update == UpdateStrategyType::InplaceUpdate;
+        let point = guard::point_of_update_deletion(hooks, in_place);
+        let intent = Intent {
+            at: self.scene.world.now,
+            ..self.intent(pod, point, &[], may_start)
+        };
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| may_start) {
+            draft.push(cleared.delete(DeletionReason::Update));
+        }
+    }
+
+    fn change_in_place(
+        &self,
+        pod: &'a Pod,
+        change: &Change,
+        may_start: bool,
+        hooks: &mut Hooks<'a>,
+        draft: &mut Draft,
+    ) {
+        let update = &self.scene.revisions.update.name;
+        let patch = |now| Action::PatchInPlace(in_place::patch_of(pod, update, change, now, false));
+        let now = self.scene.world.now;
+        if let InPlaceState::Patched(_) = in_place::state(pod) {
+            // Its permission holds until it is done: the newest target at once.
+            if may_start {
+                draft.keep_closed(&pod.uid);
+                draft.push(patch(now));
+            }
+            return;
+        }
+        let (point, modified) = self.point_and_modified(pod, hooks);
+        let intent = self.intent(pod, point, &modified, may_start);
+        let Some(cleared) = may_touch(pod, &intent, hooks, draft) else {
+            return; // A gate that is closed already opens again: see `follow`.
+        };
+        match (in_place::state(pod), pod.gate) {
+            (InPlaceState::Closed(since), _) => {
+                draft.keep_closed(&pod.uid);
+                match since.checked_add(self.scene.workload.grace).unwrap_or(now) {
+                    at if at <= now && may_start => draft.push(patch(now)),
+                    at => draft.wake_at(at),
+                }
+            }
+            _ if !may_start => {}
+            (_, Gate::Open) if guard::may_have_players(pod) => {
+                draft.push(cleared.close_gate(update));
+            }
+            _ => draft.push(patch(now)),
+        }
+    }
+
+    /// Patches a pod hot, one at first, until that one has shown that the kubelet can.
+    fn hot_patch(
+        &self,
+        pod: &'a Pod,
+        change: &Change,
+        may_start: bool,
+        draft: &mut Draft,
+    ) -> Option<Blocked> {
+        let Scene {
+            kept,
+            revisions,
+            world,
+            ..
+        } = self.scene;
+        let update = revisions.update.name.as_str();
+        let proof = self
+            .proof
+            .get_or_init(|| hot_patch::proof(kept.iter().copied(), update));
+        let patched_before = draft.has(|action| matches!(action, Action::PatchInPlace(_)))
+            || kept
+                .iter()
+                .any(|pod| pod.revision() == update && hot_patch::is_under_way(pod));
+        match proof {
+            Proof::Restarted(name) => {
+                return Some(Blocked {
+                    reason: "HotPatchNotSupported",
+                    message: format!(
+                        "the hot patch restarted a container of pod {name}, so its kubelet cannot patch without \
+                         a restart; take the change back, or use updateStrategy.type: InplaceUpdate"
+                    ),
+                });
+            }
+            Proof::None if patched_before => {}
+            _ if may_start => {
+                let patch = in_place::patch_of(pod, update, change, world.now, true);
+                draft.push(Action::PatchInPlace(patch));
+            }
+            _ => {}
+        }
+        None
+    }
+}
