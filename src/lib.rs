@@ -4,4 +4,5 @@
 //! <- manager <- main`. ARCHITECTURE.md tells where to start.
 
 pub mod api;
+pub mod cache;
 pub mod plan;

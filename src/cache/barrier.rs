@@ -1,0 +1,199 @@
+//! Read your writes: what was written for an object, and the wait until the cache shows it.
+//!
+//! Planning on a cache that does not show our own last writes would create pods twice. So each
+//! write's resourceVersion is noted (a delete by uid, because its version is not always told), and
+//! the next plan for the same object waits until the cache has seen it. A wait that is too long is
+//! not dropped: a new list from the API server decides what became of the write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tracing::warn;
+
+use super::Cache;
+use super::kinds::Kind;
+use super::store::ObjectKey;
+
+/// After this long a write that the cache has not seen is checked against the API server.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A write that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// An object of this kind has this resourceVersion now.
+    Version(Kind, u64),
+    /// This object is deleted, or being deleted.
+    Deleted(Deleted),
+}
+
+/// An object that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deleted {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// Writes that the cache may not have seen yet, by the uid of the object they were made for.
+#[derive(Default)]
+pub struct Expectations {
+    owners: Mutex<HashMap<String, Expected>>,
+}
+
+#[derive(Clone, Debug)]
+struct Expected {
+    since: Instant,
+    versions: BTreeMap<Kind, u64>,
+    deletions: BTreeSet<Deleted>,
+}
+
+impl Expectations {
+    /// Notes a write made for this object.
+    pub fn note(&self, owner: &str, write: Write) {
+        let mut owners = self.lock();
+        let expected = owners.entry(owner.to_owned()).or_insert_with(|| Expected {
+            since: Instant::now(),
+            versions: BTreeMap::new(),
+            deletions: BTreeSet::new(),
+        });
+        match write {
+            Write::Version(kind, version) => {
+                let newest = expected.versions.entry(kind).or_default();
+                *newest = version.max(*newest);
+            }
+            Write::Deleted(deleted) => {
+                expected.deletions.insert(deleted);
+            }
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&self, owner: &str) {
+        self.lock().remove(owner);
+    }
+
+    fn of(&self, owner: &str) -> Option<Expected> {
+        self.lock().get(owner).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Expected>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache {
+    /// Waits until the cache shows every write noted for this object.
+    ///
+    /// The caller makes sure that no write is noted for it meanwhile (one sync per object).
+    pub async fn caught_up(&self, owner: &str) {
+        let Some(expected) = self.expectations.of(owner) else {
+            return;
+        };
+        let deadline = (expected.since + PATIENCE).max(Instant::now() + Duration::from_secs(1));
+        if timeout_at(deadline, self.shows(&expected)).await.is_err() {
+            self.check(owner, &expected).await;
+        }
+        self.expectations.forget(owner);
+    }
+
+    async fn shows(&self, expected: &Expected) {
+        for (kind, version) in &expected.versions {
+            self.reach(*kind, *version).await;
+        }
+        for deleted in &expected.deletions {
+            let mut seen = self.seen(deleted.kind);
+            while self.lives(deleted) {
+                if seen.changed().await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lists the kinds anew whose writes are overdue: then what the cache shows is the truth.
+    async fn check(&self, owner: &str, expected: &Expected) {
+        warn!(owner, ?expected, "writes are not seen in time; listing anew");
+        let overdue = expected.versions.iter().filter(|(kind, version)| {
+            let seen = self.seen(**kind);
+            let version = **version;
+            seen.borrow().version < version
+        });
+        let mut kinds: BTreeSet<Kind> = overdue.map(|(kind, _)| *kind).collect();
+        let living = expected
+            .deletions
+            .iter()
+            .filter(|deleted| self.lives(deleted));
+        kinds.extend(living.map(|deleted| deleted.kind));
+        for kind in kinds {
+            self.relist(kind).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::cache::test_feed;
+
+    fn pod_deleted(name: &str) -> Write {
+        Write::Deleted(Deleted {
+            kind: Kind::Pod,
+            key: ObjectKey::new("games", name),
+            uid: format!("uid-{name}"),
+        })
+    }
+
+    #[tokio::test]
+    async fn an_object_without_writes_does_not_wait() {
+        let cache = Cache::default();
+        assert!(cache.caught_up("owner").now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_waits_for_the_version_of_its_own_write() {
+        let cache = Arc::new(Cache::default());
+        test_feed::pods(&cache, 10, &["a"]);
+        cache.expectations.note("owner", Write::Version(Kind::Pod, 12));
+        assert!(cache.caught_up("owner").now_or_never().is_none());
+        assert!(cache.caught_up("other").now_or_never().is_some());
+        test_feed::pods(&cache, 12, &["a", "b"]);
+        assert!(cache.caught_up("owner").now_or_never().is_some());
+        assert!(cache.expectations.of("owner").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_waits_until_a_deleted_pod_is_gone() {
+        let cache = Arc::new(Cache::default());
+        test_feed::pods(&cache, 10, &["a", "b"]);
+        cache.expectations.note("owner", pod_deleted("a"));
+        assert!(cache.caught_up("owner").now_or_never().is_none());
+        test_feed::pods(&cache, 11, &["b"]);
+        assert!(cache.caught_up("owner").now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_never_seen_is_decided_by_a_new_list() {
+        let cache = Arc::new(Cache::default());
+        test_feed::pods(&cache, 10, &["a"]);
+        cache.expectations.note("owner", pod_deleted("a"));
+        let waiting = tokio::spawn({
+            let cache = Arc::clone(&cache);
+            async move { cache.caught_up("owner").await }
+        });
+        tokio::time::sleep(PATIENCE + Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        // The new list still has the pod: the delete did not happen, and is not waited for.
+        test_feed::pods(&cache, 20, &["a"]);
+        waiting.await.unwrap();
+        assert!(cache.expectations.of("owner").is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! The kinds that are mirrored besides pods, and how each is brought into its cached form.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+
+use super::slim::{Control, control, cost};
+use super::store::Cached;
+use super::watch::version_number;
+use crate::api::names::NODE_DELETION_COST;
+use crate::api::{GameDeployment, HookRun, HookTemplate};
+use crate::plan::Revision;
+
+/// A kind that is mirrored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// GameDeployment
+    GameDeployment,
+    /// HookRun
+    HookRun,
+    /// HookTemplate
+    HookTemplate,
+    /// Pod
+    Pod,
+    /// ControllerRevision
+    Revision,
+    /// Node, for the deletion cost alone.
+    Node,
+}
+
+/// An object kept whole, with its metadata parsed where it counts.
+#[derive(Clone, Debug)]
+pub struct Whole<K> {
+    /// The object.
+    pub object: Arc<K>,
+    namespace: String,
+    name: String,
+    uid: String,
+    version: u64,
+    controller: Option<String>,
+}
+
+impl<K: Resource<DynamicType = ()>> Whole<K> {
+    /// Keeps an object whole, except for its managed fields when `drop_managed_fields`.
+    pub fn new(mut object: K, drop_managed_fields: bool) -> Self {
+        if drop_managed_fields {
+            object.meta_mut().managed_fields = None;
+        }
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: version_number(meta.resource_version.as_deref().unwrap_or_default()),
+            controller: controller_uid(meta),
+            object: Arc::new(object),
+        }
+    }
+}
+
+/// Uid of whoever controls an object, ours or not.
+fn controller_uid(meta: &ObjectMeta) -> Option<String> {
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let controlling = owners.iter().find(|owner| owner.controller == Some(true));
+    controlling.map(|owner| owner.uid.clone())
+}
+
+impl<K> Cached for Whole<K>
+where
+    K: Resource<DynamicType = ()> + Send + Sync + 'static,
+{
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn terminating(&self) -> bool {
+        self.object.meta().deletion_timestamp.is_some()
+    }
+    fn controller(&self) -> Option<&str> {
+        self.controller.as_deref()
+    }
+}
+
+/// A workload as the cache holds it. Its managed fields stay: they tell who set `paused`.
+pub type CachedGameDeployment = Whole<GameDeployment>;
+/// A run as the cache holds it.
+pub type CachedHookRun = Whole<HookRun>;
+/// A template as the cache holds it.
+pub type CachedHookTemplate = Whole<HookTemplate>;
+
+/// A ControllerRevision as the cache holds it.
+#[derive(Clone, Debug)]
+pub struct CachedRevision {
+    /// What the planner sees.
+    pub revision: Arc<Revision>,
+    /// Labels, which a selector may match.
+    pub labels: BTreeMap<String, String>,
+    namespace: String,
+    version: u64,
+    controller: Option<String>,
+    terminating: bool,
+}
+
+impl CachedRevision {
+    /// The cached form; None for one that somebody else controls.
+    pub fn new(object: ControllerRevision) -> Option<Self> {
+        let controller = match control(&object.metadata) {
+            Control::Ours(uid) => Some(uid),
+            Control::None => None,
+            Control::Foreign => return None,
+        };
+        let meta = object.metadata;
+        Some(Self {
+            revision: Arc::new(Revision {
+                name: meta.name.unwrap_or_default(),
+                uid: meta.uid.unwrap_or_default(),
+                number: object.revision,
+                template: template(object.data.map(|data| data.0).unwrap_or_default()),
+                controlled: controller.is_some(),
+            }),
+            labels: meta.labels.unwrap_or_default(),
+            namespace: meta.namespace.unwrap_or_default(),
+            version: version_number(&meta.resource_version.unwrap_or_default()),
+            controller,
+            terminating: meta.deletion_timestamp.is_some(),
+        })
+    }
+}
+
+/// The pod template in a revision's data, without the marker that makes it a patch.
+fn template(mut data: serde_json::Value) -> serde_json::Value {
+    let mut template = data["spec"]["template"].take();
+    if let Some(fields) = template.as_object_mut() {
+        fields.remove("$patch");
+    }
+    template
+}
+
+impl Cached for CachedRevision {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.revision.name
+    }
+    fn uid(&self) -> &str {
+        &self.revision.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn terminating(&self) -> bool {
+        self.terminating
+    }
+    fn controller(&self) -> Option<&str> {
+        self.controller.as_deref()
+    }
+}
+
+/// A node's metadata, as the server sends it when asked for that alone.
+#[derive(Debug, Deserialize)]
+pub struct NodeMeta {
+    metadata: ObjectMeta,
+}
+
+/// The deletion cost of a node.
+#[derive(Clone, Debug)]
+pub struct NodeCost {
+    name: String,
+    uid: String,
+    version: u64,
+    /// The cost.
+    pub cost: i32,
+}
+
+impl NodeCost {
+    /// The cached form; None for a node that has no cost.
+    pub fn new(node: NodeMeta) -> Option<Self> {
+        let meta = node.metadata;
+        let annotations = meta.annotations.unwrap_or_default();
+        let annotation = annotations.get(NODE_DELETION_COST)?;
+        Some(Self {
+            cost: cost(Some(annotation)),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            version: version_number(&meta.resource_version.unwrap_or_default()),
+        })
+    }
+}
+
+impl Cached for NodeCost {
+    fn namespace(&self) -> &str {
+        ""
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn terminating(&self) -> bool {
+        false
+    }
+    fn controller(&self) -> Option<&str> {
+        None
+    }
+}

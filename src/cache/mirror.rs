@@ -1,0 +1,392 @@
+//! A mirror of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use tokio::sync::{Notify, watch};
+use tracing::error;
+
+use super::slim::Sight;
+use super::store::{Cached, ObjectKey, Store, Transition};
+use super::watch::{Change, Identity, Source};
+
+/// How far a mirror has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Every change up to this resourceVersion is in the store.
+    pub version: u64,
+    /// Lists begun.
+    pub begun: u64,
+    /// The list (counted by `begun`) that the store rests on; 0 before the first.
+    pub listed: u64,
+}
+
+/// The objects of one kind as the watch shows them.
+pub struct Mirror<T> {
+    store: RwLock<Store<T>>,
+    seen: watch::Sender<Seen>,
+    relist: Notify,
+}
+
+impl<T> Default for Mirror<T> {
+    fn default() -> Self {
+        Self {
+            store: RwLock::default(),
+            seen: watch::Sender::default(),
+            relist: Notify::default(),
+        }
+    }
+}
+
+impl<T: Cached> Mirror<T> {
+    /// The store as it is now. Not to be held over an await.
+    pub fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
+        // A panic while writing leaves a store of whole objects; the next list mends the rest.
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object with this key.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.store().get(&key.namespace, &key.name)
+    }
+
+    /// How far it has seen, to wait on.
+    pub fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+
+    /// Waits until every change up to this resourceVersion is in the store.
+    pub async fn reach(&self, version: u64) {
+        let reached = |seen: &Seen| seen.listed > 0 && seen.version >= version;
+        // The sender lives in self: waiting cannot fail.
+        let _ = self.seen().wait_for(reached).await;
+    }
+
+    /// Asks for a list that is begun from now on, and waits until the store rests on it.
+    pub async fn relist(&self) {
+        let mut seen = self.seen();
+        let begun = seen.borrow_and_update().begun;
+        self.relist.notify_one();
+        let _ = seen.wait_for(|seen| seen.listed > begun).await;
+    }
+
+    /// Plays a whole list into it.
+    #[cfg(test)]
+    pub(super) fn show(&self, version: u64, objects: Vec<T>) {
+        let mut feed = Feed {
+            mirror: self,
+            convert: |_: Option<&T>, _, object: T| Some(object),
+            route: |_: &Routed<T>| {},
+            listing: None,
+        };
+        feed.take_in(Change::<T>::ListBegin);
+        for object in objects {
+            feed.take_in(Change::Listed(Identity::default(), object));
+        }
+        feed.take_in(Change::<T>::ListEnd(version));
+    }
+
+    /// Feeds it from this source, forever.
+    pub async fn feed<K, C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
+    where
+        K: serde::de::DeserializeOwned,
+        C: FnMut(Option<&T>, Sight, K) -> Option<T>,
+        R: Fn(&Routed<T>),
+    {
+        let mut feed = Feed {
+            mirror: &self,
+            convert,
+            route,
+            listing: None,
+        };
+        super::watch::watch(source, &self.relist, |change| feed.take_in(change)).await;
+    }
+}
+
+/// What the router is told.
+pub enum Routed<T> {
+    /// An object changed.
+    Changed(Transition<T>),
+    /// An object cannot be read, and is not in the store.
+    Broken(ObjectKey, String),
+}
+
+/// Folds changes into a mirror.
+struct Feed<'a, T, C, R> {
+    mirror: &'a Mirror<T>,
+    convert: C,
+    route: R,
+    /// The objects of the list under way.
+    listing: Option<HashMap<ObjectKey, T>>,
+}
+
+impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
+    /// Takes one change in: first the store, then those who must look, then how far it has seen.
+    fn take_in<K>(&mut self, change: Change<K>)
+    where
+        C: FnMut(Option<&T>, Sight, K) -> Option<T>,
+    {
+        match change {
+            Change::ListBegin => {
+                self.listing = Some(HashMap::new());
+                self.mirror.seen.send_modify(|seen| seen.begun += 1);
+            }
+            Change::Listed(identity, object) => {
+                let previous = self.mirror.get(&identity.key());
+                let object = (self.convert)(previous.as_deref(), Sight::Listed, object);
+                if let (Some(listing), Some(object)) = (&mut self.listing, object) {
+                    listing.insert(object.key(), object);
+                }
+            }
+            Change::ListEnd(version) => self.end_list(version),
+            Change::Applied(identity, object) => {
+                let previous = self.mirror.get(&identity.key());
+                match (self.convert)(previous.as_deref(), Sight::Watched, object) {
+                    Some(object) => {
+                        let transition = self.write().put(object);
+                        (self.route)(&Routed::Changed(transition));
+                    }
+                    None => self.remove(&identity),
+                }
+                self.advance(identity.version());
+            }
+            Change::Deleted(identity) => {
+                self.remove(&identity);
+                self.advance(identity.version());
+            }
+            Change::Broken(identity, reason) => {
+                let key = identity.key();
+                error!(object = %key, reason, "an object cannot be read; it is left alone");
+                self.remove(&identity);
+                (self.route)(&Routed::Broken(key, reason));
+                self.advance(identity.version());
+            }
+            Change::Bookmark(version) => self.advance(version),
+        }
+    }
+
+    fn end_list(&mut self, version: u64) {
+        let listing = self.listing.take().unwrap_or_default();
+        let transitions = self.write().replace(listing);
+        for transition in transitions {
+            (self.route)(&Routed::Changed(transition));
+        }
+        self.mirror.seen.send_modify(|seen| {
+            // Also when it is lower than before: then the server's history was put back.
+            seen.version = version;
+            seen.listed = seen.begun;
+        });
+    }
+
+    fn remove(&mut self, identity: &Identity) {
+        if let Some(listing) = &mut self.listing {
+            listing.remove(&identity.key());
+            return;
+        }
+        let gone = self.write().remove(&identity.namespace, &identity.name);
+        if gone.is_some() {
+            (self.route)(&Routed::Changed((gone, None)));
+        }
+    }
+
+    fn advance(&self, version: u64) {
+        if self.listing.is_none() {
+            self.mirror.seen.send_if_modified(|seen| {
+                let later = version > seen.version;
+                seen.version = seen.version.max(version);
+                later
+            });
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Store<T>> {
+        let store = self.mirror.store.write();
+        store.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    struct Thing {
+        name: String,
+        version: u64,
+        size: u64,
+    }
+
+    impl Cached for Thing {
+        fn namespace(&self) -> &str {
+            "games"
+        }
+        fn name(&self) -> &str {
+            &self.name
+        }
+        fn uid(&self) -> &str {
+            &self.name
+        }
+        fn version(&self) -> u64 {
+            self.version
+        }
+        fn terminating(&self) -> bool {
+            false
+        }
+        fn controller(&self) -> Option<&str> {
+            Some("owner")
+        }
+    }
+
+    fn identity(name: &str, version: u64) -> Identity {
+        Identity {
+            namespace: "games".into(),
+            name: name.into(),
+            uid: name.into(),
+            resource_version: version.to_string(),
+        }
+    }
+
+    /// Plays changes into a mirror; gives what the router was told, old size and new size.
+    fn play(mirror: &Mirror<Thing>, changes: Vec<Change<Thing>>) -> Vec<(Option<u64>, Option<u64>)> {
+        let told = RefCell::new(Vec::new());
+        let mut feed = Feed {
+            mirror,
+            convert: |_: Option<&Thing>, _, thing: Thing| Some(thing).filter(|it| it.size > 0),
+            route: |routed: &Routed<Thing>| {
+                if let Routed::Changed((old, new)) = routed {
+                    let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
+                    told.borrow_mut().push((size(old), size(new)));
+                }
+            },
+            listing: None,
+        };
+        for change in changes {
+            feed.take_in(change);
+        }
+        told.into_inner()
+    }
+
+    fn applied(name: &str, version: u64, size: u64) -> Change<Thing> {
+        let (identity, name) = (identity(name, version), name.to_owned());
+        let thing = Thing {
+            name,
+            version,
+            size,
+        };
+        Change::Applied(identity, thing)
+    }
+
+    fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
+        match applied(name, version, size) {
+            Change::Applied(identity, thing) => Change::Listed(identity, thing),
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
+        let mirror = Mirror::default();
+        let told = play(
+            &mirror,
+            vec![
+                Change::ListBegin,
+                listed("kept", 1, 1),
+                listed("lost", 2, 2),
+                Change::ListEnd(2),
+                Change::ListBegin,
+                listed("kept", 1, 1),
+                Change::ListEnd(9),
+            ],
+        );
+        assert_eq!(told.len(), 3);
+        assert_eq!(told[2], (Some(2), None));
+        assert_eq!(mirror.store().len(), 1);
+        let expected = Seen {
+            version: 9,
+            begun: 2,
+            listed: 2,
+        };
+        assert_eq!(*mirror.seen().borrow(), expected);
+    }
+
+    #[test]
+    fn readers_see_the_old_store_until_a_list_is_complete() {
+        let mirror = Mirror::default();
+        let begin = vec![
+            Change::ListBegin,
+            listed("a", 1, 1),
+            Change::ListEnd(1),
+            Change::ListBegin,
+        ];
+        play(&mirror, begin);
+        assert_eq!(mirror.store().len(), 1);
+        assert_eq!(mirror.seen().borrow().listed, 1);
+    }
+
+    #[test]
+    fn what_is_not_kept_still_counts_as_seen() {
+        let mirror = Mirror::default();
+        play(
+            &mirror,
+            vec![
+                Change::ListBegin,
+                Change::ListEnd(1),
+                applied("foreign", 7, 0),
+                Change::Bookmark(8),
+            ],
+        );
+        assert!(mirror.store().is_empty());
+        assert_eq!(mirror.seen().borrow().version, 8);
+    }
+
+    #[test]
+    fn an_object_that_becomes_foreign_is_told_as_gone() {
+        let mirror = Mirror::default();
+        let told = play(
+            &mirror,
+            vec![
+                Change::ListBegin,
+                Change::ListEnd(1),
+                applied("a", 2, 5),
+                applied("a", 3, 0),
+            ],
+        );
+        assert_eq!(told, [(None, Some(5)), (Some(5), None)]);
+    }
+
+    #[test]
+    fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
+        let mirror = Mirror::default();
+        let mut changes = vec![Change::ListBegin, Change::ListEnd(0)];
+        let names: Vec<String> = (0..5_000).map(|n| format!("pod-{n}")).collect();
+        for (n, name) in (1..).zip(&names) {
+            changes.push(applied(name, n, n));
+        }
+        for (n, name) in (5_001..).zip(&names) {
+            changes.push(Change::Deleted(identity(name, n)));
+        }
+        let told = play(&mirror, changes);
+        let made = told.iter().filter(|(old, new)| old.is_none() && new.is_some());
+        let gone = told.iter().filter(|(old, new)| old.is_some() && new.is_none());
+        assert_eq!((made.count(), gone.count()), (5_000, 5_000));
+        assert!(mirror.store().is_empty());
+        assert_eq!(mirror.seen().borrow().version, 10_000);
+    }
+
+    #[tokio::test]
+    async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() {
+        let mirror = Arc::new(Mirror::<Thing>::default());
+        let waiter = tokio::spawn({
+            let mirror = Arc::clone(&mirror);
+            async move { mirror.reach(5).await }
+        });
+        play(&mirror, vec![Change::ListBegin, Change::ListEnd(4)]);
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        play(&mirror, vec![Change::Bookmark(5)]);
+        let limit = std::time::Duration::from_secs(5);
+        tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,239 @@
+//! What the cluster looks like: one watch per kind for the whole process, indexed by owner.
+//!
+//! Controllers read it without a lock held over an await, and without asking the API server.
+//! What it promises: after a change is in the store, everybody it concerns is told (deletes too);
+//! [`Cache::caught_up`] makes a controller read its own writes; [`Cache::catch_up_with_server`]
+//! makes a new leader see at least what the API server had when it took over.
+
+mod barrier;
+mod kinds;
+mod mirror;
+mod quantity;
+mod route;
+mod slim;
+mod store;
+#[cfg(test)]
+pub mod test_feed;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{Node, Pod as CorePod};
+use kube::{Client, Resource};
+use tokio::sync::watch::Receiver;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+pub use barrier::{Deleted, Expectations, Write};
+pub use kinds::*;
+pub use mirror::{Mirror, Routed, Seen};
+pub use route::{Router, selector, templates_of};
+pub use slim::{Control, Interner, Sight, control, slim};
+pub use store::{Cached, ObjectKey, Store, Transition};
+pub use watch::Source;
+
+use crate::api::{GameDeployment, HookRun, HookTemplate};
+use crate::plan::Pod;
+
+/// All mirrors.
+#[derive(Default)]
+pub struct Cache {
+    /// GameDeployments.
+    pub game_deployments: Arc<Mirror<CachedGameDeployment>>,
+    /// HookRuns.
+    pub hook_runs: Arc<Mirror<CachedHookRun>>,
+    /// HookTemplates.
+    pub hook_templates: Arc<Mirror<CachedHookTemplate>>,
+    /// Pods that our workloads control, and those that nobody does.
+    pub pods: Arc<Mirror<Pod>>,
+    /// Likewise ControllerRevisions.
+    pub revisions: Arc<Mirror<CachedRevision>>,
+    /// Nodes that have a deletion cost.
+    pub nodes: Arc<Mirror<NodeCost>>,
+    /// Writes that the cache may not have seen.
+    pub expectations: Expectations,
+    sources: BTreeMap<Kind, Source>,
+}
+
+/// What can be asked of a mirror whatever its kind.
+macro_rules! mirror_of {
+    ($cache:expr, $kind:expr, $mirror:ident => $ask:expr) => {
+        match $kind {
+            Kind::GameDeployment => {
+                let $mirror = &$cache.game_deployments;
+                $ask
+            }
+            Kind::HookRun => {
+                let $mirror = &$cache.hook_runs;
+                $ask
+            }
+            Kind::HookTemplate => {
+                let $mirror = &$cache.hook_templates;
+                $ask
+            }
+            Kind::Pod => {
+                let $mirror = &$cache.pods;
+                $ask
+            }
+            Kind::Revision => {
+                let $mirror = &$cache.revisions;
+                $ask
+            }
+            Kind::Node => {
+                let $mirror = &$cache.nodes;
+                $ask
+            }
+        }
+    };
+}
+
+impl Cache {
+    /// A cache of these objects: of one namespace, or (None) of all.
+    pub fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
+        let source = |path: String| Source {
+            client: client.clone(),
+            path,
+            metadata_only: false,
+            streaming,
+        };
+        let nodes = Source {
+            metadata_only: true,
+            ..source(Node::url_path(&(), None))
+        };
+        let sources = BTreeMap::from([
+            (
+                Kind::GameDeployment,
+                source(GameDeployment::url_path(&(), namespace)),
+            ),
+            (Kind::HookRun, source(HookRun::url_path(&(), namespace))),
+            (
+                Kind::HookTemplate,
+                source(HookTemplate::url_path(&(), namespace)),
+            ),
+            (Kind::Pod, source(CorePod::url_path(&(), namespace))),
+            (
+                Kind::Revision,
+                source(ControllerRevision::url_path(&(), namespace)),
+            ),
+            (Kind::Node, nodes),
+        ]);
+        Self {
+            sources,
+            ..Self::default()
+        }
+    }
+
+    /// Starts the watches; they run until the set is dropped.
+    pub fn start(&self, router: &Arc<Router>) -> JoinSet<()> {
+        let mut watches = JoinSet::new();
+        for (kind, source) in &self.sources {
+            let (source, router) = (source.clone(), Arc::clone(router));
+            self.start_one(*kind, source, router, &mut watches);
+        }
+        watches
+    }
+
+    fn start_one(
+        &self,
+        kind: Kind,
+        source: Source,
+        router: Arc<Router>,
+        watches: &mut JoinSet<()>,
+    ) {
+        match kind {
+            Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
+                source,
+                |_, _, object| Some(Whole::new(object, false)),
+                move |routed| match routed {
+                    Routed::Changed(transition) => router.game_deployment(transition),
+                    Routed::Broken(key, _) => router.broken_game_deployment(key.clone()),
+                },
+            )),
+            Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
+                source,
+                |_, _, object| Some(Whole::new(object, true)),
+                changed(move |transition| router.hook_run(transition)),
+            )),
+            Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
+                source,
+                |_, _, object| Some(Whole::new(object, true)),
+                changed(move |transition| router.hook_template(transition)),
+            )),
+            Kind::Pod => {
+                let mut interner = Interner::default();
+                watches.spawn(Arc::clone(&self.pods).feed(
+                    source,
+                    move |previous, sight, pod| slim(previous, sight, pod, &mut interner),
+                    changed(move |transition| router.pod(transition)),
+                ))
+            }
+            Kind::Revision => watches.spawn(Arc::clone(&self.revisions).feed(
+                source,
+                |_, _, object| CachedRevision::new(object),
+                changed(move |transition| router.revision(transition)),
+            )),
+            Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
+                source,
+                |_, _, node| NodeCost::new(node),
+                changed(|_| {}),
+            )),
+        };
+    }
+
+    /// Whether every kind was listed once.
+    pub fn is_ready(&self) -> bool {
+        self.sources
+            .keys()
+            .all(|kind| self.seen(*kind).borrow().listed > 0)
+    }
+
+    /// Waits until the cache shows at least what the API server has now.
+    pub async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
+        let kinds = self.sources.iter().map(async |(kind, source)| {
+            let newest = source.newest().await?;
+            // A quiet kind would learn only by the next bookmark, up to a minute from now.
+            if timeout(BOOKMARK, self.reach(*kind, newest)).await.is_err() {
+                self.relist(*kind).await;
+            }
+            Ok(())
+        });
+        futures::future::try_join_all(kinds).await.map(|_| ())
+    }
+
+    /// How far a kind has been seen, to wait on.
+    pub fn seen(&self, kind: Kind) -> Receiver<Seen> {
+        mirror_of!(self, kind, mirror => mirror.seen())
+    }
+
+    async fn reach(&self, kind: Kind, version: u64) {
+        mirror_of!(self, kind, mirror => mirror.reach(version).await);
+    }
+
+    async fn relist(&self, kind: Kind) {
+        mirror_of!(self, kind, mirror => mirror.relist().await);
+    }
+
+    /// Whether an object of this uid is there and not Terminating.
+    fn lives(&self, deleted: &Deleted) -> bool {
+        mirror_of!(self, deleted.kind, mirror => {
+            mirror
+                .get(&deleted.key)
+                .is_some_and(|found| found.uid() == deleted.uid && !found.terminating())
+        })
+    }
+}
+
+/// How long a new leader waits for an event or bookmark before it lists anew.
+const BOOKMARK: Duration = Duration::from_millis(200);
+
+/// A router for kinds where a broken object concerns nobody but the log.
+fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {
+    move |routed| {
+        if let Routed::Changed(transition) = routed {
+            route(transition);
+        }
+    }
+}

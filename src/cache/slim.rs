@@ -1,0 +1,298 @@
+//! Folds what the API server sends of a pod into the slim [`Pod`] that the planner reads.
+//!
+//! A pure function of the pod's previous state and the new one: only so can it be known what the
+//! first status for a generation was (see [`FirstStatus`]).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use tracing::warn;
+
+use super::quantity;
+use super::store::Cached;
+use super::watch::version_number;
+use crate::api::{GROUP, names};
+use crate::plan::{
+    Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
+};
+
+/// Who controls an object, as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Control {
+    /// One of our workloads, by uid.
+    Ours(String),
+    /// Somebody else.
+    Foreign,
+    /// Nobody.
+    None,
+}
+
+/// Tells who controls an object.
+pub fn control(meta: &ObjectMeta) -> Control {
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    match owners.iter().find(|owner| owner.controller == Some(true)) {
+        Some(owner) if is_ours(owner) => Control::Ours(owner.uid.clone()),
+        Some(_) => Control::Foreign,
+        None => Control::None,
+    }
+}
+
+fn is_ours(owner: &OwnerReference) -> bool {
+    let group = owner.api_version.split('/').next();
+    group == Some(GROUP) && matches!(owner.kind.as_str(), "GameDeployment" | "GameStatefulSet")
+}
+
+/// Texts that many pods share, held once.
+#[derive(Default)]
+pub struct Interner(HashSet<Arc<str>>);
+
+/// When the interner grows beyond this, texts that nobody else holds are dropped.
+const INTERNED: usize = 4096;
+
+impl Interner {
+    fn share(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.0.get(text.as_str()) {
+            return Arc::clone(known);
+        }
+        if self.0.len() >= INTERNED {
+            self.0.retain(|known| Arc::strong_count(known) > 1);
+        }
+        let shared: Arc<str> = text.into();
+        self.0.insert(Arc::clone(&shared));
+        shared
+    }
+}
+
+/// How the new state of a pod came to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// By the watch, which missed nothing since the previous state.
+    Watched,
+    /// By a list: states in between may have been missed.
+    Listed,
+}
+
+/// The slim form of a pod; None for one that somebody else controls.
+pub fn slim(
+    previous: Option<&Pod>,
+    sight: Sight,
+    pod: core::Pod,
+    interner: &mut Interner,
+) -> Option<Pod> {
+    let controller = match control(&pod.metadata) {
+        Control::Ours(uid) => Some(uid),
+        Control::None => None,
+        Control::Foreign => return None,
+    };
+    let meta = pod.metadata;
+    let spec = pod.spec.unwrap_or_default();
+    let status = pod.status.unwrap_or_default();
+    let annotations = meta.annotations.unwrap_or_default();
+    let mut slim = Pod {
+        namespace: meta.namespace.unwrap_or_default(),
+        name: meta.name.unwrap_or_default(),
+        uid: meta.uid.unwrap_or_default(),
+        resource_version: version_number(&meta.resource_version.unwrap_or_default()),
+        generation: meta.generation.unwrap_or_default(),
+        created: meta
+            .creation_timestamp
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        terminating: meta.deletion_timestamp.is_some(),
+        labels: meta.labels.unwrap_or_default(),
+        controller,
+        deletion_cost: cost(annotations.get(names::POD_DELETION_COST)),
+        marked_deleting: annotations.contains_key(names::DELETING_ANNOTATION),
+        hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
+        record: record(&annotations, previous),
+        phase: phase(status.phase.as_deref()),
+        ready_since: ready_since(&status),
+        gate: gate(&spec, &status),
+        resize: resize(&status),
+        observed_generation: status.observed_generation.unwrap_or_default(),
+        containers: containers(&spec, &status, interner),
+        node: spec.node_name,
+        pod_ip: status.pod_ip,
+        host_ip: status.host_ip,
+        first_status: None,
+    };
+    slim.first_status = first_status(previous, sight, &slim);
+    Some(slim)
+}
+
+/// A deletion cost; what is not a number counts as 0, as in Kubernetes.
+pub fn cost(annotation: Option<&String>) -> i32 {
+    annotation
+        .and_then(|cost| cost.parse().ok())
+        .unwrap_or_default()
+}
+
+fn record(
+    annotations: &BTreeMap<String, String>,
+    previous: Option<&Pod>,
+) -> Option<Arc<InPlaceRecord>> {
+    let text = annotations.get(names::IN_PLACE_RECORD)?;
+    match serde_json::from_str::<InPlaceRecord>(text) {
+        Ok(record) => match previous.and_then(|pod| pod.record.clone()) {
+            Some(same) if *same == record => Some(same),
+            _ => Some(Arc::new(record)),
+        },
+        Err(error) => {
+            warn!(%error, "a pod's record of its last in-place update cannot be read");
+            None
+        }
+    }
+}
+
+fn phase(phase: Option<&str>) -> PodPhase {
+    match phase {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        Some("Unknown") => PodPhase::Unknown,
+        _ => PodPhase::Pending,
+    }
+}
+
+fn condition<'a>(status: &'a core::PodStatus, type_: &str) -> Option<&'a core::PodCondition> {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+fn since(time: Option<&Time>) -> Timestamp {
+    time.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn ready_since(status: &core::PodStatus) -> Option<Timestamp> {
+    let ready = condition(status, "Ready")?;
+    (ready.status == "True").then(|| since(ready.last_transition_time.as_ref()))
+}
+
+fn gate(spec: &core::PodSpec, status: &core::PodStatus) -> Gate {
+    let gates = spec.readiness_gates.as_deref().unwrap_or_default();
+    if !gates
+        .iter()
+        .any(|gate| gate.condition_type == names::IN_PLACE_GATE)
+    {
+        return Gate::None;
+    }
+    match condition(status, names::IN_PLACE_GATE) {
+        None => Gate::Unset,
+        Some(gate) if gate.status == "True" => Gate::Open,
+        Some(gate) => Gate::Closed(since(gate.last_transition_time.as_ref())),
+    }
+}
+
+fn resize(status: &core::PodStatus) -> Resize {
+    let is_true = |found: &&core::PodCondition| found.status == "True";
+    if let Some(pending) = condition(status, "PodResizePending").filter(is_true) {
+        let message = pending.message.clone().unwrap_or_default();
+        return match pending.reason.as_deref() {
+            Some("Infeasible") => Resize::Infeasible(message),
+            _ => Resize::Deferred(message),
+        };
+    }
+    match condition(status, "PodResizeInProgress").filter(is_true) {
+        Some(_) => Resize::InProgress,
+        None => Resize::Settled,
+    }
+}
+
+/// Containers, and after them the init containers that keep running.
+fn containers(
+    spec: &core::PodSpec,
+    status: &core::PodStatus,
+    interner: &mut Interner,
+) -> Vec<Container> {
+    let regular = spec.containers.iter().enumerate().map(|at| (false, at));
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let lasting = init
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.restart_policy.as_deref() == Some("Always"))
+        .map(|at| (true, at));
+    regular
+        .chain(lasting)
+        .map(|(init, (index, container))| {
+            let statuses = match init {
+                true => status.init_container_statuses.as_deref(),
+                false => status.container_statuses.as_deref(),
+            };
+            let reported = statuses
+                .unwrap_or_default()
+                .iter()
+                .find(|reported| reported.name == container.name);
+            let wanted = container.resources.as_ref();
+            Container {
+                name: container.name.clone(),
+                index,
+                init,
+                image: container.image.clone().unwrap_or_default(),
+                resources: interner.share(quantity::canonical(wanted)),
+                status: reported.map(|reported| container_status(reported, wanted)),
+            }
+        })
+        .collect()
+}
+
+fn container_status(
+    reported: &core::ContainerStatus,
+    wanted: Option<&core::ResourceRequirements>,
+) -> ContainerStatus {
+    ContainerStatus {
+        image: reported.image.clone(),
+        image_id: reported.image_id.clone(),
+        container_id: reported.container_id.clone().unwrap_or_default(),
+        restart_count: reported.restart_count,
+        ready: reported.ready,
+        resources_applied: quantity::applied(wanted, reported.resources.as_ref()),
+    }
+}
+
+/// What is known of the first status for the pod's generation.
+///
+/// It is learned only when the watch shows the kubelet's observedGeneration arrive there; once
+/// learned it stays true for as long as the generation stays, lists or not.
+fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<FirstStatus> {
+    let previous = previous.filter(|previous| previous.uid == pod.uid)?;
+    let known = previous.first_status.as_ref();
+    if let Some(known) = known.filter(|known| known.generation == pod.generation) {
+        return Some(known.clone());
+    }
+    let arrived = previous.observed_generation < pod.generation
+        && pod.observed_generation == pod.generation;
+    (sight == Sight::Watched && arrived).then(|| FirstStatus {
+        generation: pod.generation,
+        container_ids: pod
+            .containers
+            .iter()
+            .map(|container| match &container.status {
+                Some(status) => status.container_id.clone(),
+                None => String::new(),
+            })
+            .collect(),
+    })
+}
+
+impl Cached for Pod {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.resource_version
+    }
+    fn terminating(&self) -> bool {
+        self.terminating
+    }
+    fn controller(&self) -> Option<&str> {
+        self.controller.as_deref()
+    }
+}

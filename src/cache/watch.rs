@@ -1,0 +1,435 @@
+//! One endless watch: lists, follows, resumes, and lists anew when the server has forgotten.
+//!
+//! Why not `kube::runtime::watcher`: it starts streaming lists from resourceVersion 0 (a stale
+//! cache of the server will do), keeps bookmarks to itself (a quiet kind would never be known to
+//! have caught up), and one object that does not convert makes it drop the event without a name.
+//!
+//! Guarantees: a list is never older than the request for it; between two lists every change is
+//! handed over once, in order; an object that does not convert is handed over as [`Change::Broken`].
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::{AsyncBufRead, AsyncBufReadExt};
+use http::{Request, header};
+use kube::Client;
+use kube::core::Status;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, warn};
+
+use super::store::ObjectKey;
+
+/// Seconds after which the server ends a watch, which is then resumed where it stood.
+const WATCH_SECONDS: u64 = 290;
+/// A watch that is silent for this long is dead (the server should have ended it).
+const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS + 10);
+/// Objects in a page of a list, where the server cannot stream it.
+const PAGE: usize = 500;
+/// A connection that lasted this long was a good one.
+const LONG_ENOUGH: Duration = Duration::from_secs(1);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+/// What a watch hands over.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// A list begins: [`Change::Listed`] objects follow until [`Change::ListEnd`].
+    ListBegin,
+    /// An object of the list.
+    Listed(Identity, K),
+    /// The list is complete: what it did not name is gone.
+    ListEnd(u64),
+    /// An object is new or changed.
+    Applied(Identity, K),
+    /// An object is gone.
+    Deleted(Identity),
+    /// An object that could not be read.
+    Broken(Identity, String),
+    /// Nothing changed up to this resourceVersion.
+    Bookmark(u64),
+}
+
+/// What can be read of any object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Identity {
+    /// Namespace; empty for objects that have none.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// resourceVersion.
+    pub resource_version: String,
+}
+
+impl Identity {
+    /// The resourceVersion as a number.
+    pub fn version(&self) -> u64 {
+        version_number(&self.resource_version)
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&*self.namespace, &*self.name)
+    }
+}
+
+/// A resourceVersion as a number, as Kubernetes documents them to compare.
+pub fn version_number(version: &str) -> u64 {
+    version.parse().unwrap_or_default()
+}
+
+/// Where to watch.
+#[derive(Clone)]
+pub struct Source {
+    /// Client.
+    pub client: Client,
+    /// Path of the collection.
+    pub path: String,
+    /// Whether metadata is enough.
+    pub metadata_only: bool,
+    /// Whether the server can stream lists (Kubernetes 1.33 and up).
+    pub streaming: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error("the server no longer knows where the watch stood")]
+    Expired,
+    #[error("the server cannot stream lists")]
+    NotStreaming,
+    #[error(transparent)]
+    Client(#[from] kube::Error),
+    #[error("connection broke: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error("not understood: {0}")]
+    Garbled(#[from] serde_json::Error),
+    #[error("the server says {code}: {message}")]
+    Refused { code: u16, message: String },
+    #[error("no word for {} s", SILENCE.as_secs())]
+    Silent,
+}
+
+impl WatchError {
+    fn of(status: &Status) -> Self {
+        match status.code {
+            410 => WatchError::Expired,
+            code => WatchError::Refused {
+                code,
+                message: status.message.clone(),
+            },
+        }
+    }
+}
+
+/// Watches forever. `relist` asks for a new list.
+pub async fn watch<K: DeserializeOwned>(
+    mut source: Source,
+    relist: &Notify,
+    mut hand_over: impl FnMut(Change<K>),
+) {
+    let mut position: Option<String> = None;
+    let mut retry = FIRST_RETRY;
+    loop {
+        let begun = Instant::now();
+        let result = tokio::select! {
+            () = relist.notified() => {
+                position = None;
+                continue;
+            }
+            result = source.follow(&mut position, &mut hand_over) => result,
+        };
+        if begun.elapsed() > LONG_ENOUGH {
+            retry = FIRST_RETRY;
+        }
+        match result {
+            Ok(()) if begun.elapsed() > LONG_ENOUGH => continue,
+            Ok(()) => debug!(path = source.path, "watch ended at once"),
+            Err(WatchError::Expired) => {
+                debug!(path = source.path, "watch expired, listing anew");
+                position = None;
+            }
+            Err(WatchError::NotStreaming) => {
+                source.streaming = false;
+                continue;
+            }
+            Err(error) => {
+                warn!(path = source.path, %error, "watch interrupted");
+            }
+        }
+        sleep(retry).await;
+        retry = (retry * 2).min(LAST_RETRY);
+    }
+}
+
+impl Source {
+    /// One connection: from the position, or (without one) from a list on.
+    async fn follow<K: DeserializeOwned>(
+        &self,
+        position: &mut Option<String>,
+        hand_over: &mut impl FnMut(Change<K>),
+    ) -> Result<(), WatchError> {
+        if position.is_none() && !self.streaming {
+            *position = Some(self.list(hand_over).await?);
+        }
+        let start = match position.as_deref() {
+            Some(version) => format!("resourceVersion={version}"),
+            None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+        };
+        let query =
+            format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{start}");
+        let listing = position.is_none();
+        let mut lines = match self.client.request_stream(self.request(&query)?).await {
+            Ok(lines) => lines,
+            Err(kube::Error::Api(status)) if listing && matches!(status.code, 400 | 422) => {
+                debug!(path = self.path, %status, "no streaming lists");
+                return Err(WatchError::NotStreaming);
+            }
+            Err(kube::Error::Api(status)) => return Err(WatchError::of(&status)),
+            Err(error) => return Err(error.into()),
+        };
+        if listing {
+            hand_over(Change::ListBegin);
+        }
+        let mut line = Vec::new();
+        while next_line(&mut lines, &mut line).await? {
+            hear(&line, position, hand_over)?;
+        }
+        Ok(())
+    }
+
+    /// A list in pages, from the most recent state; gives the position to watch from.
+    async fn list<K: DeserializeOwned>(
+        &self,
+        hand_over: &mut impl FnMut(Change<K>),
+    ) -> Result<String, WatchError> {
+        hand_over(Change::ListBegin);
+        let mut query = format!("limit={PAGE}");
+        loop {
+            let text = self.client.request_text(self.request(&query)?).await;
+            let text = text.map_err(|error| match error {
+                kube::Error::Api(status) => WatchError::of(&status),
+                error => error.into(),
+            })?;
+            let page: Page = serde_json::from_str(&text)?;
+            for item in &page.items {
+                hand_over(convert(item, head(item)?, Change::Listed));
+            }
+            match page.metadata.next.as_deref() {
+                None | Some("") => {
+                    let version = page.metadata.resource_version.into_owned();
+                    hand_over(Change::ListEnd(version_number(&version)));
+                    return Ok(version);
+                }
+                Some(next) => query = format!("limit={PAGE}&continue={next}"),
+            }
+        }
+    }
+
+    /// The server's newest resourceVersion, from a list that cannot be stale.
+    pub async fn newest(&self) -> Result<u64, kube::Error> {
+        let request = self.request("limit=1").map_err(kube::Error::HttpError)?;
+        let text = self.client.request_text(request).await?;
+        let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+        Ok(version_number(&page.metadata.resource_version))
+    }
+
+    fn request(&self, query: &str) -> Result<Request<Vec<u8>>, http::Error> {
+        let accept = match (self.metadata_only, query.starts_with("watch")) {
+            (false, _) => "application/json",
+            (true, true) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            (true, false) => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        };
+        Request::get(format!("{}?{query}", self.path))
+            .header(header::ACCEPT, accept)
+            .body(Vec::new())
+    }
+}
+
+impl From<http::Error> for WatchError {
+    fn from(error: http::Error) -> Self {
+        WatchError::Client(kube::Error::HttpError(error))
+    }
+}
+
+/// Reads one line; false at the regular end of the stream. Half a line at the end is dropped: the
+/// watch is resumed before it.
+async fn next_line(
+    lines: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+) -> Result<bool, WatchError> {
+    line.clear();
+    let read = timeout(SILENCE, lines.read_until(b'\n', line)).await;
+    read.map_err(|_| WatchError::Silent)??;
+    Ok(line.ends_with(b"\n"))
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    metadata: PageMeta<'a>,
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta<'a> {
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Headed<M> {
+    metadata: M,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMeta {
+    resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// Takes in one line of a watch.
+fn hear<K: DeserializeOwned>(
+    line: &[u8],
+    position: &mut Option<String>,
+    hand_over: &mut impl FnMut(Change<K>),
+) -> Result<(), WatchError> {
+    let line: Line<'_> = serde_json::from_slice(line)?;
+    let listing = position.is_none();
+    if line.kind == "ERROR" {
+        return Err(WatchError::of(&serde_json::from_str(line.object.get())?));
+    }
+    if line.kind == "BOOKMARK" {
+        let mark = head::<BookmarkMeta>(line.object)?;
+        let version = version_number(&mark.resource_version);
+        let ends_list = mark.annotations.contains_key("k8s.io/initial-events-end");
+        match (listing, ends_list) {
+            (true, false) => return Ok(()),
+            (true, true) => hand_over(Change::ListEnd(version)),
+            (false, _) => hand_over(Change::Bookmark(version)),
+        }
+        *position = Some(mark.resource_version);
+        return Ok(());
+    }
+    let identity = head::<Identity>(line.object)?;
+    if !listing {
+        *position = Some(identity.resource_version.clone());
+    }
+    hand_over(match &*line.kind {
+        "DELETED" => Change::Deleted(identity),
+        _ if listing => convert(line.object, identity, Change::Listed),
+        _ => convert(line.object, identity, Change::Applied),
+    });
+    Ok(())
+}
+
+fn head<M: DeserializeOwned>(object: &RawValue) -> Result<M, serde_json::Error> {
+    serde_json::from_str::<Headed<M>>(object.get()).map(|object| object.metadata)
+}
+
+fn convert<K: DeserializeOwned>(
+    object: &RawValue,
+    identity: Identity,
+    change: impl FnOnce(Identity, K) -> Change<K>,
+) -> Change<K> {
+    match serde_json::from_str(object.get()) {
+        Ok(object) => change(identity, object),
+        Err(error) => Change::Broken(identity, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Thing {
+        #[serde(default)]
+        size: u32,
+    }
+
+    fn told(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
+        let mut told = Vec::new();
+        let mut note = |change: Change<Thing>| {
+            told.push(match change {
+                Change::ListBegin => "begin".to_owned(),
+                Change::Listed(identity, thing) => format!("listed {} {}", identity.name, thing.size),
+                Change::ListEnd(version) => format!("end {version}"),
+                Change::Applied(identity, thing) => format!("applied {} {}", identity.name, thing.size),
+                Change::Deleted(identity) => format!("deleted {}", identity.name),
+                Change::Broken(identity, _) => format!("broken {}", identity.name),
+                Change::Bookmark(version) => format!("bookmark {version}"),
+            });
+        };
+        for line in lines {
+            hear(line.as_bytes(), position, &mut note)?;
+        }
+        Ok(told)
+    }
+
+    #[test]
+    fn a_streamed_list_ends_at_its_own_bookmark_only() {
+        let mut position = None;
+        let lines = [
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"9"},"size":1}}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"10"}}}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+            r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"13"},"size":2}}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}"#,
+        ];
+        let expected = ["listed a 1", "end 12", "applied a 2", "bookmark 15"];
+        assert_eq!(told(&lines, &mut position).unwrap(), expected);
+        assert_eq!(position.as_deref(), Some("15"));
+    }
+
+    #[test]
+    fn an_object_that_does_not_convert_does_not_stop_the_others() {
+        let mut position = Some("1".to_owned());
+        let lines = [
+            r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"2"},"size":"big"}}"#,
+            r#"{"type":"ADDED","object":{"metadata":{"name":"good","resourceVersion":"3"},"size":3}}"#,
+            r#"{"type":"DELETED","object":{"metadata":{"name":"bad","resourceVersion":"4"},"size":"big"}}"#,
+        ];
+        let expected = ["broken bad", "applied good 3", "deleted bad"];
+        assert_eq!(told(&lines, &mut position).unwrap(), expected);
+    }
+
+    #[test]
+    fn gone_means_list_anew_and_another_error_does_not() {
+        let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
+        let busy = r#"{"type":"ERROR","object":{"code":500,"message":"busy"}}"#;
+        let mut position = Some("1".to_owned());
+        let result = told(&[expired], &mut position);
+        assert!(matches!(result, Err(WatchError::Expired)));
+        let result = told(&[busy], &mut position);
+        assert!(matches!(result, Err(WatchError::Refused { code: 500, .. })));
+    }
+
+    #[tokio::test]
+    async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
+        let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
+        let mut line = Vec::new();
+        assert!(next_line(&mut stream, &mut line).await.unwrap());
+        assert!(!next_line(&mut stream, &mut line).await.unwrap());
+    }
+}
