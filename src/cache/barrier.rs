@@ -117,7 +117,11 @@ impl Cache {
 
     /// Lists the kinds anew whose writes are overdue: then what the cache shows is the truth.
     async fn check(&self, owner: &str, expected: &Expected) {
-        warn!(owner, ?expected, "writes are not seen in time; listing anew");
+        warn!(
+            owner,
+            ?expected,
+            "writes are not seen in time; listing anew"
+        );
         let overdue = expected.versions.iter().filter(|(kind, version)| {
             let seen = self.seen(**kind);
             let version = **version;
@@ -162,7 +166,9 @@ mod tests {
     async fn a_sync_waits_for_the_version_of_its_own_write() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
-        cache.expectations.note("owner", Write::Version(Kind::Pod, 12));
+        cache
+            .expectations
+            .note("owner", Write::Version(Kind::Pod, 12));
         assert!(cache.caught_up("owner").now_or_never().is_none());
         assert!(cache.caught_up("other").now_or_never().is_some());
         test_feed::pods(&cache, 12, &["a", "b"]);

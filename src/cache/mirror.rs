@@ -249,7 +249,10 @@ mod tests {
     }
 
     /// Plays changes into a mirror; gives what the router was told, old size and new size.
-    fn play(mirror: &Mirror<Thing>, changes: Vec<Change<Thing>>) -> Vec<(Option<u64>, Option<u64>)> {
+    fn play(
+        mirror: &Mirror<Thing>,
+        changes: Vec<Change<Thing>>,
+    ) -> Vec<(Option<u64>, Option<u64>)> {
         let told = RefCell::new(Vec::new());
         let mut feed = Feed {
             mirror,
@@ -368,8 +371,12 @@ mod tests {
             changes.push(Change::Deleted(identity(name, n)));
         }
         let told = play(&mirror, changes);
-        let made = told.iter().filter(|(old, new)| old.is_none() && new.is_some());
-        let gone = told.iter().filter(|(old, new)| old.is_some() && new.is_none());
+        let made = told
+            .iter()
+            .filter(|(old, new)| old.is_none() && new.is_some());
+        let gone = told
+            .iter()
+            .filter(|(old, new)| old.is_some() && new.is_none());
         assert_eq!((made.count(), gone.count()), (5_000, 5_000));
         assert!(mirror.store().is_empty());
         assert_eq!(mirror.seen().borrow().version, 10_000);

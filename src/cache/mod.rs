@@ -8,7 +8,7 @@
 mod barrier;
 mod kinds;
 mod mirror;
-mod quantity;
+mod resources;
 mod route;
 mod slim;
 mod store;

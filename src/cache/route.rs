@@ -90,8 +90,9 @@ impl Router {
     }
 
     fn owners<T: Cached>(&self, transition: &Transition<T>) {
-        let controllers: BTreeSet<&str> =
-            sides(transition).filter_map(|side| side.controller()).collect();
+        let controllers: BTreeSet<&str> = sides(transition)
+            .filter_map(|side| side.controller())
+            .collect();
         let workloads = self.read();
         for uid in controllers {
             if let Some(workload) = workloads.get(uid) {
@@ -106,11 +107,7 @@ impl Router {
         });
     }
 
-    fn workloads_where(
-        &self,
-        namespace: &str,
-        concerned: impl Fn(&CachedGameDeployment) -> bool,
-    ) {
+    fn workloads_where(&self, namespace: &str, concerned: impl Fn(&CachedGameDeployment) -> bool) {
         for workload in self.read().values() {
             if workload.namespace() == namespace && concerned(workload) {
                 (self.to_game_deployments)(workload.key());

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use tracing::warn;
 
-use super::quantity;
+use super::resources;
 use super::store::Cached;
 use super::watch::version_number;
 use crate::api::{GROUP, names};
@@ -230,7 +230,7 @@ fn containers(
                 index,
                 init,
                 image: container.image.clone().unwrap_or_default(),
-                resources: interner.share(quantity::canonical(wanted)),
+                resources: interner.share(resources::canonical(wanted)),
                 status: reported.map(|reported| container_status(reported, wanted)),
             }
         })
@@ -247,8 +247,14 @@ fn container_status(
         container_id: reported.container_id.clone().unwrap_or_default(),
         restart_count: reported.restart_count,
         ready: reported.ready,
-        resources_applied: quantity::applied(wanted, reported.resources.as_ref()),
+        started_at: started_at(reported),
+        resources_applied: resources::applied(wanted, reported.resources.as_ref()),
     }
+}
+
+fn started_at(reported: &core::ContainerStatus) -> Option<Timestamp> {
+    let running = reported.state.as_ref()?.running.as_ref()?;
+    running.started_at.as_ref().map(|time| time.0)
 }
 
 /// What is known of the first status for the pod's generation.
@@ -261,8 +267,8 @@ fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<First
     if let Some(known) = known.filter(|known| known.generation == pod.generation) {
         return Some(known.clone());
     }
-    let arrived = previous.observed_generation < pod.generation
-        && pod.observed_generation == pod.generation;
+    let arrived =
+        previous.observed_generation < pod.generation && pod.observed_generation == pod.generation;
     (sight == Sight::Watched && arrived).then(|| FirstStatus {
         generation: pod.generation,
         container_ids: pod

@@ -133,7 +133,10 @@ impl<T: Cached> Store<T> {
     pub fn put(&mut self, object: T) -> Transition<T> {
         let old = self.remove(object.namespace(), object.name());
         let object = Arc::new(object);
-        let space = self.namespaces.entry(object.namespace().into()).or_default();
+        let space = self
+            .namespaces
+            .entry(object.namespace().into())
+            .or_default();
         let name: Arc<str> = object.name().into();
         let controller = object.controller().map(Box::from);
         let names = space.controlled.entry(controller).or_default();

@@ -373,9 +373,13 @@ mod tests {
         let mut note = |change: Change<Thing>| {
             told.push(match change {
                 Change::ListBegin => "begin".to_owned(),
-                Change::Listed(identity, thing) => format!("listed {} {}", identity.name, thing.size),
+                Change::Listed(identity, thing) => {
+                    format!("listed {} {}", identity.name, thing.size)
+                }
                 Change::ListEnd(version) => format!("end {version}"),
-                Change::Applied(identity, thing) => format!("applied {} {}", identity.name, thing.size),
+                Change::Applied(identity, thing) => {
+                    format!("applied {} {}", identity.name, thing.size)
+                }
                 Change::Deleted(identity) => format!("deleted {}", identity.name),
                 Change::Broken(identity, _) => format!("broken {}", identity.name),
                 Change::Bookmark(version) => format!("bookmark {version}"),
@@ -427,7 +431,8 @@ mod tests {
 
     #[tokio::test]
     async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
-        let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
+        let mut stream =
+            futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
         let mut line = Vec::new();
         assert!(next_line(&mut stream, &mut line).await.unwrap());
         assert!(!next_line(&mut stream, &mut line).await.unwrap());

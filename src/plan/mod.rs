@@ -23,7 +23,7 @@ mod in_place;
 mod manifest_resume;
 mod pod;
 mod pods;
-mod quantity;
+pub mod quantity;
 mod retry;
 mod revision;
 mod scale;
