@@ -52,6 +52,8 @@ eventually() {
   done
 }
 
+no_taints() { [ -z "$("$kubectl" get nodes -o jsonpath='{.items[*].spec.taints}')" ]; }
+
 if ! "$kubectl" get --raw /readyz >/dev/null 2>&1; then
   (
     flock 9
@@ -60,7 +62,8 @@ if ! "$kubectl" get --raw /readyz >/dev/null 2>&1; then
   eventually "$kubectl" apply -f "$here/nodes.yaml"
   # Pods are refused until the default service account is there, a moment after the start.
   eventually "$kubectl" get serviceaccount default
-  "$kubectl" wait --for=condition=Ready node --all --timeout=60s >/dev/null
+  # A node takes pods once the control plane has taken its not-ready taint off.
+  eventually no_taints
 fi
 
 echo "KUBECONFIG=$KUBECONFIG"
