@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks that the named programs are there. What Debian has is installed when it is missing and can be;
+# for the rest, one line says what to install.
+# usage: require.sh PROGRAM...
+set -euo pipefail
+
+package_of() {
+  case $1 in
+    cc) echo "gcc libc6-dev" ;;
+    flock) echo util-linux ;;
+    *) echo "$1" ;;
+  esac
+}
+
+missing=()
+for program in "$@"; do
+  command -v "$program" >/dev/null && continue
+  case $program in
+    cargo) echo "cargo is missing: install Rust, see https://rustup.rs" >&2; exit 1 ;;
+    go) echo "go is missing: install Go, see https://go.dev/dl" >&2; exit 1 ;;
+    *) read -ra packages <<<"$(package_of "$program")"; missing+=("${packages[@]}") ;;
+  esac
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+root=()
+[ "$(id -u)" = 0 ] || root=(sudo -n)
+{
+  command -v apt-get && "${root[@]}" true \
+    && "${root[@]}" apt-get -qq update \
+    && "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
+} >/dev/null 2>&1 || { echo "missing, and could not be installed here: install the packages ${missing[*]}" >&2; exit 1; }
