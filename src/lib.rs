@@ -5,4 +5,5 @@
 
 pub mod api;
 pub mod cache;
+pub mod expr;
 pub mod plan;
