@@ -1,3 +1,18 @@
 //! End-to-end tests of gamekeeper: on a real control plane, through kubectl, as its users see it.
+//!
+//! `trial` runs the tests, each in a [`case::Case`]: a namespace with an operator, a kubectl and a
+//! hook server of its own on the [`control_plane`] that all tests share. When a test is over, the
+//! judge in [`audit`] reads what the API server logged about its namespace. `evidence` keeps what
+//! is worth reading when it failed.
 
 pub mod audit;
+pub mod case;
+pub mod command;
+pub mod control_plane;
+pub mod evidence;
+pub mod hook_server;
+pub mod operator;
+pub mod table;
+pub mod trial;
+pub mod view;
+pub mod wait;

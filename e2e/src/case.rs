@@ -1,0 +1,297 @@
+//! What one test has to itself: a namespace, an operator, a kubectl and a hook server.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::audit::object::controller;
+use crate::audit::{Counts, judge};
+use crate::command::run;
+use crate::control_plane::ControlPlane;
+use crate::hook_server::HookServer;
+use crate::operator::Operator;
+use crate::table::Table;
+use crate::view::{Pod, Run, View};
+use crate::wait::{eventually, throughout};
+
+/// How long anything may take that should happen.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Name of the workload that most tests are about, as in the documents.
+pub const GAME: &str = "test-gamedeployment";
+
+/// A test's own corner of the control plane.
+pub struct Case {
+    plane: &'static ControlPlane,
+    /// Its namespace.
+    pub namespace: String,
+    folder: PathBuf,
+    kubeconfig: PathBuf,
+    /// Its hook server.
+    pub hooks: HookServer,
+    /// Its operator, which nobody else's workloads notice when it is killed.
+    pub operator: Operator,
+}
+
+impl Case {
+    /// Makes the namespace and starts the operator; `folder` is for what the test leaves.
+    pub async fn open(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let namespace = namespace(name);
+        plane
+            .kubectl(&["create", "namespace", &namespace], "")
+            .await?;
+        let kubeconfig = folder.join("kubeconfig");
+        std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
+        let mut operator = Operator::prepare(plane, &namespace, folder).await?;
+        operator.start().await?;
+        Ok(Case {
+            plane,
+            namespace,
+            folder: folder.to_owned(),
+            kubeconfig,
+            hooks: HookServer::start().await?,
+            operator,
+        })
+    }
+
+    /// Ends the operator and asks the judge.
+    pub async fn close(&mut self) -> Result<()> {
+        if self.operator.is_running() {
+            self.operator.terminate().await?;
+        }
+        let events = self.plane.audit.writes(&self.namespace)?;
+        let operator = self.operator.username();
+        let violations = judge(&events, |user| user == operator);
+        let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// The control plane.
+    pub fn plane(&self) -> &'static ControlPlane {
+        self.plane
+    }
+
+    /// Where the test leaves what is worth keeping.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Runs kubectl as a user of this namespace and returns what it prints.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.kubectl_with(args, "").await
+    }
+
+    async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
+        let mut command = Command::new(&self.plane.kubectl);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        run(&mut command, stdin).await
+    }
+
+    /// Runs kubectl for something that must be refused, and returns what it says.
+    pub async fn refused(&self, args: &[&str], stdin: &str) -> Result<String> {
+        match self.kubectl_with(args, stdin).await {
+            Ok(stdout) => anyhow::bail!("kubectl {args:?} was not refused: {stdout}"),
+            Err(error) => Ok(format!("{error:#}")),
+        }
+    }
+
+    /// kubectl apply of a manifest.
+    pub async fn apply(&self, manifest: impl ToString) -> Result<String> {
+        let manifest = manifest.to_string();
+        self.kubectl_with(&["apply", "-f", "-"], &manifest).await
+    }
+
+    /// kubectl patch --type=json, as the documents show it.
+    pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
+        let operations = format!("-p={operations}");
+        let (kind, name) = resource.split_once('/').context("KIND/NAME")?;
+        self.kubectl(&["patch", kind, name, "--type=json", &operations])
+            .await
+    }
+
+    /// kubectl patch of one field of the workload with `replace`.
+    pub async fn replace(&self, path: &str, value: impl Into<Value>) -> Result<()> {
+        let operation = json!([{"op": "replace", "path": path, "value": value.into()}]);
+        self.patch(&format!("gamedeployment/{GAME}"), operation)
+            .await?;
+        Ok(())
+    }
+
+    /// Gives the workload a new image.
+    pub async fn set_image(&self, image: &str) -> Result<()> {
+        self.replace("/spec/template/spec/containers/0/image", image)
+            .await
+    }
+
+    /// kubectl scale of the workload.
+    pub async fn scale(&self, replicas: u32) -> Result<()> {
+        let replicas = format!("--replicas={replicas}");
+        let resource = format!("gamedeployment/{GAME}");
+        self.kubectl(&["scale", &replicas, &resource]).await?;
+        Ok(())
+    }
+
+    /// The user ends a pause.
+    pub async fn resume(&self) -> Result<()> {
+        self.replace("/spec/updateStrategy/paused", false).await
+    }
+
+    /// A table that kubectl prints.
+    pub async fn table(&self, args: &[&str]) -> Result<Table> {
+        Ok(Table::parse(&self.kubectl(args).await?))
+    }
+
+    /// Reads a path of the API below this namespace: `pods`, `pods/NAME`, or one of our kinds.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let ours = [
+            "gamedeployments",
+            "gamestatefulsets",
+            "hookruns",
+            "hooktemplates",
+        ];
+        let resource = path.split(['/', '?']).next().unwrap_or_default();
+        let api = match resource {
+            _ if ours.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
+            "controllerrevisions" => "/apis/apps/v1",
+            "leases" => "/apis/coordination.k8s.io/v1",
+            _ => "/api/v1",
+        };
+        let namespace = &self.namespace;
+        let path = format!("{api}/namespaces/{namespace}/{path}");
+        self.plane.get(&path).await
+    }
+
+    /// The objects of a resource, by name.
+    pub async fn list(&self, resource: &str) -> Result<Vec<Value>> {
+        let mut list = self.get(resource).await?;
+        match list["items"].take() {
+            Value::Array(items) => Ok(items),
+            other => anyhow::bail!("{resource} is no list: {other}"),
+        }
+    }
+
+    /// The workload with its pods and HookRuns.
+    pub async fn view(&self) -> Result<View> {
+        self.view_of(GAME).await
+    }
+
+    /// Another workload with its pods and HookRuns.
+    pub async fn view_of(&self, name: &str) -> Result<View> {
+        let game = self.get(&format!("gamedeployments/{name}")).await?;
+        let uid = game["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let is_of = |object: &Value| controller(object) == Some(uid.as_str());
+        let mut pods = self.list("pods").await?;
+        let mut runs = self.list("hookruns").await?;
+        pods.retain(is_of);
+        runs.retain(is_of);
+        Ok(View {
+            game,
+            pods: pods.into_iter().map(Pod).collect(),
+            runs: runs.into_iter().map(Run).collect(),
+        })
+    }
+
+    /// Waits until something holds of the workload, and returns it as it was then.
+    pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) -> Result<View> {
+        self.until_of(GAME, what, holds).await
+    }
+
+    /// Waits until something holds of another workload.
+    pub async fn until_of(
+        &self,
+        name: &str,
+        what: &str,
+        holds: impl Fn(&View) -> bool,
+    ) -> Result<View> {
+        eventually(what, LIMIT, async || {
+            let view = self.view_of(name).await?;
+            view.ensure(holds(&view))?;
+            Ok(view)
+        })
+        .await
+    }
+
+    /// Waits until the status is about the newest spec and shows DESIRED, UPDATED, UPDATED_READY,
+    /// READY and TOTAL so.
+    pub async fn until_counts(&self, counts: [i64; 5]) -> Result<View> {
+        let what = format!("counts {counts:?}");
+        let holds = |view: &View| view.counts() == counts && view.is_observed();
+        self.until(&what, holds).await
+    }
+
+    /// Waits until all pods are updated and ready, nothing is on its way, and no HookRun is left.
+    pub async fn until_settled(&self, replicas: i64) -> Result<View> {
+        let holds = |view: &View| {
+            view.counts() == [replicas; 5]
+                && view.is_observed()
+                && view.pods.len() as i64 == replicas
+                && view.runs.is_empty()
+                && view.text("/status/canary/revision") == view.text("/status/updateRevision")
+        };
+        self.until("settled", holds).await
+    }
+
+    /// Watches that something holds for a time.
+    pub async fn keeps(
+        &self,
+        what: &str,
+        seconds: u64,
+        holds: impl Fn(&View) -> bool,
+    ) -> Result<()> {
+        throughout(what, Duration::from_secs(seconds), async || {
+            let view = self.view().await?;
+            view.ensure(holds(&view))
+        })
+        .await
+    }
+
+    /// Waits until a probe of the test's own succeeds.
+    pub async fn eventually<T>(
+        &self,
+        what: &str,
+        probe: impl AsyncFnMut() -> Result<T>,
+    ) -> Result<T> {
+        eventually(what, LIMIT, probe).await
+    }
+
+    /// What the operator wrote so far.
+    pub fn writes(&self) -> Result<Counts> {
+        let events = self.plane.audit.writes(&self.namespace)?;
+        Ok(Counts::of(&events, &self.operator.username()))
+    }
+}
+
+/// A name for a namespace, new in each run.
+fn namespace(test: &str) -> String {
+    let name: String = test
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let name = name.to_lowercase();
+    let end = format!("{:x}", std::process::id());
+    let start = &name[..name.len().min(60 - end.len())];
+    format!("{}-{end}", start.trim_matches('-'))
+}
+
+fn user_config(plane: &ControlPlane, namespace: &str) -> Result<Vec<u8>> {
+    let config = std::fs::read_to_string(&plane.kubeconfig)?;
+    let mut config: Value = serde_yaml_ng::from_str(&config)?;
+    let contexts = config["contexts"].as_array_mut();
+    for context in contexts.context("a kubeconfig has contexts")? {
+        context["context"]["namespace"] = json!(namespace);
+    }
+    Ok(serde_json::to_vec(&config)?)
+}

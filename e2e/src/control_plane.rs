@@ -1,0 +1,141 @@
+//! A real control plane for the length of a run.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::Request;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::Value;
+use tokio::process::Command;
+
+use crate::audit::AuditLog;
+use crate::command::run;
+use crate::wait::eventually;
+
+/// What the names of clusters of test runs begin with; the rest is the process's id.
+const PREFIX: &str = "e2e-";
+
+/// A control plane that is up.
+pub struct ControlPlane {
+    name: String,
+    /// kubeconfig of its administrator.
+    pub kubeconfig: PathBuf,
+    /// Its kubectl.
+    pub kubectl: PathBuf,
+    /// What its API server logs about writes.
+    pub audit: AuditLog,
+    client: Client,
+}
+
+impl ControlPlane {
+    /// Starts one for this process, and removes those that earlier processes left.
+    pub async fn start() -> Result<Self> {
+        reap().await;
+        Self::named(&format!("{PREFIX}{}", std::process::id())).await
+    }
+
+    /// Starts one under a name, or finds the one that is up under it.
+    pub async fn named(name: &str) -> Result<Self> {
+        let printed = run(Command::new(scripts().join("up.sh")).arg(name), "").await?;
+        let lines = printed.lines().filter_map(|line| line.split_once('='));
+        let settings: HashMap<&str, &str> = lines.collect();
+        let path = |name: &str| -> Result<PathBuf> {
+            let path = settings.get(name);
+            Ok(path
+                .with_context(|| format!("up.sh printed no {name}"))?
+                .into())
+        };
+        let kubeconfig = path("KUBECONFIG")?;
+        let control_plane = ControlPlane {
+            name: name.to_owned(),
+            client: client(&kubeconfig).await?,
+            kubeconfig,
+            kubectl: path("KUBECTL")?,
+            audit: AuditLog::new(path("AUDIT_LOG")?),
+        };
+        control_plane.install().await?;
+        Ok(control_plane)
+    }
+
+    /// Installs the CRDs and the operator's roles.
+    async fn install(&self) -> Result<()> {
+        let root = repository();
+        for folder in ["crds", "deploy"] {
+            let folder = root.join(folder);
+            self.kubectl(&["apply", "-f", &folder.to_string_lossy()], "")
+                .await?;
+        }
+        let crds = ["wait", "--for=condition=Established", "crd", "--all"];
+        self.kubectl(&crds, "").await?;
+        let kinds = "/apis/tkex.tencent.com/v1alpha1/namespaces/default/gamedeployments";
+        eventually("kinds are served", Duration::from_secs(30), async || {
+            self.get(kinds).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Runs kubectl as the administrator.
+    pub async fn kubectl(&self, args: &[&str], stdin: &str) -> Result<String> {
+        let mut command = Command::new(&self.kubectl);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        run(&mut command, stdin).await
+    }
+
+    /// Reads a path of the API.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let request = Request::get(path).body(Vec::new())?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.with_context(|| format!("GET {path}"))
+    }
+
+    /// Stops it and removes what it left.
+    pub async fn stop(&self) -> Result<()> {
+        run(Command::new(scripts().join("down.sh")).arg(&self.name), "").await?;
+        Ok(())
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Stops clusters of test runs whose process is gone.
+async fn reap() {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let Some(clusters) = cache.or(home).map(|dir| dir.join("gamekeeper/clusters")) else {
+        return;
+    };
+    let Ok(found) = std::fs::read_dir(clusters) else {
+        return;
+    };
+    let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_left = |name: &String| {
+        let id = name
+            .strip_prefix(PREFIX)
+            .and_then(|id| id.parse::<u32>().ok());
+        id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists())
+    };
+    for name in names.filter(is_left) {
+        // What cannot be stopped now is tried again by the next run.
+        if let Err(error) = run(Command::new(scripts().join("down.sh")).arg(&name), "").await {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// The top of the checkout.
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn scripts() -> PathBuf {
+    repository().join("e2e/cluster")
+}

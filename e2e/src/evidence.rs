@@ -1,0 +1,56 @@
+//! What a failed test leaves for whoever has to find out why.
+
+use std::fs::File;
+use std::io::Write;
+
+use crate::case::Case;
+
+/// Writes objects, events and the namespace's part of the audit log beside the operator's log.
+/// A part that cannot be had is left out, with the reason in its place.
+pub async fn collect(case: &Case, error: &str) {
+    let folder = case.folder();
+    let save = |name: &str, text: &str| {
+        if let Err(error) = std::fs::write(folder.join(name), text) {
+            eprintln!("{name}: {error}");
+        }
+    };
+    save("error.txt", error);
+    let kinds = "gamedeployments,gamestatefulsets,hooktemplates,hookruns,pods,controllerrevisions";
+    let objects = case.kubectl(&["get", kinds, "-o", "yaml"]).await;
+    save(
+        "objects.yaml",
+        &objects.unwrap_or_else(|error| format!("{error:#}")),
+    );
+    let events = ["get", "events", "--sort-by=.lastTimestamp"];
+    let events = case.kubectl(&events).await;
+    save(
+        "events.txt",
+        &events.unwrap_or_else(|error| format!("{error:#}")),
+    );
+    if let Err(error) = save_writes(case) {
+        save("writes.txt", &format!("{error:#}"));
+    }
+}
+
+/// Every write of the namespace in its order, in short.
+fn save_writes(case: &Case) -> anyhow::Result<()> {
+    let events = case.plane().audit.writes(&case.namespace)?;
+    let mut file = File::create(case.folder().join("writes.txt"))?;
+    for event in events {
+        let object = event.object_ref.clone().unwrap_or_default();
+        let body = event.request_object.as_ref().map(ToString::to_string);
+        let body: String = body.unwrap_or_default().chars().take(600).collect();
+        writeln!(
+            file,
+            "{} {} {} {}/{} {} {} {body}",
+            event.received,
+            event.user.username,
+            event.verb,
+            object.resource,
+            object.subresource,
+            object.name,
+            event.code()
+        )?;
+    }
+    Ok(())
+}

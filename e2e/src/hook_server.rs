@@ -1,0 +1,186 @@
+//! A web server for hooks that does what a test tells it to.
+//!
+//! It listens on all loopback addresses, and pods have loopback addresses, so a call to a pod's
+//! address and this server's port arrives here too; answers may differ by pod.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::serve::IncomingStream;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// The server. It stops when dropped.
+pub struct HookServer {
+    port: u16,
+    script: Arc<Mutex<Script>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Script {
+    answers: HashMap<String, Answer>,
+    by_pod: HashMap<(IpAddr, String), Answer>,
+    calls: Vec<Call>,
+}
+
+/// What a call gets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// 200 with this JSON.
+    Json(Value),
+    /// 200 with this text.
+    Text(String),
+    /// An error status.
+    Status(u16),
+    /// An answer that takes its time.
+    Late(Duration, Box<Answer>),
+    /// None at all.
+    Never,
+}
+
+/// A call that came.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// GET, POST or PUT.
+    pub method: String,
+    /// Path, without the query.
+    pub path: String,
+    /// Headers, in small letters.
+    pub headers: HashMap<String, String>,
+    /// Body.
+    pub body: String,
+    /// The address that was called.
+    pub to: IpAddr,
+}
+
+/// The answer that the documents' example program gives.
+pub fn bryan() -> Answer {
+    Answer::Json(json!({"name": "bryan", "male": "yes", "age": 45}))
+}
+
+impl HookServer {
+    /// Starts one on a free port. Each path answers like the documents' example program until it
+    /// is told otherwise.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        let port = listener.local_addr()?.port();
+        let script = Arc::new(Mutex::new(Script::default()));
+        let router = Router::new().fallback(answer).with_state(script.clone());
+        let service = router.into_make_service_with_connect_info::<Called>();
+        let task = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, service).await {
+                eprintln!("hook server: {error}");
+            }
+        });
+        Ok(HookServer { port, script, task })
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// URL of a path, not about a particular pod.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// Changes what a path answers.
+    pub fn answer(&self, path: &str, answer: Answer) {
+        self.script().answers.insert(path.to_owned(), answer);
+    }
+
+    /// Changes what a path answers for one pod's address.
+    pub fn answer_for(&self, pod: IpAddr, path: &str, answer: Answer) {
+        self.script().by_pod.insert((pod, path.to_owned()), answer);
+    }
+
+    /// The calls of a path so far.
+    pub fn calls(&self, path: &str) -> Vec<Call> {
+        let script = self.script();
+        let calls = script.calls.iter().filter(|call| call.path == path);
+        calls.cloned().collect()
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for HookServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The address that a connection came to.
+#[derive(Clone, Copy)]
+struct Called(IpAddr);
+
+impl Connected<IncomingStream<'_, TcpListener>> for Called {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Called(stream.io().local_addr().unwrap_or(unknown).ip())
+    }
+}
+
+async fn answer(
+    State(script): State<Arc<Mutex<Script>>>,
+    ConnectInfo(Called(to)): ConnectInfo<Called>,
+    method: axum::http::Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let text =
+        |value: &axum::http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let call = Call {
+        method: method.to_string(),
+        path: uri.path().to_owned(),
+        headers: headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), text(value)))
+            .collect(),
+        body: String::from_utf8_lossy(&body).into_owned(),
+        to,
+    };
+    let answer = {
+        let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pod = script.by_pod.get(&(to, call.path.clone())).cloned();
+        let answer = of_pod.or_else(|| script.answers.get(&call.path).cloned());
+        script.calls.push(call);
+        answer.unwrap_or_else(bryan)
+    };
+    give(answer).await
+}
+
+async fn give(mut answer: Answer) -> Response {
+    loop {
+        match answer {
+            Answer::Json(value) => return axum::Json(value).into_response(),
+            Answer::Text(text) => return text.into_response(),
+            Answer::Status(code) => {
+                let status = StatusCode::from_u16(code);
+                return status
+                    .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+                    .into_response();
+            }
+            Answer::Late(time, then) => {
+                tokio::time::sleep(time).await;
+                answer = *then;
+            }
+            Answer::Never => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The operator as a process of its own, with no more rights than its own roles give it.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::command::run;
+use crate::control_plane::{ControlPlane, repository};
+use crate::wait::eventually;
+
+/// Name of its service account.
+pub const ACCOUNT: &str = "gamekeeper";
+/// Name of the ClusterRole in deploy/.
+const ROLE: &str = "gamekeeper";
+
+/// An operator for one namespace.
+pub struct Operator {
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    namespace: String,
+    log: PathBuf,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    port: u16,
+}
+
+impl Operator {
+    /// Makes its service account and kubeconfig; `folder` is for its files.
+    pub async fn prepare(plane: &ControlPlane, namespace: &str, folder: &Path) -> Result<Self> {
+        let kubeconfig = folder.join("operator.kubeconfig");
+        let token = account(plane, namespace).await?;
+        let config = std::fs::read_to_string(&plane.kubeconfig)?;
+        let mut config: serde_json::Value = serde_yaml_ng::from_str(&config)?;
+        config["users"] = json!([{"name": ACCOUNT, "user": {"token": token}}]);
+        let cluster = config["clusters"][0]["name"].clone();
+        let context = json!({"cluster": cluster, "user": ACCOUNT, "namespace": namespace});
+        config["contexts"] = json!([{"name": ACCOUNT, "context": context}]);
+        config["current-context"] = json!(ACCOUNT);
+        std::fs::write(&kubeconfig, serde_json::to_vec(&config)?)?;
+        Ok(Operator {
+            binary: binary().await?,
+            kubeconfig,
+            namespace: namespace.to_owned(),
+            log: folder.join("operator.log"),
+            running: None,
+        })
+    }
+
+    /// The user that the API server sees.
+    pub fn username(&self) -> String {
+        format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace)
+    }
+
+    /// What it prints.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Starts it; it is ready when this returns.
+    pub async fn start(&mut self) -> Result<()> {
+        ensure!(self.running.is_none(), "the operator runs already");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)?;
+        let port = free_port().await?;
+        let child = Command::new(&self.binary)
+            .args(["run", "--namespace", &self.namespace])
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("RUST_BACKTRACE", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", self.binary.display()))?;
+        self.running = Some(Running { child, port });
+        eventually(
+            "the operator is ready",
+            Duration::from_secs(60),
+            async || {
+                if let Some(status) = self.exit_status()? {
+                    bail!("the operator ended: {status}; see {}", self.log.display());
+                }
+                let (code, body) = self.get("/readyz").await?;
+                ensure!(code == 200, "/readyz says {code}: {body}");
+                Ok(())
+            },
+        )
+        .await
+    }
+
+    /// Reads a page of its web server.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let running = self.running.as_ref().context("the operator does not run")?;
+        let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        Ok((code.context("no HTTP answer")?, body.to_owned()))
+    }
+
+    fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
+        let running = self.running.as_mut().context("the operator does not run")?;
+        Ok(running.child.try_wait()?)
+    }
+
+    /// kill -9.
+    pub async fn kill(&mut self) -> Result<()> {
+        let mut running = self.running.take().context("the operator does not run")?;
+        Ok(running.child.kill().await?)
+    }
+
+    /// SIGTERM; it must end well, and soon.
+    pub async fn terminate(&mut self) -> Result<()> {
+        self.signal("TERM").await?;
+        let mut running = self.running.take().context("the operator does not run")?;
+        let ended = timeout(Duration::from_secs(20), running.child.wait()).await;
+        let status = ended.context("the operator did not end within 20 s of SIGTERM")??;
+        ensure!(status.success(), "the operator ended: {status}");
+        Ok(())
+    }
+
+    /// SIGSTOP: it hangs, as on a machine that has stopped.
+    pub async fn freeze(&self) -> Result<()> {
+        self.signal("STOP").await
+    }
+
+    /// SIGCONT: it goes on as if no time had passed.
+    pub async fn thaw(&self) -> Result<()> {
+        self.signal("CONT").await
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    async fn signal(&self, name: &str) -> Result<()> {
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.id()?.to_string());
+        run(&mut kill, "").await?;
+        Ok(())
+    }
+
+    fn id(&self) -> Result<u32> {
+        let running = self.running.as_ref().context("the operator does not run")?;
+        running.child.id().context("the operator has ended")
+    }
+
+    /// The processor time that it has used.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()?))?;
+        // The second field is the program's name in brackets, and may have spaces.
+        let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
+        let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
+        // Linux counts hundredths of a second here on every machine.
+        Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+    }
+}
+
+/// Makes the service account, binds the operator's role to it, and returns a token.
+async fn account(plane: &ControlPlane, namespace: &str) -> Result<String> {
+    let metadata = json!({"name": ACCOUNT, "namespace": namespace});
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": format!("{ACCOUNT}-{namespace}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
+    });
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [account, binding]});
+    plane
+        .kubectl(&["apply", "-f", "-"], &list.to_string())
+        .await?;
+    let create = ["create", "token", ACCOUNT, "-n", namespace, "--duration=4h"];
+    Ok(plane.kubectl(&create, "").await?.trim().to_owned())
+}
+
+async fn free_port() -> Result<u16> {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The operator's program, built as the tests are built; GAMEKEEPER_BINARY names another one.
+async fn binary() -> Result<PathBuf> {
+    static BUILT: OnceCell<PathBuf> = OnceCell::const_new();
+    let built = BUILT.get_or_try_init(async || {
+        if let Some(binary) = std::env::var_os("GAMEKEEPER_BINARY") {
+            return Ok(binary.into());
+        }
+        // target/PROFILE/deps/main-0123456789abcdef
+        let own = std::env::current_exe()?;
+        let folder = own.ancestors().nth(2).context("tests run from target/")?;
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args([
+            "build",
+            "--quiet",
+            "--package",
+            "gamekeeper",
+            "--bin",
+            "gamekeeper",
+        ]);
+        build.current_dir(repository());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        run(&mut build, "").await?;
+        anyhow::Ok(folder.join("gamekeeper"))
+    });
+    Ok(built.await?.clone())
+}

@@ -1,0 +1,75 @@
+//! The tables that kubectl prints.
+
+use anyhow::{Context, Result};
+
+/// A table: a line of headings, and lines of cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Headings.
+    pub headings: Vec<String>,
+    /// Cells, line by line.
+    pub lines: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Reads what kubectl printed. Columns start where their headings start, so cells may be empty.
+    pub fn parse(text: &str) -> Self {
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let head = lines.next().unwrap_or_default();
+        let mut starts: Vec<usize> = Vec::new();
+        let mut spaces = 2;
+        for (at, letter) in head.char_indices() {
+            match letter {
+                ' ' => spaces += 1,
+                _ => {
+                    if spaces >= 2 {
+                        starts.push(at);
+                    }
+                    spaces = 0;
+                }
+            }
+        }
+        let cells = |line: &str| -> Vec<String> {
+            let ends = starts.iter().skip(1).copied().chain([line.len()]);
+            let cut = |(from, to): (usize, usize)| line.get(from..to.max(from)).unwrap_or("");
+            let cells = starts.iter().copied().zip(ends);
+            cells.map(|range| cut(range).trim().to_owned()).collect()
+        };
+        Table {
+            headings: cells(head),
+            lines: lines.map(cells).collect(),
+        }
+    }
+
+    /// One column, by its heading.
+    pub fn column(&self, heading: &str) -> Result<Vec<&str>> {
+        let at = self.headings.iter().position(|found| found == heading);
+        let at = at.with_context(|| format!("no column {heading} in {:?}", self.headings))?;
+        Ok(self.lines.iter().map(|line| line[at].as_str()).collect())
+    }
+
+    /// The table without a column, such as one with ages.
+    pub fn without(mut self, heading: &str) -> Self {
+        if let Some(at) = self.headings.iter().position(|found| found == heading) {
+            self.headings.remove(at);
+            for line in &mut self.lines {
+                line.remove(at);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_may_be_empty_and_headings_may_have_spaces() {
+        let text = "NAME   NODE NAME   AGE\na                  3m\nbb     n 1         4m\n";
+        let table = Table::parse(text);
+        assert_eq!(table.headings, ["NAME", "NODE NAME", "AGE"]);
+        assert_eq!(table.column("NODE NAME").expect("a column"), ["", "n 1"]);
+        assert_eq!(table.without("AGE").lines, [["a", ""], ["bb", "n 1"]]);
+    }
+}

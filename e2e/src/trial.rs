@@ -1,0 +1,146 @@
+//! Runs the tests side by side on one control plane.
+//!
+//! The control plane starts with the first test and stops after the last, also when tests fail or
+//! the run is interrupted; what a killed run leaves, the next one removes. `E2E_CLUSTER=NAME` uses
+//! a control plane that is already up and leaves it so, which saves time while writing tests.
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::case::Case;
+use crate::control_plane::ControlPlane;
+use crate::evidence;
+
+/// Tests at a time: they mostly wait.
+const SIDE_BY_SIDE: usize = 8;
+/// How long a test may take.
+const LIMIT: Duration = Duration::from_secs(240);
+
+static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+
+/// A test.
+pub struct Test {
+    name: &'static str,
+    body: Body,
+}
+
+/// What a test does.
+pub type Body = for<'a> fn(&'a mut Case) -> BoxFuture<'a, Result<()>>;
+
+impl Test {
+    /// A test; its name begins with the crate's, which nobody needs to see.
+    pub fn new(path: &'static str, body: Body) -> Self {
+        let name = path.split_once("::").map_or(path, |(_, name)| name);
+        Test { name, body }
+    }
+}
+
+/// Lists a module's tests: functions from a `&mut Case` to a `Result<()>`.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        /// The tests of this module.
+        pub fn tests() -> Vec<$crate::trial::Test> {
+            vec![$($crate::trial::Test::new(
+                concat!(module_path!(), "::", stringify!($name)),
+                |case| Box::pin($name(case)),
+            )),*]
+        }
+    };
+}
+
+/// Runs the tests as the command line asks.
+pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(SIDE_BY_SIDE);
+    let runtime = Runtime::new()?;
+    runtime.spawn(stop_when_interrupted());
+    let handle = runtime.handle();
+    let trials = tests.into_iter().map(|test| {
+        let handle = handle.clone();
+        Trial::test(test.name, move || {
+            let outcome = handle.block_on(run(&test));
+            outcome.map_err(|error| Failed::from(format!("{error:#}")))
+        })
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    runtime.block_on(stop())?;
+    Ok(conclusion.exit_code())
+}
+
+async fn plane() -> Result<&'static ControlPlane> {
+    let start = async || match std::env::var("E2E_CLUSTER") {
+        Ok(name) => ControlPlane::named(&name).await,
+        Err(_) => ControlPlane::start().await,
+    };
+    PLANE.get_or_try_init(start).await
+}
+
+async fn stop() -> Result<()> {
+    match PLANE.get() {
+        Some(plane) if std::env::var_os("E2E_CLUSTER").is_none() => plane.stop().await,
+        _ => Ok(()),
+    }
+}
+
+async fn stop_when_interrupted() -> Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed?,
+        _ = terminated.recv() => {}
+    }
+    if let Err(error) = stop().await {
+        eprintln!("{error:#}");
+    }
+    std::process::exit(130)
+}
+
+async fn run(test: &Test) -> Result<()> {
+    let plane = plane().await.context("the control plane did not start")?;
+    let folder = folder(test)?;
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let mut case = Case::open(plane, test.name, &folder).await?;
+    let body = AssertUnwindSafe((test.body)(&mut case)).catch_unwind();
+    let outcome = match timeout(LIMIT, body).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => Err(anyhow!("panicked: {}", panic_text(panic.as_ref()))),
+        Err(_) => Err(anyhow!("did not end within {LIMIT:?}")),
+    };
+    let outcome = match (outcome, case.close().await) {
+        (Err(error), Err(verdict)) => Err(anyhow!("{error:#}\n{verdict:#}")),
+        (Ok(()), verdict) => verdict,
+        (failed, Ok(())) => failed,
+    };
+    match &outcome {
+        Ok(()) => std::fs::remove_dir_all(&folder)?,
+        Err(error) => evidence::collect(&case, &format!("{error:#}")).await,
+    }
+    plane.audit.forget(&case.namespace);
+    outcome.with_context(|| format!("log, objects and events are in {}", folder.display()))
+}
+
+/// Where a test leaves its files: target/e2e/NAME.
+fn folder(test: &Test) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let target = own.ancestors().nth(3).context("tests run from target/")?;
+    Ok(target.join("e2e").join(test.name.replace("::", "/")))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("with something odd")
+}

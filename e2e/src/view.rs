@@ -1,0 +1,290 @@
+//! What there is about a workload at a moment, as tests ask for it.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::audit::names;
+use crate::audit::object::{self, annotation, label, text};
+
+/// A workload with its pods and HookRuns.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The workload.
+    pub game: Value,
+    /// Its pods, by name.
+    pub pods: Vec<Pod>,
+    /// Its HookRuns, by name.
+    pub runs: Vec<Run>,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub struct Pod(pub Value);
+
+/// A HookRun.
+#[derive(Clone, Debug)]
+pub struct Run(pub Value);
+
+/// A condition of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// True, False or Unknown.
+    pub status: String,
+    /// Why, in a word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
+}
+
+impl View {
+    /// A number of the status; 0 when it is not there.
+    pub fn number(&self, pointer: &str) -> i64 {
+        self.game
+            .pointer(pointer)
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
+    }
+
+    /// A string of the workload; empty when it is not there.
+    pub fn text(&self, pointer: &str) -> &str {
+        text(&self.game, pointer)
+    }
+
+    /// DESIRED, UPDATED, UPDATED_READY, READY and TOTAL, as kubectl shows them.
+    pub fn counts(&self) -> [i64; 5] {
+        [
+            self.number("/spec/replicas"),
+            self.number("/status/updatedReplicas"),
+            self.number("/status/updatedReadyReplicas"),
+            self.number("/status/readyReplicas"),
+            self.number("/status/replicas"),
+        ]
+    }
+
+    /// Whether the status is about the newest spec.
+    pub fn is_observed(&self) -> bool {
+        self.number("/status/observedGeneration") == self.number("/metadata/generation")
+    }
+
+    /// status.currentStepIndex.
+    pub fn step(&self) -> i64 {
+        self.number("/status/currentStepIndex")
+    }
+
+    /// spec.updateStrategy.paused.
+    pub fn is_paused(&self) -> bool {
+        self.game.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
+    }
+
+    /// Reasons in status.pauseConditions.
+    pub fn pause_reasons(&self) -> Vec<&str> {
+        let conditions = self.game.pointer("/status/pauseConditions");
+        let conditions = conditions.and_then(Value::as_array);
+        conditions.map_or_else(Vec::new, |all| {
+            all.iter().map(|c| text(c, "/reason")).collect()
+        })
+    }
+
+    /// Pod names and phases in one of the status' lists of hook conditions (`preDelete`, ...).
+    pub fn hook_conditions(&self, point: &str) -> Vec<(&str, &str)> {
+        let list = self.game.pointer(&format!("/status/{point}HookCondition"));
+        let list = list.and_then(Value::as_array);
+        let entry = |c| (text(c, "/podName"), text(c, "/phase"));
+        list.map_or_else(Vec::new, |all| all.iter().map(entry).collect())
+    }
+
+    /// A condition of the workload.
+    pub fn condition(&self, type_: &str) -> Option<Condition> {
+        let conditions = self.game.pointer("/status/conditions")?.as_array()?;
+        let found = conditions.iter().find(|c| text(c, "/type") == type_)?;
+        let part = |pointer| text(found, pointer).to_owned();
+        Some(Condition {
+            status: part("/status"),
+            reason: part("/reason"),
+            message: part("/message"),
+        })
+    }
+
+    /// Whether a condition is True.
+    pub fn is_true(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|c| c.status == "True")
+    }
+
+    /// Names of the pods.
+    pub fn pod_names(&self) -> Vec<&str> {
+        self.pods.iter().map(Pod::name).collect()
+    }
+
+    /// Names of pods that are not on their way out.
+    pub fn staying(&self) -> Vec<&str> {
+        let staying = self.pods.iter().filter(|pod| !pod.is_terminating());
+        staying.map(Pod::name).collect()
+    }
+
+    /// The pod of this name.
+    pub fn pod(&self, name: &str) -> Result<&Pod> {
+        let mut pods = self.pods.iter();
+        let found = pods.find(|pod| pod.name() == name);
+        found.with_context(|| format!("no pod {name} among {:?}", self.pod_names()))
+    }
+
+    /// How many pods run this image, ready.
+    pub fn ready_with(&self, image: &str) -> usize {
+        let with = |pod: &&Pod| pod.image() == image && pod.is_ready() && !pod.is_terminating();
+        self.pods.iter().filter(with).count()
+    }
+
+    /// How many pods should run this image.
+    pub fn with_image(&self, image: &str) -> usize {
+        let with = |pod: &&Pod| pod.image() == image && !pod.is_terminating();
+        self.pods.iter().filter(with).count()
+    }
+
+    /// Names of the HookRuns.
+    pub fn run_names(&self) -> Vec<&str> {
+        self.runs.iter().map(Run::name).collect()
+    }
+
+    /// Phases of the HookRuns of a point.
+    pub fn phases(&self, point: &str) -> Vec<&str> {
+        let of_point = self.runs.iter().filter(|run| run.point() == point);
+        of_point.map(Run::phase).collect()
+    }
+
+    /// Fails with this snapshot in the message unless something holds.
+    pub fn ensure(&self, holds: bool) -> Result<()> {
+        ensure!(holds, "{}", self.summary());
+        Ok(())
+    }
+
+    /// The snapshot in a few lines, for messages.
+    pub fn summary(&self) -> String {
+        let status = serde_json::to_string(&self.game["status"]).unwrap_or_default();
+        let pods = self.pods.iter().map(Pod::summary);
+        let runs = self
+            .runs
+            .iter()
+            .map(|run| format!("{} {}", run.name(), run.phase()));
+        let lines: Vec<String> = pods.chain(runs).collect();
+        format!(
+            "counts {:?}, paused {}, status {status}\n  {}",
+            self.counts(),
+            self.is_paused(),
+            lines.join("\n  ")
+        )
+    }
+}
+
+impl Pod {
+    /// Name.
+    pub fn name(&self) -> &str {
+        text(&self.0, "/metadata/name")
+    }
+
+    /// Uid.
+    pub fn uid(&self) -> &str {
+        object::uid(&self.0)
+    }
+
+    /// Image of the first container in the spec.
+    pub fn image(&self) -> &str {
+        text(&self.0, "/spec/containers/0/image")
+    }
+
+    /// Revision.
+    pub fn revision(&self) -> &str {
+        object::revision(&self.0)
+    }
+
+    /// Condition Ready.
+    pub fn is_ready(&self) -> bool {
+        object::is_true(&self.0, "Ready")
+    }
+
+    /// Whether it is on its way out.
+    pub fn is_terminating(&self) -> bool {
+        object::is_terminating(&self.0)
+    }
+
+    /// Restarts of all containers.
+    pub fn restarts(&self) -> i64 {
+        object::restarts(&self.0)
+    }
+
+    /// Whether it waits for its PreDelete hook.
+    pub fn is_deleting(&self) -> bool {
+        self.annotation(names::DELETING) == Some("true")
+    }
+
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        annotation(&self.0, key)
+    }
+
+    /// A label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        label(&self.0, key)
+    }
+
+    /// Address.
+    pub fn ip(&self) -> Result<IpAddr> {
+        let ip = text(&self.0, "/status/podIP");
+        ip.parse()
+            .with_context(|| format!("{} has no address: {ip:?}", self.name()))
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "{} {} {} {} ready={} restarts={}{}{}",
+            self.name(),
+            self.image(),
+            self.revision(),
+            object::phase(&self.0),
+            self.is_ready(),
+            self.restarts(),
+            if self.is_deleting() { " deleting" } else { "" },
+            if self.is_terminating() {
+                " terminating"
+            } else {
+                ""
+            },
+        )
+    }
+}
+
+impl Run {
+    /// Name.
+    pub fn name(&self) -> &str {
+        text(&self.0, "/metadata/name")
+    }
+
+    /// Uid.
+    pub fn uid(&self) -> &str {
+        object::uid(&self.0)
+    }
+
+    /// Step, PreDelete, PreInplace or PostInplace.
+    pub fn point(&self) -> &str {
+        object::point(&self.0)
+    }
+
+    /// Phase.
+    pub fn phase(&self) -> &str {
+        object::phase(&self.0)
+    }
+
+    /// Instance id of the pod that it is about.
+    pub fn instance(&self) -> &str {
+        label(&self.0, "InstanceID").unwrap_or_default()
+    }
+
+    /// Value of an argument.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let args = object::arguments(&self.0, "/spec/args");
+        args.into_iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+}

@@ -1,0 +1,47 @@
+//! Waiting for conditions, never for time.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Waits until a probe succeeds, and returns what it found. When the time is over, the error says
+/// what was missing last.
+pub async fn eventually<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let last = match timeout_at(deadline, probe()).await {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(error)) => error,
+            Err(_) => anyhow::anyhow!("the last look at it did not come to an end"),
+        };
+        if Instant::now() + POLL >= deadline {
+            return Err(last).with_context(|| format!("after {limit:?} still not: {what}"));
+        }
+        sleep(POLL).await;
+    }
+}
+
+/// Watches that a probe succeeds all through a time.
+pub async fn throughout(
+    what: &str,
+    time: Duration,
+    mut probe: impl AsyncFnMut() -> Result<()>,
+) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let passed = start.elapsed();
+        probe()
+            .await
+            .with_context(|| format!("after {passed:?} no longer: {what}"))?;
+        sleep(POLL).await;
+    }
+    Ok(())
+}
