@@ -47,10 +47,9 @@ fn follow_change<'a>(
 ) -> Option<Blocked> {
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
-        draft.push(Action::ResizePod {
-            pod: PodRef::of(pod),
-            resources,
-        });
+        let pod = PodRef::of(pod);
+        draft.push(Action::ResizePod { pod, resources });
+        return None;
     }
     match in_place::completion(pod, record, now) {
         Completion::Pending(wake) => {

@@ -12,7 +12,7 @@ use super::guard::{self, may_touch};
 use super::hooks::Hooks;
 use super::in_place::is_under_way;
 use super::pods::{PodNames, is_available};
-use super::revision::{self, Found, Revisions};
+use super::revision::{self, Revisions};
 use super::scale::{Keep, ScaleIn};
 use super::status::{self, Outcome};
 use super::update::{self, Blocked, Budget, Scene};
@@ -38,24 +38,26 @@ pub fn plan(
     let mut draft = Draft::default();
     retry::begin(&workload, &mut draft);
     let own = own_pods(&workload, world, &mut draft);
-    let revisions = match revision::find(&workload, &world.revisions) {
-        Found::Ready(revisions) => revisions,
-        Found::After {
-            action,
-            collision_count,
-        } => {
-            draft.push(*action);
-            let mut status = gd.status.clone().unwrap_or_default();
-            status.collision_count = collision_count;
-            return Ok(finish(draft, gd, Some(status)));
-        }
+    let mut hooks = Hooks::new(&workload, world);
+    let mut collisions = workload.progress.collision_count;
+    let Some(revisions) = revision::find(&workload, &world.revisions, &mut collisions, &mut draft)
+    else {
+        // A revision that nobody has seen yet: hooks of updates to another one are called off now,
+        // so that their success cannot count after a revert.
+        hooks.keep_removals(&own);
+        hooks.settle(&own, &mut draft);
+        let old = gd.status.clone().unwrap_or_default();
+        let counted = GameDeploymentStatus {
+            collision_count: collisions,
+            ..old
+        };
+        return Ok(finish(draft, gd, Some(counted)));
     };
     let active: Vec<&Pod> = own
         .iter()
         .copied()
         .filter(|pod| !pod.terminating && !pod.ended())
         .collect();
-    let mut hooks = Hooks::new(&workload, world);
     let sizing = Sizing {
         workload: &workload,
         world,

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::draft::Draft;
 use super::hook_maker::{self, CannotMake, Subject};
 use super::retry::Retry;
-use super::{Action, Pod, PodRef, Workload, World};
+use super::{Action, Pod, PodRef, Workload, World, guard};
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun, PodHookCondition};
 
@@ -129,6 +129,16 @@ impl<'a> Hooks<'a> {
             HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
                 self.block(run, pod, intent);
                 Answer::Held
+            }
+        }
+    }
+
+    /// Keeps the hooks of deletions for good, whatever else is decided.
+    pub fn keep_removals(&mut self, pods: &[&'a Pod]) {
+        for pod in pods.iter().filter(|pod| !pod.terminating) {
+            let intent = guard::removal(false, self.world.now);
+            if let Some(run) = self.run_for(pod, &intent) {
+                self.keep(run, pod, &intent);
             }
         }
     }

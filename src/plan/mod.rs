@@ -28,6 +28,8 @@ mod retry;
 mod revision;
 mod scale;
 mod status;
+#[cfg(test)]
+mod tests;
 mod update;
 mod workload;
 mod world;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::draft::Draft;
 use super::quantity;
 use super::{Action, NewRevision, Revision, Workload};
 use crate::api::names;
@@ -31,63 +32,50 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// Where the update revision stands.
-pub enum Found<'a> {
-    /// It is there, with the highest number.
-    Ready(Revisions<'a>),
-    /// It has to be made, taken over or renumbered first; plan again when that is seen.
-    After {
-        /// What is to be done.
-        action: Box<Action>,
-        /// How often a name was taken by another template.
-        collision_count: i32,
-    },
-}
-
-/// Finds the revision that the template stands for, or says what brings it about.
-pub fn find<'a>(workload: &Workload, revisions: &'a [Arc<Revision>]) -> Found<'a> {
+/// Finds the revision that the template stands for. None when it has to be made or taken over
+/// first; plan again when that is seen. Counts in `collisions` how often a name was taken.
+pub fn find<'a>(
+    workload: &Workload,
+    revisions: &'a [Arc<Revision>],
+    collisions: &mut i32,
+    draft: &mut Draft,
+) -> Option<Revisions<'a>> {
     let wanted = canonical(workload.template);
-    let highest = revisions
-        .iter()
-        .map(|revision| revision.number)
-        .max()
-        .unwrap_or(0);
-    let mut collision_count = workload.progress.collision_count;
+    let highest = revisions.iter().map(|it| it.number).max().unwrap_or(0);
     let same = revisions
         .iter()
-        .filter(|revision| canonical(&revision.template) == wanted)
-        .max_by_key(|revision| revision.number);
-    let action = match same {
-        Some(revision) if !revision.controlled => Action::AdoptRevision {
-            name: revision.name.clone(),
-            uid: revision.uid.clone(),
-        },
-        Some(revision) if revision.number < highest => Action::RenumberRevision {
-            name: revision.name.clone(),
+        .filter(|it| canonical(&it.template) == wanted)
+        .max_by_key(|it| it.number);
+    let Some(update) = same else {
+        let mut name = revision_name(workload, &wanted, *collisions);
+        while revisions.iter().any(|revision| revision.name == name) {
+            *collisions += 1;
+            name = revision_name(workload, &wanted, *collisions);
+        }
+        let template = workload.template.clone();
+        draft.push(Action::CreateRevision(NewRevision {
+            name,
             number: highest + 1,
-        },
-        Some(update) => {
-            let by_name = revisions.iter().map(|it| (it.name.as_str(), it)).collect();
-            return Found::Ready(Revisions { by_name, update });
-        }
-        None => {
-            let mut name = revision_name(workload, &wanted, collision_count);
-            while revisions.iter().any(|revision| revision.name == name) {
-                collision_count += 1;
-                name = revision_name(workload, &wanted, collision_count);
-            }
-            let template = workload.template.clone();
-            Action::CreateRevision(NewRevision {
-                name,
-                number: highest + 1,
-                template,
-            })
-        }
+            template,
+        }));
+        return None;
     };
-    Found::After {
-        action: Box::new(action),
-        collision_count,
+    let name = update.name.clone();
+    if !update.controlled {
+        draft.push(Action::AdoptRevision {
+            name,
+            uid: update.uid.clone(),
+        });
+        return None;
     }
+    if update.number < highest {
+        draft.push(Action::RenumberRevision {
+            name,
+            number: highest + 1,
+        });
+    }
+    let by_name = revisions.iter().map(|it| (it.name.as_str(), it)).collect();
+    Some(Revisions { by_name, update })
 }
 
 fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {

@@ -1,0 +1,215 @@
+use serde_json::json;
+
+use super::story::{Story, story};
+use crate::api::{HookPhase, PauseReason};
+use crate::plan::Action;
+
+/// Seed 003: partition 3, pause, partition 2, pause of 60 s, hook.
+fn seed() -> Story {
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 2, "canary": {"steps": [
+            {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 60}},
+            {"hook": {"templateName": "test"}}]}}}),
+    );
+    story.settle();
+    story
+}
+
+fn resume(story: &mut Story) {
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+}
+
+#[test]
+fn the_walkthrough_of_the_seed() {
+    let mut story = seed();
+    assert_eq!(story.columns(), "4 4 4 4 4");
+    assert_eq!(story.status().current_step_index, Some(5));
+    let stable = story.status().update_revision;
+
+    story.image("v2").settle();
+    assert_eq!(story.columns(), "4 1 1 4 4");
+    let status = story.status();
+    assert!(story.paused());
+    assert_eq!(status.current_step_index, Some(1));
+    assert_eq!(status.canary.revision, stable);
+    assert_eq!(
+        status.pause_conditions[0].reason,
+        PauseReason::PausedByCanaryPauseStep
+    );
+
+    resume(&mut story);
+    assert_eq!(story.columns(), "4 2 2 4 4");
+    assert_eq!(story.status().current_step_index, Some(3));
+
+    story.wait(59).settle();
+    assert_eq!(story.status().current_step_index, Some(3));
+    story.wait(1).settle();
+    assert_eq!(story.status().current_step_index, Some(4));
+    let run = format!("canary-step-hook-{}-4-test", story.status().update_revision);
+    assert_eq!(story.runs(), [run.clone()]);
+
+    story.hooks_end(&run, HookPhase::Failed);
+    story.settle();
+    let status = story.status();
+    assert_eq!(
+        status.pause_conditions[0].reason,
+        PauseReason::PausedByStepBasedHook
+    );
+    assert_eq!(status.canary.current_step_hook_run, Some(run));
+    assert_eq!(status.current_step_index, Some(4));
+    assert!(story.paused());
+
+    resume(&mut story);
+    assert_eq!(story.columns(), "4 4 4 4 4");
+    let status = story.status();
+    assert_eq!(
+        (status.current_step_index, status.canary.revision),
+        (Some(5), status.update_revision)
+    );
+    assert!(status.pause_conditions.is_empty());
+    assert!(story.runs().is_empty());
+}
+
+#[test]
+fn a_rollback_at_the_failed_hook_is_one_patch_of_the_image() {
+    let mut story = seed();
+    story.image("v2").settle();
+    resume(&mut story);
+    story.wait(60).settle();
+    story.hooks_end("canary", HookPhase::Failed);
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    story.image("v1").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    assert!(!story.paused());
+    assert_eq!(story.status().current_step_index, Some(5));
+    assert!(story.runs().is_empty());
+}
+
+#[test]
+fn steps_changed_in_a_rollout_start_over_without_taking_pods_back() {
+    let mut story = seed();
+    story.image("v2").settle();
+    resume(&mut story);
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    story
+        .user(json!({"updateStrategy": {"canary": {"steps": [{"partition": 3}, {"pause": {}}]}}}))
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    assert_eq!(story.status().current_step_index, Some(1));
+    assert!(story.paused());
+    resume(&mut story);
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+}
+
+#[test]
+fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
+    let mut story = seed();
+    story.image("v2").settle();
+    story.user(json!({"replicas": 8})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1 v1 v1 v2");
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+}
+
+#[test]
+fn a_users_pause_outlasts_everything_but_the_user() {
+    let mut story = seed();
+    story
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .image("v2")
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    assert_eq!(story.status().current_step_index, Some(0));
+    assert!(story.status().pause_conditions.is_empty());
+    story.user(json!({"replicas": 5})).wait(86_400).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1");
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+    assert_eq!(story.status().current_step_index, Some(1));
+}
+
+#[test]
+fn an_apply_does_not_resume() {
+    let mut story = seed();
+    story.image("v2").settle();
+    let applied = json!({"kubectl.kubernetes.io/last-applied-configuration":
+        r#"{"spec":{"updateStrategy":{"paused":false}}}"#});
+    let annotations = story.gd.metadata.annotations.get_or_insert_default();
+    annotations.extend(
+        serde_json::from_value::<std::collections::BTreeMap<_, _>>(applied).expect("annotations"),
+    );
+    resume(&mut story);
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    assert!(
+        story.paused(),
+        "paused again, so that kubectl patch can resume"
+    );
+    assert_eq!(
+        story.condition("Progressing").expect("condition").0,
+        "ResumeByApplyIgnored"
+    );
+    story.gd.metadata.managed_fields = serde_json::from_value(json!([{
+        "manager": "kubectl-patch", "operation": "Update",
+        "fieldsV1": {"f:spec": {"f:updateStrategy": {"f:paused": {}}}},
+    }]))
+    .expect("managed fields");
+    resume(&mut story);
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+}
+
+#[test]
+fn a_successful_hook_goes_on_by_itself() {
+    let mut story = seed();
+    story.image("v2").settle();
+    resume(&mut story);
+    story.wait(60).settle();
+    story.hooks_end("canary", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+    assert!(!story.paused());
+}
+
+#[test]
+fn a_missing_template_of_a_step_names_itself_and_heals() {
+    let mut story = seed();
+    story.world.templates.clear();
+    story.image("v2").settle();
+    resume(&mut story);
+    story.wait(60).settle();
+    let (reason, message) = story.condition("FailedUpdate").expect("condition");
+    assert_eq!(reason, "HookTemplateNotFound");
+    assert!(message.contains("\"test\""), "{message}");
+    story.template("test").settle();
+    assert_eq!(story.condition("FailedUpdate"), None);
+    assert_eq!(story.runs().len(), 1);
+}
+
+#[test]
+fn runs_of_an_earlier_round_go_before_the_steps_start_over() {
+    let mut story = seed();
+    story.image("v2").settle();
+    resume(&mut story);
+    story.wait(60).settle();
+    story.hooks_end("canary", HookPhase::Successful);
+    // The user changes the steps before anybody looks at the success.
+    story.user(json!({"updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "test"}}, {"pause": {}}]}}}));
+    let first = story.plan();
+    assert_eq!(first.status, None);
+    assert!(
+        matches!(first.actions[..], [Action::DeleteHookRun { .. }]),
+        "{first:#?}"
+    );
+}
+
+#[test]
+fn a_settled_rollout_plans_nothing() {
+    let mut story = seed();
+    story.image("v2").settle();
+    let plan = story.plan();
+    assert_eq!((plan.actions, plan.status), (vec![], None));
+}

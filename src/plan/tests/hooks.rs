@@ -1,0 +1,141 @@
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::story::story;
+use crate::api::HookPhase;
+use crate::plan::Action;
+
+#[test]
+fn a_run_says_what_it_is_for() {
+    let mut story = story(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "args", "args": [
+            {"name": "service-name", "value": "svc.default"}]}}}),
+    );
+    let template = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": "args"},
+        "spec": {
+            "args": [{"name": "PodIP"}, {"name": "PodName"}, {"name": "PodNamespace"}, {"name": "service-name"}],
+            "metrics": [{"name": "webtest", "provider": {"web": {"url": "http://{{ args.PodIP }}:9091"}}}],
+        },
+    });
+    let template = serde_json::from_value(template).expect("template");
+    story
+        .world
+        .templates
+        .insert("args".to_owned(), std::sync::Arc::new(template));
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+
+    let run = story.world.runs[0].clone();
+    let victim = story
+        .pods()
+        .into_iter()
+        .find(|pod| pod.marked_deleting)
+        .expect("victim")
+        .clone();
+    let revision = victim.revision();
+    assert_eq!(
+        run.name_any(),
+        format!("pre-delete-hook-{revision}-{}-args", victim.instance())
+    );
+    let labels: BTreeMap<_, _> = run
+        .labels()
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    let expected = [
+        ("gamedeployment-type", "PreDelete"),
+        ("PodControllerRevision", revision),
+        ("InstanceID", victim.instance()),
+    ];
+    assert_eq!(labels, BTreeMap::from(expected));
+    let args: Vec<_> = run
+        .spec
+        .args
+        .iter()
+        .map(|arg| (arg.name.as_str(), arg.value.as_deref()))
+        .collect();
+    assert_eq!(
+        args,
+        [
+            ("PodIP", Some("127.9.0.1")),
+            ("PodName", Some(victim.name.as_str())),
+            ("PodNamespace", Some("default")),
+            ("service-name", Some("svc.default")),
+        ]
+    );
+}
+
+#[test]
+fn an_argument_without_a_value_names_itself() {
+    let mut story = story(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "needy"}}}),
+    );
+    let template = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": "needy"},
+        "spec": {"metrics": [{"name": "webtest", "provider": {"web": {"url": "http://{{ args.host }}:9091"}}}]},
+    });
+    let template = serde_json::from_value(template).expect("template");
+    story
+        .world
+        .templates
+        .insert("needy".to_owned(), std::sync::Arc::new(template));
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    let (reason, message) = story.condition("FailedScale").expect("condition");
+    assert_eq!(reason, "HookArgumentMissing");
+    assert!(message.contains("host"), "{message}");
+    assert!(story.runs().is_empty());
+}
+
+#[test]
+fn a_changed_hook_is_asked_anew() {
+    let mut story = story(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.template("other").settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "other"}}}));
+    let plan = story.plan();
+    assert!(
+        plan.actions
+            .iter()
+            .all(|it| matches!(it, Action::DeleteHookRun { .. })),
+        "{plan:#?}"
+    );
+    story.settle();
+    assert!(story.runs()[0].ends_with("-other"));
+    assert_eq!(story.pods().len(), 2);
+}
+
+#[test]
+fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_anew() {
+    let mut story = story(
+        4,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.settle();
+    story.user(json!({"replicas": 2})).settle();
+    let runs = story.runs();
+    story.hooks_end(&runs[0], HookPhase::Error);
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
+        .settle();
+    let uids: Vec<_> = story
+        .world
+        .runs
+        .iter()
+        .map(|run| (run.name_any(), run.uid()))
+        .collect();
+    assert_eq!(uids.len(), 2);
+    assert_eq!(story.count(|it| matches!(it, Action::CreateHookRun(_))), 3);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 2);
+    story.settle();
+    assert_eq!(story.pods().len(), 2);
+}

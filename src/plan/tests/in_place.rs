@@ -1,0 +1,315 @@
+use serde_json::json;
+
+use super::story::{Story, story};
+use crate::api::HookPhase;
+use crate::plan::{Action, Gate, Resize};
+
+fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
+    let mut story = story(
+        replicas,
+        json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}}),
+    );
+    story.user(spec).settle();
+    story
+}
+
+fn is_patch(action: &Action) -> bool {
+    matches!(action, Action::PatchInPlace(_))
+}
+
+#[test]
+fn a_pod_is_changed_in_three_writes() {
+    let mut story = in_place(3, json!({}));
+    let names = story.names();
+    story.done.clear();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+    assert_eq!(story.names(), names);
+    let writes = story.count(|action| {
+        matches!(
+            action,
+            Action::CloseGate { .. } | Action::PatchInPlace(_) | Action::OpenGate(_)
+        )
+    });
+    assert_eq!(writes, 9);
+    assert_eq!(
+        story.count(|action| matches!(action, Action::DeletePod(_) | Action::CreatePod(_))),
+        0
+    );
+}
+
+#[test]
+fn the_grace_period_lies_between_gate_and_change() {
+    let mut story = in_place(
+        1,
+        json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}),
+    );
+    story.image("v2").settle();
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    assert_eq!(story.images(), "v1");
+    story.wait(30).settle();
+    assert_eq!(story.images(), "v2");
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}
+
+#[test]
+fn a_pause_or_revert_opens_a_gate_behind_which_nothing_changed() {
+    for change in [
+        json!({"updateStrategy": {"paused": true}}),
+        json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v1"}]}}}),
+        json!({"updateStrategy": {"partition": 1}}),
+    ] {
+        let mut story = in_place(
+            1,
+            json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}),
+        );
+        story.image("v2").settle();
+        story.user(change.clone()).settle();
+        assert_eq!(story.pods()[0].gate, Gate::Open, "{change}");
+        story.wait(60).settle();
+        assert_eq!(story.images(), "v1", "{change}");
+    }
+}
+
+#[test]
+fn a_pod_already_changed_is_followed_to_its_end_during_a_pause() {
+    let mut story = in_place(1, json!({}));
+    story.image("v2");
+    while story.count(is_patch) == 0 {
+        story.sync();
+    }
+    story
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .settle();
+    assert_eq!(story.images(), "v2");
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}
+
+#[test]
+fn a_pod_under_way_goes_to_the_newest_target_without_a_second_hook() {
+    let mut story = in_place(
+        1,
+        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.image("v2").settle();
+    story.hooks_end("pre-inplace", HookPhase::Successful);
+    story.kubelet = false;
+    while story.count(is_patch) == 0 {
+        story.sync();
+    }
+    story.image("v3").settle();
+    assert_eq!(story.images(), "v3");
+    assert!(
+        matches!(story.pods()[0].gate, Gate::Closed(_)),
+        "not done on the old image"
+    );
+    story.kubelet = true;
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+    assert_eq!(
+        story.count(|action| matches!(action, Action::CreateHookRun(_))),
+        1
+    );
+}
+
+#[test]
+fn a_post_hook_that_fails_keeps_the_pod_from_traffic_until_the_next_target() {
+    let mut story = in_place(
+        2,
+        json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v2");
+    story.hooks_end("post-inplace", HookPhase::Failed);
+    story.settle();
+    assert_eq!(
+        story.images(),
+        "v1 v2",
+        "the unavailable pod holds the rollout"
+    );
+    assert_eq!(story.status().post_inplace_hook_condition.len(), 1);
+    story.image("v3").settle();
+    story.hooks_end("post-inplace", HookPhase::Successful);
+    story.settle();
+    story.hooks_end("post-inplace", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v3 v3");
+    assert!(story.pods().iter().all(|pod| pod.gate == Gate::Open));
+}
+
+#[test]
+fn a_pre_delete_hook_guards_in_place_updates_too() {
+    let mut story = in_place(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.image("v2").settle();
+    assert_eq!(story.runs().len(), 1);
+    assert!(story.runs()[0].starts_with("pre-delete-hook-"));
+    story.hooks_end("pre-delete", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v1 v2");
+    assert_eq!(
+        story
+            .pods()
+            .iter()
+            .filter(|pod| pod.marked_deleting)
+            .count(),
+        1,
+        "only the next one"
+    );
+}
+
+#[test]
+fn what_cannot_be_changed_in_place_is_refused_or_recreated() {
+    let change = json!({"template": {"spec": {"hostNetwork": true}}});
+    let mut story = in_place(2, json!({}));
+    story.user(change.clone()).settle();
+    assert_eq!(
+        story.condition("FailedUpdate").expect("condition").0,
+        "NotInPlace"
+    );
+    assert_eq!(story.status().updated_replicas, 0);
+    story.user(json!({"replicas": 3})).settle();
+    assert_eq!(
+        story.status().updated_replicas,
+        0,
+        "new pods are of the stable revision"
+    );
+
+    let mut story = in_place(
+        2,
+        json!({
+            "updateStrategy": {"inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}},
+            "preInplaceUpdateStrategy": {"hook": {"templateName": "test"}},
+        }),
+    );
+    story.user(change).settle();
+    assert_eq!(
+        story.status().updated_replicas,
+        0,
+        "a recreation is guarded by the other hook"
+    );
+    for _ in 0..2 {
+        story.hooks_end("pre-inplace", HookPhase::Successful);
+        story.settle();
+    }
+    assert_eq!(story.status().updated_replicas, 2);
+}
+
+#[test]
+fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert() {
+    let resources = |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v1", "resources": resources}]}}})
+    };
+    let mut story = in_place(1, resources("1"));
+    story.user(resources("2")).settle();
+    assert_eq!(
+        story.count(|action| matches!(action, Action::ResizePod { .. })),
+        1
+    );
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+
+    let name = story.names()[0].clone();
+    story.user(resources("900"));
+    while story.count(|action| matches!(action, Action::ResizePod { .. })) < 2 {
+        story.sync();
+    }
+    story.edit_pod(&name, |pod| {
+        pod.resize = Resize::Infeasible("node has 8 cpus".to_owned())
+    });
+    story.settle();
+    assert_eq!(
+        story.condition("FailedUpdate").expect("condition").0,
+        "ResizeNotPossible"
+    );
+    story.user(resources("2"));
+    while story.count(|action| matches!(action, Action::ResizePod { .. })) < 3 {
+        story.sync();
+    }
+    story.edit_pod(&name, |pod| pod.resize = Resize::Settled);
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+    assert_eq!(story.condition("FailedUpdate"), None);
+}
+
+#[test]
+fn a_hot_patch_restarts_nothing_and_proves_itself_on_one_pod() {
+    let mut story = story(
+        3,
+        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
+    );
+    story.settle();
+    story.kubelet = false;
+    story.image("v2").settle();
+    assert_eq!(story.count(is_patch), 1);
+    story.kubelet = true;
+    story.settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+    assert!(story.pods().iter().all(|pod| pod.hot_patched));
+}
+
+#[test]
+fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
+    let mut story = story(
+        3,
+        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
+    );
+    story.settle();
+    story.kubelet = false;
+    story.image("v2").settle();
+    let name = story
+        .pods()
+        .iter()
+        .find(|pod| pod.hot_patched)
+        .map(|pod| pod.name.clone())
+        .expect("patched");
+    story.edit_pod(&name, |pod| {
+        pod.observed_generation = pod.generation;
+        let status = pod.containers[0].status.as_mut().expect("status");
+        status.image = "game:v2".to_owned();
+        status.restart_count = 1;
+        status.container_id = "another".to_owned();
+    });
+    story.settle();
+    assert_eq!(story.count(is_patch), 1);
+    assert_eq!(
+        story.condition("FailedUpdate").expect("condition").0,
+        "HotPatchNotSupported"
+    );
+}
+
+#[test]
+fn a_later_in_place_update_takes_the_hot_patch_annotation_off() {
+    let mut story = story(1, json!({"updateStrategy": {"type": "HotPatchUpdate"}}));
+    story.settle();
+    story.image("v2").settle();
+    assert!(story.pods()[0].hot_patched);
+    story
+        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
+        .image("v3")
+        .settle();
+    assert!(!story.pods()[0].hot_patched);
+    assert_eq!(story.images(), "v3");
+}
+
+#[test]
+fn a_pod_without_the_gate_spends_its_permission_when_it_is_done() {
+    let mut story = story(
+        1,
+        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::None);
+    story
+        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
+        .image("v2")
+        .settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v2");
+    story.image("v3").settle();
+    assert_eq!(story.images(), "v2", "the next change asks again");
+    assert_eq!(story.runs().len(), 1);
+}

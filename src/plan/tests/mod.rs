@@ -1,0 +1,10 @@
+//! Tests of whole plans, told as stories: a user does something, the operator syncs, pods and hooks
+//! answer.
+
+mod canary;
+mod hooks;
+mod in_place;
+mod recording;
+mod rolling;
+mod scaling;
+mod story;

@@ -1,0 +1,234 @@
+//! Replays what a real kubelet reported (data/in-place-sequences.txt) and holds the rule for "done"
+//! against what really ran: never early, never hanging, whether or not the first status of each
+//! generation was seen.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::story::story;
+use crate::plan::in_place::{Change, Completion, completion, patch_of};
+use crate::plan::{Container, ContainerStatus, FirstStatus, Pod, Resize};
+
+const RECORDING: &str = include_str!("data/in-place-sequences.txt");
+
+/// One watch event.
+#[derive(Clone)]
+struct Seen {
+    at: Timestamp,
+    generation: i64,
+    observed: i64,
+    /// Image of container 0 in the spec; the recording shows no other.
+    spec: String,
+    containers: Vec<ContainerStatus>,
+}
+
+/// Changes in the recording of which the spec column tells: all but the resize, the sidecar and
+/// those of a second container.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Score {
+    finished: usize,
+    early: usize,
+    never: usize,
+}
+
+fn time(text: &str) -> Timestamp {
+    let (minutes, seconds) = text.split_once(':').expect("mm:ss");
+    let minutes: i64 = minutes.parse().expect("minutes");
+    let seconds: f64 = seconds.parse().expect("seconds");
+    Timestamp::UNIX_EPOCH
+        .checked_add(
+            SignedDuration::from_secs(minutes * 60) + SignedDuration::from_secs_f64(seconds),
+        )
+        .expect("time")
+}
+
+fn field<'a>(text: &'a str, name: &str) -> &'a str {
+    text.split(' ')
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+        .unwrap_or_default()
+}
+
+fn container(text: &str) -> ContainerStatus {
+    ContainerStatus {
+        image: field(text, "img").to_owned(),
+        image_id: field(text, "id").to_owned(),
+        container_id: field(text, "cid").to_owned(),
+        restart_count: field(text, "rc").parse().expect("restarts"),
+        ready: text.split(' ').any(|word| word == "ready"),
+        started_at: text
+            .split(' ')
+            .find_map(|word| word.strip_prefix("running@"))
+            .map(time),
+        resources_applied: true,
+    }
+}
+
+fn sequences() -> Vec<(String, Vec<Seen>)> {
+    let mut sequences: Vec<(String, Vec<Seen>)> = Vec::new();
+    for line in RECORDING.lines() {
+        if let Some(name) = line.strip_prefix("== ") {
+            sequences.push((name.to_owned(), Vec::new()));
+        }
+        if !line.contains(" rv=") {
+            continue;
+        }
+        let (at, rest) = line.split_once(' ').expect("event");
+        let (generation, observed) = field(rest, "gen").split_once('/').expect("generations");
+        let seen = Seen {
+            at: time(at),
+            generation: generation.parse().expect("generation"),
+            observed: observed.parse().expect("generation"),
+            spec: field(rest, "spec").to_owned(),
+            containers: rest.split(" || ").map(container).collect(),
+        };
+        sequences.last_mut().expect("a sequence").1.push(seen);
+    }
+    sequences
+}
+
+/// What an image's name stands for, as the end of the imageID.
+fn content(image: &str) -> &str {
+    match image {
+        "game:v1" => "bb91cf",
+        "game:v2" | "game:v2-retag" | "game:a2" | "mirror/game:v2" => "3e4519",
+        "game:v3" => "937620",
+        "game:v4-slow8" => "f07ac4",
+        "game:v5-slow8" => "00a283",
+        "game:v6-slow8" => "81ad43",
+        "game:v7-slow8" => "1b88f0",
+        "game:v8-slow8" => "f2d9c7",
+        "game:crash" => "bfea88",
+        "game:nope" => "nothing",
+        "loaded/game:v1" | "registry/loaded/game:v1" => "0b5467",
+        "loaded/game:v2" | "loaded/game:v2-retag" | "loaded/mirror:v2" => "dc703a",
+        digest => digest.rsplit(':').next().map_or("", |digest| &digest[..6]),
+    }
+}
+
+fn pod_of(seen: &Seen, before: Option<&Pod>, knows_first: bool) -> Pod {
+    let mut pod = match before {
+        Some(pod) => pod.clone(),
+        None => {
+            let mut story = story(1, serde_json::json!({}));
+            story.settle();
+            story.pods()[0].clone()
+        }
+    };
+    let statuses = seen.containers.iter().enumerate();
+    let containers = statuses.map(|(index, status)| Container {
+        name: format!("container-{index}"),
+        index,
+        init: false,
+        image: if index == 0 {
+            seen.spec.clone()
+        } else {
+            status.image.clone()
+        },
+        resources: "{}".into(),
+        status: Some(status.clone()),
+    });
+    let is_first = pod.observed_generation < seen.generation && seen.observed == seen.generation;
+    if is_first || pod.generation != seen.generation {
+        let container_ids = seen
+            .containers
+            .iter()
+            .map(|it| it.container_id.clone())
+            .collect();
+        pod.first_status = (is_first && knows_first).then_some(FirstStatus {
+            generation: seen.generation,
+            container_ids,
+        });
+    }
+    pod.containers = containers.collect();
+    pod.generation = seen.generation;
+    pod.observed_generation = seen.observed;
+    pod.resize = Resize::Settled;
+    pod
+}
+
+/// Whether the change of a segment is truly done: the wanted content runs and is ready, and where
+/// the content was wanted before under another name, in another container.
+fn is_truly_done(seen: &Seen, before: &Seen) -> bool {
+    let status = &seen.containers[0];
+    let same_content = content(&seen.spec) == content(&before.spec);
+    let restarted = status.container_id != before.containers[0].container_id;
+    status.ready
+        && seen.observed == seen.generation
+        && status.image_id.ends_with(content(&seen.spec))
+        && (!same_content || restarted)
+}
+
+fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
+    let mut pod = pod_of(&sequence[0], None, knows_first);
+    let mut start = 0;
+    while let Some(change) =
+        (start + 1..sequence.len()).find(|i| sequence[*i].spec != sequence[*i - 1].spec)
+    {
+        let end = (change + 1..sequence.len())
+            .find(|i| sequence[*i].generation != sequence[*i - 1].generation);
+        let before = &sequence[change - 1];
+        for seen in &sequence[start + 1..change] {
+            pod = pod_of(seen, Some(&pod), knows_first);
+        }
+        let images = vec![("container-0".to_owned(), sequence[change].spec.clone())];
+        let wanted = Change {
+            images,
+            ..Change::default()
+        };
+        let record = patch_of(&pod, "new", &wanted, sequence[change].at, false).record;
+        pod.record = Some(Arc::new(record));
+        let (mut truly_done, mut said_done) = (false, false);
+        let last = end.unwrap_or(sequence.len());
+        for (index, seen) in sequence.iter().enumerate().take(last).skip(change) {
+            pod = pod_of(seen, Some(&pod), knows_first);
+            truly_done = is_truly_done(seen, before);
+            let forever = SignedDuration::from_mins(30);
+            let later = sequence
+                .get(index + 1)
+                .map_or_else(|| seen.at.checked_add(forever).expect("time"), |it| it.at);
+            for now in [seen.at, later] {
+                let record = pod.record.clone().expect("record");
+                if completion(&pod, &record, now) == Completion::Done && !said_done {
+                    said_done = true;
+                    score.early += usize::from(!truly_done);
+                    pod.record = Some(Arc::new(crate::plan::InPlaceRecord {
+                        done: true,
+                        ..(*record).clone()
+                    }));
+                }
+            }
+        }
+        score.finished += usize::from(truly_done);
+        // Without the first status a stable container is believed after a while, which a recording
+        // that goes on right away does not leave.
+        let had_time = knows_first || end.is_none();
+        score.never += usize::from(truly_done && !said_done && had_time);
+        start = change;
+    }
+}
+
+fn replay(knows_first: bool) -> Score {
+    let mut total = Score::default();
+    for (name, sequence) in sequences() {
+        if name.starts_with("resize") || name.starts_with("sidecar") {
+            continue;
+        }
+        score(&sequence, knows_first, &mut total);
+    }
+    total
+}
+
+#[test]
+fn the_rule_is_never_early_and_never_hangs_on_what_a_real_kubelet_reported() {
+    let score = replay(true);
+    assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+    assert!(score.finished >= 20, "{score:?}");
+}
+
+#[test]
+fn the_rule_holds_without_the_first_status_too() {
+    let score = replay(false);
+    assert_eq!((score.early, score.never), (0, 0), "{score:?}");
+    assert!(score.finished >= 20, "{score:?}");
+}

@@ -1,0 +1,201 @@
+use serde_json::json;
+
+use super::story::story;
+use crate::api::HookPhase;
+use crate::plan::{Action, DeletionReason, PodPhase};
+
+#[test]
+fn a_rolling_update_never_goes_below_its_budget() {
+    let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
+    story.settle();
+    story.image("v2");
+    while story.sync() {
+        let available = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(available >= 3, "{available}");
+    }
+    assert_eq!(story.images(), "v2 v2 v2 v2 v2");
+}
+
+#[test]
+fn surge_makes_the_new_pods_first_and_ends_at_replicas() {
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
+    );
+    story.settle();
+    story.image("v2");
+    while story.sync() {
+        assert!(story.pods().len() <= 5);
+        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(ready >= 4, "{ready}");
+    }
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+}
+
+#[test]
+fn surge_in_place_ends_at_replicas_too() {
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 0, "maxSurge": 2}}),
+    );
+    story.settle();
+    story.image("v2");
+    while story.sync() {
+        assert!(story.pods().len() <= 6);
+    }
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+}
+
+#[test]
+fn a_partition_keeps_pods_and_a_percentage_updates_one_at_least() {
+    for (partition, images) in [
+        (json!(2), "v1 v1 v2 v2 v2"),
+        (json!("50%"), "v1 v1 v1 v2 v2"),
+        (json!("99%"), "v1 v1 v1 v1 v2"),
+        (json!("100%"), "v1 v1 v1 v1 v1"),
+    ] {
+        let mut story = story(5, json!({"updateStrategy": {"partition": partition}}));
+        story.settle();
+        story.image("v2").settle();
+        assert_eq!(story.images(), images, "{partition}");
+        story.image("v1").settle();
+        assert_eq!(
+            story.images(),
+            "v1 v1 v1 v1 v1",
+            "a rollback reaches every pod"
+        );
+    }
+}
+
+#[test]
+fn scaling_during_a_partition_keeps_the_partition() {
+    let mut story = story(6, json!({"updateStrategy": {"partition": 3}}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2 v2 v2");
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    story.user(json!({"replicas": 8})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2 v2 v2 v2 v2");
+}
+
+#[test]
+fn a_refused_template_costs_no_running_pod_and_shows_why() {
+    let mut story = story(3, json!({}));
+    story.settle();
+    story.refuses = Some("exceeded quota".to_owned());
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1");
+    let (reason, message) = story.condition("FailedUpdate").expect("condition");
+    assert_eq!(reason, "TemplateRefused");
+    assert!(message.contains("exceeded quota"));
+    // Whoever is lost meanwhile is replaced at the revision that works.
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    story.refuses = None;
+    story.wait(31).settle();
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+    assert_eq!(story.condition("FailedUpdate"), None);
+}
+
+#[test]
+fn a_crashing_version_stops_at_max_unavailable_and_a_revert_frees_it() {
+    let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
+    story.settle();
+    story.image("v2").sync();
+    story.kubelet = false;
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2 v2");
+    story.kubelet = true;
+    story.image("v1").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1");
+}
+
+#[test]
+fn an_update_waits_for_each_pods_hook() {
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"maxUnavailable": 2}, "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.runs().len(), 2, "as many as may be unavailable");
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    assert_eq!(story.runs().len(), 2, "a broken hook goes no further");
+    story.image("v1").settle();
+    assert!(story.runs().is_empty(), "a revert calls the hooks off");
+    assert_eq!(
+        story.count(|action| matches!(action, Action::DeletePod(_))),
+        0
+    );
+}
+
+#[test]
+fn a_hook_that_succeeded_before_a_revert_does_not_count_after_it() {
+    let mut story = story(
+        2,
+        json!({"updateStrategy": {"maxUnavailable": 1}, "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.settle();
+    story.image("v2").settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.image("v1").sync();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1");
+    assert_eq!(story.runs().len(), 1);
+}
+
+#[test]
+fn pods_that_are_lost_in_a_rollout_keep_their_share() {
+    let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
+    story.settle();
+    story.image("v2").settle();
+    let old = story
+        .pods()
+        .iter()
+        .find(|pod| pod.containers[0].image == "game:v1")
+        .map(|pod| pod.name.clone());
+    story.edit_pod(&old.expect("old pod"), |pod| pod.phase = PodPhase::Failed);
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    let ended = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Ended);
+    assert_eq!(story.count(ended), 1);
+}
+
+#[test]
+fn quick_updates_end_at_the_newest_and_old_revisions_are_pruned() {
+    let mut story = story(3, json!({"revisionHistoryLimit": 1}));
+    story.settle();
+    for tag in ["v2", "v3", "v4"] {
+        story.image(tag).sync();
+        story.sync();
+    }
+    story.settle();
+    assert_eq!(story.images(), "v4 v4 v4");
+    assert_eq!(story.world.revisions.len(), 2);
+}
+
+#[test]
+fn a_rollback_uses_the_old_revision_again() {
+    let mut story = story(1, json!({}));
+    story.settle();
+    let first = story.status().update_revision;
+    story.image("v2").settle();
+    story.image("v1").settle();
+    assert_eq!(story.status().update_revision, first);
+    assert_eq!(story.world.revisions.len(), 2);
+}
+
+#[test]
+fn a_workload_that_is_being_deleted_is_left_alone() {
+    let mut story = story(3, json!({}));
+    let plan = {
+        story.gd.metadata.deletion_timestamp = Some(
+            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.world.now),
+        );
+        story.plan()
+    };
+    assert!(plan.actions.is_empty() && plan.status.is_none());
+}

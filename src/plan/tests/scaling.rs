@@ -1,0 +1,257 @@
+use serde_json::json;
+
+use super::story::{Story, story};
+use crate::api::HookPhase;
+use crate::plan::{Action, PodPhase};
+
+fn guarded(replicas: i32) -> Story {
+    let mut story = story(
+        replicas,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.settle();
+    story
+}
+
+fn scale(story: &mut Story, replicas: i32) {
+    story.user(json!({"replicas": replicas})).settle();
+}
+
+#[test]
+fn a_pod_stays_until_its_hook_says_so() {
+    let mut story = guarded(6);
+    scale(&mut story, 5);
+    assert_eq!(story.columns(), "5 6 6 6 6");
+    assert_eq!(story.runs().len(), 1);
+    assert_eq!(
+        story
+            .pods()
+            .iter()
+            .filter(|pod| pod.marked_deleting)
+            .count(),
+        1
+    );
+    story.wait(600).settle();
+    assert_eq!(story.pods().len(), 6);
+    story.hooks_end("pre-delete", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.columns(), "5 5 5 5 5");
+    assert!(story.runs().is_empty());
+}
+
+#[test]
+fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
+    let mut story = guarded(6);
+    scale(&mut story, 5);
+    story.hooks_end("pre-delete", HookPhase::Failed);
+    story.settle();
+    assert_eq!(story.columns(), "5 6 6 6 6");
+    let blocked = story.status().pre_delete_hook_condition;
+    assert_eq!((blocked.len(), blocked[0].phase), (1, HookPhase::Failed));
+    let victim = blocked[0].pod_name.clone();
+
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
+        .settle();
+    assert!(!story.gd.spec.pre_delete_update_strategy.retry);
+    assert_eq!(
+        story
+            .gd
+            .metadata
+            .annotations
+            .clone()
+            .unwrap_or_default()
+            .len(),
+        0
+    );
+    assert!(story.runs()[0].contains(victim.trim_start_matches("game-")));
+    assert!(story.status().pre_delete_hook_condition.is_empty());
+    story.hooks_end("pre-delete", HookPhase::Successful);
+    story.settle();
+    assert!(!story.names().contains(&victim));
+}
+
+#[test]
+fn scaling_back_up_calls_deletions_off() {
+    let mut story = guarded(6);
+    scale(&mut story, 3);
+    assert_eq!(story.runs().len(), 3);
+    scale(&mut story, 5);
+    assert_eq!(story.runs().len(), 1);
+    assert_eq!(
+        story
+            .pods()
+            .iter()
+            .filter(|pod| pod.marked_deleting)
+            .count(),
+        1
+    );
+    scale(&mut story, 6);
+    assert!(story.runs().is_empty());
+    assert_eq!(
+        story
+            .pods()
+            .iter()
+            .filter(|pod| pod.marked_deleting)
+            .count(),
+        0
+    );
+    assert_eq!(story.pods().len(), 6);
+}
+
+#[test]
+fn pods_that_wait_already_stay_the_victims() {
+    let mut story = guarded(6);
+    scale(&mut story, 5);
+    let waiting: Vec<_> = story
+        .pods()
+        .iter()
+        .filter(|it| it.marked_deleting)
+        .map(|it| it.name.clone())
+        .collect();
+    // Another pod would now be the better victim.
+    let other = story
+        .names()
+        .into_iter()
+        .find(|name| !waiting.contains(name))
+        .expect("pod");
+    story.edit_pod(&other, |pod| pod.deletion_cost = -100);
+    story.settle();
+    let still: Vec<_> = story
+        .pods()
+        .iter()
+        .filter(|it| it.marked_deleting)
+        .map(|it| it.name.clone())
+        .collect();
+    assert_eq!(still, waiting);
+}
+
+#[test]
+fn a_success_is_good_for_a_minute() {
+    let mut story = story(
+        2,
+        json!({
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+            "updateStrategy": {"maxUnavailable": 1},
+        }),
+    );
+    story.settle();
+    scale(&mut story, 1);
+    story.hooks_end("pre-delete", HookPhase::Successful);
+    story.wait(61);
+    story.sync();
+    assert_eq!(story.pods().len(), 2, "the old success does not count");
+    story.settle();
+    assert_eq!(story.runs().len(), 1);
+    story.hooks_end("pre-delete", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn cheap_and_idle_pods_go_first() {
+    let mut story = story(5, json!({}));
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| pod.deletion_cost = 10);
+    story.edit_pod(&names[1], |pod| pod.deletion_cost = 5);
+    story.edit_pod(&names[2], |pod| pod.deletion_cost = -5);
+    story.edit_pod(&names[3], |pod| pod.phase = PodPhase::Pending);
+    story.kubelet = false;
+    story.edit_pod(&names[4], |pod| pod.node = Some("costly".to_owned()));
+    story.world.node_costs.insert("costly".to_owned(), 7);
+    for (replicas, gone) in [(4, 3), (3, 2), (2, 4), (1, 1)] {
+        scale(&mut story, replicas);
+        assert!(
+            !story.names().contains(&names[gone]),
+            "{replicas} replicas: {:?}",
+            story.names()
+        );
+    }
+}
+
+#[test]
+fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
+    let mut story = story(4, json!({}));
+    story.settle();
+    let names = story.names();
+    story
+        .user(json!({"replicas": 3, "scaleStrategy": {"podsToDelete": [names[1]]}}))
+        .settle();
+    assert!(!story.names().contains(&names[1]));
+    assert_eq!(story.pods().len(), 3);
+    assert!(
+        story.gd.spec.scale_strategy.pods_to_delete.is_empty(),
+        "names that are gone are pruned"
+    );
+    story
+        .user(json!({"scaleStrategy": {"podsToDelete": [names[2]]}}))
+        .settle();
+    assert!(!story.names().contains(&names[2]));
+    assert_eq!(story.pods().len(), 3);
+}
+
+#[test]
+fn pods_that_ended_are_replaced_at_once_without_a_hook() {
+    let mut story = guarded(3);
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
+    story.settle();
+    assert!(!story.names().contains(&name));
+    assert_eq!(story.pods().len(), 3);
+    assert_eq!(
+        story.count(|action| matches!(action, Action::CreateHookRun(_))),
+        0
+    );
+}
+
+#[test]
+fn orphans_are_adopted_and_strangers_released() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| {
+        pod.labels.insert("app".to_owned(), "other".to_owned());
+    });
+    story.edit_pod(&names[1], |pod| pod.controller = None);
+    story.settle();
+    let owners: Vec<_> = names
+        .iter()
+        .map(|name| {
+            story
+                .pods()
+                .iter()
+                .find(|pod| pod.name == *name)
+                .map(|pod| pod.controller.clone())
+        })
+        .collect();
+    assert_eq!(owners, [Some(None), Some(Some("uid-game".to_owned()))]);
+    assert_eq!(story.pods().len(), 3);
+}
+
+#[test]
+fn a_missing_template_holds_the_deletion_names_itself_and_heals() {
+    let mut story = guarded(2);
+    story.world.templates.clear();
+    scale(&mut story, 1);
+    assert_eq!(story.pods().len(), 2);
+    assert_eq!(
+        story.condition("FailedScale").expect("condition").0,
+        "HookTemplateNotFound"
+    );
+    story.template("test").settle();
+    assert_eq!(story.condition("FailedScale"), None);
+    assert_eq!(story.runs().len(), 1);
+}
+
+#[test]
+fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_on_it() {
+    let mut story = guarded(3);
+    scale(&mut story, 1);
+    assert_eq!(story.pods().len(), 3);
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
+        .settle();
+    assert_eq!(story.pods().len(), 1);
+    assert!(story.runs().is_empty());
+}

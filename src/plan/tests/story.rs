@@ -1,0 +1,503 @@
+//! A small world to tell stories in: it carries out plans as an API server and a kubelet would.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use crate::api::names::{self, HookPoint};
+use crate::api::{GameDeployment, HookPhase, HookRun, HookTemplate};
+use crate::plan::*;
+
+pub struct Story {
+    pub gd: GameDeployment,
+    pub world: World,
+    /// What every plan asked for, in order.
+    pub done: Vec<Action>,
+    /// What the API server answers to dry runs.
+    pub refuses: Option<String>,
+    /// Whether new and changed pods become ready by themselves.
+    pub kubelet: bool,
+    clock: u64,
+}
+
+/// A GameDeployment `game` of so many pods, with a spec merged in.
+pub fn story(replicas: i32, spec: Value) -> Story {
+    let mut manifest = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+        "metadata": {"name": "game", "namespace": "default", "uid": "uid-game", "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": {
+                "metadata": {"labels": {"app": "game"}},
+                "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+            },
+        },
+    });
+    merge(&mut manifest["spec"], spec);
+    let world = World {
+        now: "2026-01-01T00:00:00Z".parse().expect("time"),
+        pods: Vec::new(),
+        runs: Vec::new(),
+        revisions: Vec::new(),
+        templates: BTreeMap::new(),
+        node_costs: BTreeMap::new(),
+        verdicts: BTreeMap::new(),
+        failures: Failures::default(),
+    };
+    let mut story = Story {
+        gd: serde_json::from_value(manifest).expect("manifest"),
+        world,
+        done: Vec::new(),
+        refuses: None,
+        kubelet: true,
+        clock: 100,
+    };
+    story.template("test");
+    story
+}
+
+pub fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                if value.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+impl Story {
+    /// The user (or an autoscaler) changes the spec.
+    pub fn user(&mut self, change: Value) -> &mut Self {
+        let before = serde_json::to_value(&self.gd).expect("object");
+        let mut after = before.clone();
+        merge(&mut after, json!({"spec": change}));
+        if after["spec"] != before["spec"] {
+            self.gd = serde_json::from_value(after).expect("object");
+            *self.gd.metadata.generation.get_or_insert(0) += 1;
+        }
+        self
+    }
+
+    pub fn image(&mut self, tag: &str) -> &mut Self {
+        let image = format!("game:{tag}");
+        self.user(json!({"template": {"spec": {"containers": [{"name": "game", "image": image}]}}}))
+    }
+
+    /// A HookTemplate without arguments.
+    pub fn template(&mut self, name: &str) -> &mut Self {
+        let template: HookTemplate = serde_json::from_value(json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate", "metadata": {"name": name},
+            "spec": {"metrics": [{"name": "webtest", "provider": {"web": {"url": "http://127.0.0.1:9091"}}}]},
+        }))
+        .expect("template");
+        self.world
+            .templates
+            .insert(name.to_owned(), Arc::new(template));
+        self
+    }
+
+    pub fn plan(&self) -> Plan<crate::api::GameDeploymentStatus> {
+        game_deployment::plan(&self.gd, &self.world).expect("plan")
+    }
+
+    /// Plans once and carries it out.
+    pub fn sync(&mut self) -> bool {
+        let plan = self.plan();
+        let (before, after): (Vec<_>, Vec<_>) = plan
+            .actions
+            .into_iter()
+            .partition(|action| action.phase() == Phase::Before);
+        let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
+        before.into_iter().for_each(|action| self.carry_out(action));
+        if let Some(status) = plan.status {
+            self.gd.status = Some(status);
+        }
+        after.into_iter().for_each(|action| self.carry_out(action));
+        if self.kubelet {
+            changed |= self.kubelet_follows();
+        }
+        changed
+    }
+
+    /// Syncs until nothing changes any more.
+    pub fn settle(&mut self) -> &mut Self {
+        for _ in 0..500 {
+            if !self.sync() {
+                return self;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    pub fn wait(&mut self, seconds: i64) -> &mut Self {
+        self.world.now = self
+            .world
+            .now
+            .checked_add(SignedDuration::from_secs(seconds))
+            .expect("time");
+        self
+    }
+
+    /// All running HookRuns whose name contains the text end so.
+    pub fn hooks_end(&mut self, containing: &str, phase: HookPhase) -> usize {
+        let now = self.world.now;
+        let mut ended = 0;
+        for run in &mut self.world.runs {
+            let status = run.status.clone().unwrap_or_default();
+            let name = run.metadata.name.clone().unwrap_or_default();
+            if !status.phase.is_completed() && name.contains(containing) {
+                let run = Arc::make_mut(run);
+                run.status = Some(crate::api::HookRunStatus {
+                    phase,
+                    started_at: Some(Time(now)),
+                    finished_at: Some(Time(now)),
+                    ..status
+                });
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    pub fn edit_pod(&mut self, name: &str, edit: impl FnOnce(&mut Pod)) {
+        let pod = self
+            .world
+            .pods
+            .iter_mut()
+            .find(|pod| pod.name == name)
+            .expect("pod");
+        edit(Arc::make_mut(pod));
+    }
+
+    pub fn pods(&self) -> Vec<&Pod> {
+        self.world.pods.iter().map(AsRef::as_ref).collect()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.world.pods.iter().map(|pod| pod.name.clone()).collect()
+    }
+
+    pub fn runs(&self) -> Vec<String> {
+        self.world
+            .runs
+            .iter()
+            .map(|run| run.metadata.name.clone().unwrap_or_default())
+            .collect()
+    }
+
+    /// Images of all pods, sorted.
+    pub fn images(&self) -> String {
+        let mut images: Vec<_> = self
+            .pods()
+            .iter()
+            .map(|pod| {
+                pod.containers[0]
+                    .image
+                    .trim_start_matches("game:")
+                    .to_owned()
+            })
+            .collect();
+        images.sort();
+        images.join(" ")
+    }
+
+    /// The columns of `kubectl get`.
+    pub fn columns(&self) -> String {
+        let status = self.gd.status.clone().unwrap_or_default();
+        format!(
+            "{} {} {} {} {}",
+            self.gd.spec.replicas.unwrap_or(1),
+            status.updated_replicas,
+            status.updated_ready_replicas,
+            status.ready_replicas,
+            status.replicas
+        )
+    }
+
+    pub fn status(&self) -> crate::api::GameDeploymentStatus {
+        self.gd.status.clone().unwrap_or_default()
+    }
+
+    pub fn paused(&self) -> bool {
+        self.gd.spec.update_strategy.paused
+    }
+
+    pub fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let condition = self
+            .status()
+            .conditions
+            .into_iter()
+            .find(|it| it.type_ == type_)?;
+        Some((condition.reason, condition.message))
+    }
+
+    pub fn count(&self, like: impl Fn(&Action) -> bool) -> usize {
+        self.done.iter().filter(|action| like(action)).count()
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn pod(&mut self, pod: &PodRef) -> Option<&mut Pod> {
+        let found = self
+            .world
+            .pods
+            .iter_mut()
+            .find(|it| it.name == pod.name && it.uid == pod.uid)?;
+        Some(Arc::make_mut(found))
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        self.done.push(action.clone());
+        let (now, tick) = (self.world.now, self.tick());
+        match action {
+            Action::PatchWorkload(patch) => self.patch_workload(patch),
+            Action::CreateRevision(NewRevision {
+                name,
+                number,
+                template,
+            }) => {
+                let uid = format!("uid-{name}");
+                let revision = Revision {
+                    name,
+                    uid,
+                    number,
+                    template,
+                    controlled: true,
+                };
+                self.world.revisions.push(Arc::new(revision));
+            }
+            Action::RenumberRevision { name, number } => {
+                let revision = self
+                    .world
+                    .revisions
+                    .iter_mut()
+                    .find(|it| it.name == name)
+                    .expect("revision");
+                Arc::make_mut(revision).number = number;
+            }
+            Action::DeleteRevision { name, .. } => {
+                self.world.revisions.retain(|it| it.name != name)
+            }
+            Action::AdoptRevision { .. } => {}
+            Action::AdoptPod(pod) => {
+                self.pod(&pod).expect("pod").controller = Some("uid-game".to_owned())
+            }
+            Action::ReleasePod(pod) => self.pod(&pod).expect("pod").controller = None,
+            Action::DryRun { revision, .. } => {
+                let verdict = match self.refuses.clone() {
+                    Some(message) => Verdict::Refused { message, at: now },
+                    None => Verdict::Accepted,
+                };
+                self.world.verdicts.insert(revision, verdict);
+            }
+            Action::CreatePod(new) => self.world.pods.push(Arc::new(made(&new, now, tick))),
+            Action::DeletePod(deletion) => self.world.pods.retain(|it| it.uid != deletion.pod.uid),
+            Action::MarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = true,
+            Action::UnmarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = false,
+            Action::CreateHookRun(run) => self.create_run(*run, tick),
+            Action::DeleteHookRun { uid, .. } => {
+                self.world
+                    .runs
+                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+            }
+            Action::CloseGate { pod, .. } => {
+                let pod = self.pod(&pod).expect("pod");
+                pod.gate = Gate::Closed(Timestamp::from_second(now.as_second()).expect("time"));
+                pod.ready_since = None;
+            }
+            Action::OpenGate(pod) => self.pod(&pod).expect("pod").gate = Gate::Open,
+            Action::PatchInPlace(patch) => self.patch_pod(patch),
+            Action::ResizePod { pod, resources } => {
+                let pod = self.pod(&pod).expect("pod");
+                for (name, wanted) in resources {
+                    let container = pod
+                        .containers
+                        .iter_mut()
+                        .find(|it| it.name == name)
+                        .expect("container");
+                    container.resources = wanted.to_string().into();
+                }
+            }
+            Action::FinishInPlace { pod, record } => {
+                self.pod(&pod).expect("pod").record = Some(Arc::new(record));
+            }
+        }
+    }
+
+    fn patch_workload(&mut self, patch: WorkloadPatch) {
+        let mut change = json!({});
+        if let Some(paused) = patch.paused {
+            change["updateStrategy"]["paused"] = json!(paused);
+        }
+        for point in patch.retry_off {
+            let field = match point {
+                HookPoint::PreDelete => "preDeleteUpdateStrategy",
+                HookPoint::PreInplace => "preInplaceUpdateStrategy",
+                _ => "postInplaceUpdateStrategy",
+            };
+            change[field]["retry"] = json!(false);
+        }
+        if let Some(names) = patch.pods_to_delete {
+            change["scaleStrategy"]["podsToDelete"] = json!(names);
+        }
+        self.user(change);
+        let annotations = self.gd.metadata.annotations.get_or_insert_default();
+        for (key, value) in patch.annotations {
+            match value {
+                Some(value) => annotations.insert(key, value),
+                None => annotations.remove(&key),
+            };
+        }
+    }
+
+    fn create_run(&mut self, mut run: HookRun, tick: u64) {
+        assert!(
+            !self
+                .runs()
+                .contains(run.metadata.name.as_ref().expect("name")),
+            "HookRun exists already"
+        );
+        run.metadata.uid = Some(format!("uid-run-{tick}"));
+        run.metadata.creation_timestamp = Some(Time(self.world.now));
+        self.world.runs.push(Arc::new(run));
+    }
+
+    fn patch_pod(&mut self, patch: InPlacePatch) {
+        let pod = self.pod(&patch.pod).expect("pod");
+        assert_eq!(pod.revision(), patch.from_revision);
+        for image in &patch.images {
+            let container = pod
+                .containers
+                .iter_mut()
+                .find(|it| it.name == image.name)
+                .expect("container");
+            container.image = image.to.clone();
+        }
+        if !patch.images.is_empty() {
+            pod.generation += 1;
+        }
+        for (key, value) in patch.labels {
+            match value {
+                Some(value) => pod.labels.insert(key, value),
+                None => pod.labels.remove(&key),
+            };
+        }
+        for (key, value) in patch.annotations {
+            match key.as_str() {
+                names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
+                names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
+                _ => {}
+            }
+        }
+        pod.record = Some(Arc::new(patch.record));
+    }
+
+    /// Pods run what they should and become ready behind an open gate.
+    fn kubelet_follows(&mut self) -> bool {
+        let now = self.world.now;
+        let mut changed = false;
+        for slot in &mut self.world.pods {
+            let mut pod = slot.as_ref().clone();
+            pod.phase = if pod.ended() {
+                pod.phase
+            } else {
+                PodPhase::Running
+            };
+            pod.observed_generation = pod.generation;
+            for container in &mut pod.containers {
+                run_wanted_image(container, pod.hot_patched, now);
+            }
+            let ready = !pod.ended() && matches!(pod.gate, Gate::None | Gate::Open);
+            pod.ready_since = ready.then(|| pod.ready_since.unwrap_or(now));
+            if pod != **slot {
+                *slot = Arc::new(pod);
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+fn run_wanted_image(container: &mut Container, hot: bool, now: Timestamp) {
+    let Some(status) = &mut container.status else {
+        return;
+    };
+    if status.image != container.image {
+        status.image = container.image.clone();
+        status.image_id = format!("id-{}", container.image);
+        if !hot {
+            status.restart_count += 1;
+            status.container_id = format!("{}+", status.container_id);
+            status.started_at = Some(now);
+        }
+    }
+    status.ready = true;
+}
+
+fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
+    let labels: BTreeMap<String, String> =
+        serde_json::from_value(new.pod["metadata"]["labels"].clone()).expect("labels");
+    let containers = new.pod["spec"]["containers"]
+        .as_array()
+        .expect("containers")
+        .iter()
+        .enumerate();
+    let containers = containers.map(|(index, it)| Container {
+        name: it["name"].as_str().expect("name").to_owned(),
+        index,
+        init: false,
+        image: it["image"].as_str().expect("image").to_owned(),
+        resources: it["resources"].to_string().into(),
+        status: Some(ContainerStatus {
+            image: it["image"].as_str().expect("image").to_owned(),
+            image_id: String::new(),
+            container_id: format!("container-{tick}-{index}"),
+            restart_count: 0,
+            ready: false,
+            started_at: Some(now),
+            resources_applied: true,
+        }),
+    });
+    Pod {
+        namespace: "default".to_owned(),
+        name: new.name.clone(),
+        uid: format!("uid-{}-{tick}", new.name),
+        resource_version: tick,
+        generation: 1,
+        created: now,
+        terminating: false,
+        labels,
+        controller: Some("uid-game".to_owned()),
+        deletion_cost: 0,
+        marked_deleting: false,
+        hot_patched: false,
+        record: None,
+        node: Some("node".to_owned()),
+        phase: PodPhase::Pending,
+        ready_since: None,
+        gate: if new.pod["spec"]["readinessGates"].is_array() {
+            Gate::Unset
+        } else {
+            Gate::None
+        },
+        pod_ip: Some("127.9.0.1".to_owned()),
+        host_ip: Some("127.0.0.1".to_owned()),
+        observed_generation: 1,
+        containers: containers.collect(),
+        resize: Resize::Settled,
+        first_status: None,
+    }
+}
