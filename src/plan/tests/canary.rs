@@ -49,7 +49,7 @@ fn the_walkthrough_of_the_seed() {
     story.wait(1).settle();
     assert_eq!(story.status().current_step_index, Some(4));
     let run = format!("canary-step-hook-{}-4-test", story.status().update_revision);
-    assert_eq!(story.runs(), [run.clone()]);
+    assert_eq!(story.runs(), std::slice::from_ref(&run));
 
     story.hooks_end(&run, HookPhase::Failed);
     story.settle();
