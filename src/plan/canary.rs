@@ -5,17 +5,16 @@
 //! tells the operator's own pause from a user's, survives a crash at any point, and is lifted when
 //! the template or the steps change, so a rollback is one patch of the image.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 
 use super::draft::Draft;
 use super::hook_maker::{self, CannotMake, Subject};
 use super::hooks::phase;
+use super::pause::{PauseNote, drop_note, lift, note_of, whole_seconds, write_note};
 use super::workload::{Progress, Workload, duration, partition};
-use super::{Action, WorkloadPatch, World};
-use crate::api::names::{self, HookPoint};
+use super::{Action, World};
+use crate::api::names::HookPoint;
 use crate::api::{
     CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
 };
@@ -44,24 +43,6 @@ pub struct Counts {
     pub updated_available: i64,
     /// Whether a pod is being updated in place.
     pub half_changed: bool,
-}
-
-/// The note on the workload that makes a pause the operator's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PauseNote {
-    revision: String,
-    step_hash: String,
-    index: i32,
-    reason: PauseReason,
-    time: Timestamp,
-    /// Set together with `paused: false` when the duration is over, so that a user's pause right
-    /// after it is not taken for ours.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    over: bool,
-    /// Set when an apply wrote `paused: false` and the operator paused again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    apply_ignored: bool,
 }
 
 /// Works out where the rollout to `update` stands. None: the steps start over, and HookRuns of an
@@ -444,37 +425,4 @@ fn delete_runs(runs: &[&HookRun], draft: &mut Draft) {
             uid: run.uid().unwrap_or_default(),
         });
     }
-}
-
-fn note_of(workload: &Workload) -> Option<PauseNote> {
-    serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
-}
-
-fn write_note(note: &PauseNote, paused: bool) -> WorkloadPatch {
-    let text = serde_json::to_string(note).unwrap_or_default();
-    WorkloadPatch {
-        paused: Some(paused),
-        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), Some(text))],
-        ..WorkloadPatch::default()
-    }
-}
-
-fn drop_note() -> WorkloadPatch {
-    WorkloadPatch {
-        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), None)],
-        ..WorkloadPatch::default()
-    }
-}
-
-/// Takes the operator's pause off a rollout that is no more.
-fn lift(workload: &Workload, draft: &mut Draft) {
-    draft.patch_workload(WorkloadPatch {
-        paused: workload.paused.then_some(false),
-        ..drop_note()
-    });
-}
-
-/// Kubernetes' times have whole seconds.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -57,6 +57,11 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
+    /// Whether the workload itself is to be changed.
+    pub fn changes_workload(&self) -> bool {
+        self.patch.is_some()
+    }
+
     /// The actions. A plan that changes the workload does nothing else that rests on it: what it
     /// decided, it decided on a workload that is about to be another one.
     pub fn into_actions(self) -> Vec<Action> {

@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use kube::core::SelectorExt;
 
 use super::acceptance::{Acceptance, acceptance};
-use super::canary::{self, Counts, Rollout};
 use super::draft::Draft;
 use super::follow::follow;
 use super::guard::{self, may_touch};
 use super::hooks::Hooks;
 use super::in_place::is_under_way;
-use super::pods::{PodNames, is_available};
+use super::pods::PodNames;
 use super::revision::{self, Revisions};
-use super::scale::{Keep, ScaleIn};
+use super::sizes::{Sizes, Sizing};
 use super::status::{self, Outcome};
 use super::update::{self, Blocked, Budget, Scene};
 use super::workload::{InvalidWorkload, Progress, Workload};
@@ -21,7 +20,7 @@ use super::{
     Action, DeletionReason, Event, Plan, Pod, PodRef, WorkloadPatch, World, events, retry,
 };
 use crate::api::names::HookPoint;
-use crate::api::{GameDeployment, GameDeploymentStatus, UpdateStrategyType};
+use crate::api::{GameDeployment, GameDeploymentStatus};
 
 /// What is to be done about a GameDeployment.
 ///
@@ -109,143 +108,6 @@ fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec
         }
     }
     own
-}
-
-/// Works out how many pods there are to be, of which revision, and which are too many.
-struct Sizing<'a> {
-    workload: &'a Workload<'a>,
-    world: &'a World,
-    revisions: &'a Revisions<'a>,
-    active: &'a [&'a Pod],
-}
-
-/// How many pods there are to be.
-struct Sizes<'a> {
-    rollout: Rollout,
-    stable: String,
-    surge: i64,
-    victims: BTreeSet<&'a str>,
-    active: &'a [&'a Pod],
-    kept: Vec<&'a Pod>,
-    order: ScaleIn<'a>,
-}
-
-impl<'a> Sizing<'a> {
-    /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
-    /// round, of which only the victims are kept, comes before the one that counts.
-    fn settle(&self, hooks: &Hooks, draft: &mut Draft) -> Option<Sizes<'a>> {
-        let order = ScaleIn::new(self.workload, self.world, self.active);
-        let mut scratch = Draft::default();
-        let (first, _) = self.advance(&BTreeSet::new(), &mut scratch);
-        let victims = first.map_or_else(BTreeSet::new, |rollout| {
-            self.victims(&order, hooks, &rollout).0
-        });
-        let (rollout, stable) = self.advance(&victims, draft);
-        let rollout = rollout?;
-        let (victims, surge) = self.victims(&order, hooks, &rollout);
-        let kept = self
-            .active
-            .iter()
-            .copied()
-            .filter(|pod| !victims.contains(pod.uid.as_str()))
-            .collect();
-        Some(Sizes {
-            rollout,
-            stable,
-            surge,
-            victims,
-            active: self.active,
-            kept,
-            order,
-        })
-    }
-
-    fn advance(&self, victims: &BTreeSet<&str>, draft: &mut Draft) -> (Option<Rollout>, String) {
-        let update = self.revisions.update.name.as_str();
-        let kept = || {
-            self.active
-                .iter()
-                .filter(|pod| !victims.contains(pod.uid.as_str()))
-        };
-        let updated = || kept().filter(|pod| pod.revision() == update);
-        let counts = Counts {
-            updated: updated().count() as i64,
-            updated_available: updated()
-                .filter(|pod| is_available(pod, self.workload, self.world.now))
-                .count() as i64,
-            half_changed: kept().any(|pod| is_under_way(pod)),
-        };
-        let stable = self.stable(counts, kept().count() as i64);
-        (
-            canary::advance(self.workload, self.world, &stable, update, counts, draft),
-            stable,
-        )
-    }
-
-    /// The stable revision. It moves to the update revision when the steps are over and every pod is
-    /// available there; a workload without any pod proves nothing.
-    fn stable(&self, counts: Counts, kept: i64) -> String {
-        let update = &self.revisions.update.name;
-        let Progress {
-            canary,
-            update_revision,
-            step_index,
-            step_hash,
-            ..
-        } = &self.workload.progress;
-        if canary.revision.is_empty() || !self.revisions.has(&canary.revision) {
-            return update.clone();
-        }
-        let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();
-        let steps_over = usize::try_from(step_index.unwrap_or(0))
-            .is_ok_and(|index| index >= self.workload.steps.len());
-        let all = kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
-        if same_rollout && steps_over && all {
-            update.clone()
-        } else {
-            canary.revision.clone()
-        }
-    }
-
-    /// Who goes, and by how many pods replicas may be exceeded.
-    fn victims(
-        &self,
-        order: &ScaleIn<'a>,
-        hooks: &Hooks,
-        rollout: &Rollout,
-    ) -> (BTreeSet<&'a str>, i64) {
-        let Workload {
-            replicas,
-            max_surge,
-            max_unavailable,
-            update,
-            ..
-        } = self.workload;
-        let revision = self.revisions.update.name.as_str();
-        let old = self
-            .active
-            .iter()
-            .filter(|pod| pod.revision() != revision)
-            .count() as i64;
-        let may_surge = match update {
-            UpdateStrategyType::RollingUpdate => true,
-            UpdateStrategyType::InplaceUpdate => *max_unavailable == 0,
-            UpdateStrategyType::HotPatchUpdate => false,
-        };
-        let above_partition = (old - (replicas - rollout.target)).max(0);
-        let surge = if may_surge {
-            above_partition.min(*max_surge)
-        } else {
-            0
-        };
-        let keep = Keep {
-            total: replicas + surge,
-            updated: rollout.target,
-            old: replicas - rollout.target,
-        };
-        let waiting = |pod: &Pod| pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod);
-        (order.victims(self.active, revision, waiting, keep), surge)
-    }
 }
 
 /// Deletes victims whose hook allows it, and pods that ended by themselves.
@@ -450,14 +312,16 @@ fn show(
     }
 }
 
-/// Closes the plan: a status that is as it was is not shown again.
+/// Closes the plan: a status that is as it was is not shown again, and one that was worked out
+/// from a workload that is about to be another one is not shown at all.
 fn finish(
     mut draft: Draft,
     gd: &GameDeployment,
     status: Option<GameDeploymentStatus>,
 ) -> Plan<GameDeploymentStatus> {
     let old = gd.status.clone().unwrap_or_default();
-    let status = status.filter(|new| gd.status.is_none() || *new != old);
+    let news = status.filter(|new| gd.status.is_none() || *new != old);
+    let status = news.filter(|_| !draft.changes_workload());
     let mut status_first = false;
     if let Some(new) = &status {
         draft.events.extend(events::of_change(&old, new));

@@ -21,12 +21,14 @@ mod hooks;
 mod hot_patch;
 mod in_place;
 mod manifest_resume;
+mod pause;
 mod pod;
 mod pods;
 pub mod quantity;
 mod retry;
 mod revision;
 mod scale;
+mod sizes;
 mod status;
 #[cfg(test)]
 mod tests;

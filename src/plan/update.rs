@@ -227,7 +227,7 @@ impl<'a> Mover<'_, 'a> {
                 !is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
             })
             .collect();
-        movable.sort_by_key(|pod| self.turn(pod, hooks));
+        movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
         movable.truncate(usize::try_from(surplus).unwrap_or(0));
         if movable.is_empty() {
             return blocked;

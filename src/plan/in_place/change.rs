@@ -22,7 +22,7 @@ pub struct Change {
 
 /// Why a change cannot be made in place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("spec.template.{path} {why}")]
+#[error("spec.template{}{path} {why}", if path.is_empty() { "" } else { "." })]
 pub struct NotInPlace {
     /// The field, below spec.template.
     pub path: String,
