@@ -26,22 +26,28 @@ use super::{CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrate
     ),
     status = "GameDeploymentStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    validation = schema::workload_name()
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::selector_matches_template()))]
 pub struct GameDeploymentSpec {
     /// Pods wanted.
+    #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// Which pods belong to this workload; cannot change.
+    #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
     /// The pods to make.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// Seconds a pod must be ready before it counts as available.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
     /// Old revisions to keep for rollbacks.
+    #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
     /// How pods are chosen when scaling.
@@ -67,24 +73,29 @@ pub struct GameDeploymentSpec {
 pub struct GameDeploymentScaleStrategy {
     /// Names of pods that go first when scaling in, and are replaced otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
 }
 
 /// How a GameDeployment's pods are brought to a new revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::game_deployment_limits()))]
 pub struct GameDeploymentUpdateStrategy {
     /// RollingUpdate, InplaceUpdate or HotPatchUpdate.
     #[serde(default, rename = "type")]
     pub type_: UpdateStrategyType,
     /// Pods (number or percentage) to keep at the old revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage", extend("default" = 0))]
     pub partition: Option<IntOrString>,
     /// Pods (number or percentage) that may be unavailable during an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage", extend("default" = "20%"))]
     pub max_unavailable: Option<IntOrString>,
     /// Pods (number or percentage) that may exist above replicas during an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage", extend("default" = 0))]
     pub max_surge: Option<IntOrString>,
     /// While true, no pod update starts.
     #[serde(default)]
@@ -139,18 +150,38 @@ pub struct GameDeploymentStatus {
     pub canary: CanaryStatus,
     /// Why the operator paused the rollout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["reason"]
+    ))]
     pub pause_conditions: Vec<PauseCondition>,
     /// Pods whose deletion is blocked by their PreDelete hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub pre_delete_hook_condition: Vec<PodHookCondition>,
     /// Pods whose in-place update is blocked by their PreInplace hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub pre_inplace_hook_condition: Vec<PodHookCondition>,
     /// Pods kept from traffic by their PostInplace hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub post_inplace_hook_condition: Vec<PodHookCondition>,
     /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
     pub conditions: Vec<Condition>,
 }
 

@@ -29,23 +29,38 @@ use super::{
     ),
     status = "GameStatefulSetStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    validation = schema::workload_name(),
+    validation = schema::dns_label_name()
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::game_stateful_set_rules()))]
 pub struct GameStatefulSetSpec {
     /// Pods wanted.
+    #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// Which pods belong to this workload; cannot change.
+    #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
     /// The pods to make.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// The headless service that governs the pods' names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(
+        length(max = 253),
+        extend(
+            "default" = "",
+            "x-kubernetes-validations" = [schema::immutable("make a new workload with the new service")]
+        )
+    )]
     pub service_name: String,
     /// Whether pods are made and removed one after the other.
     #[serde(default)]
+    #[schemars(extend(
+        "x-kubernetes-validations" = [schema::immutable("make a new workload with the new policy")]
+    ))]
     pub pod_management_policy: PodManagementPolicy,
     /// Claims that each pod gets; cannot change.
     #[schemars(schema_with = "schema::volume_claim_templates")]
@@ -59,8 +74,10 @@ pub struct GameStatefulSetSpec {
     pub ordinals: Ordinals,
     /// Seconds a pod must be ready before it counts as available.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
     /// Old revisions to keep for rollbacks.
+    #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
     /// How pods are brought to a new revision.
@@ -115,6 +132,7 @@ pub struct PvcRetentionPolicy {
 pub struct Ordinals {
     /// The first ordinal.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub start: i32,
 }
 
@@ -138,18 +156,22 @@ pub enum GameStatefulSetUpdateType {
 pub struct GameStatefulSetRollingUpdate {
     /// Pods (number or percentage) to keep at the old revision, lowest ordinals first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub partition: Option<IntOrString>,
     /// Pods (number or percentage) that may be unavailable during an update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
     /// Pods (number or percentage) above replicas during an update; Parallel only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_surge: Option<IntOrString>,
 }
 
 /// How a GameStatefulSet's pods are brought to a new revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::game_stateful_set_limits()))]
 pub struct GameStatefulSetUpdateStrategy {
     /// RollingUpdate, InplaceUpdate, HotPatchUpdate or OnDelete.
     #[serde(default, rename = "type")]
@@ -159,12 +181,15 @@ pub struct GameStatefulSetUpdateStrategy {
     pub rolling_update: Option<GameStatefulSetRollingUpdate>,
     /// As rollingUpdate.partition; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub partition: Option<IntOrString>,
     /// As rollingUpdate.maxUnavailable; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
     /// As rollingUpdate.maxSurge; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_surge: Option<IntOrString>,
     /// While true, no pod update starts.
     #[serde(default)]
@@ -225,17 +250,37 @@ pub struct GameStatefulSetStatus {
     pub canary: CanaryStatus,
     /// Why the operator paused the rollout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["reason"]
+    ))]
     pub pause_conditions: Vec<PauseCondition>,
     /// Pods whose deletion is blocked by their PreDelete hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub pre_delete_hook_condition: Vec<PodHookCondition>,
     /// Pods whose in-place update is blocked by their PreInplace hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub pre_inplace_hook_condition: Vec<PodHookCondition>,
     /// Pods kept from traffic by their PostInplace hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["podName"]
+    ))]
     pub post_inplace_hook_condition: Vec<PodHookCondition>,
     /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["type"]
+    ))]
     pub conditions: Vec<Condition>,
 }

@@ -3,11 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
+
 /// An argument: a name, and a value in a place that must give one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookArgument {
     /// Name that `{{ args.NAME }}` refers to.
+    #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Value handed to the HookRun.
     pub value: String,
@@ -18,8 +21,13 @@ pub struct HookArgument {
 #[serde(rename_all = "camelCase")]
 pub struct HookStep {
     /// Name of a HookTemplate in the workload's namespace.
+    #[schemars(schema_with = "schema::template_name")]
     pub template_name: String,
     /// Arguments for the template, besides those the operator hands over itself.
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["name"]
+    ))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<HookArgument>,
 }

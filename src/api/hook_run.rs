@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Argument, HookPolicy, Metric};
+use super::{Argument, HookPolicy, Metric, schema};
 
 /// HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,9 +25,21 @@ use super::{Argument, HookPolicy, Metric};
 #[serde(rename_all = "camelCase")]
 pub struct HookRunSpec {
     /// What is measured.
+    #[schemars(
+        length(min = 1, max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub metrics: Vec<Metric>,
     /// Arguments, each with its value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 256),
+        extend(
+            "x-kubernetes-list-type" = "map",
+            "x-kubernetes-list-map-keys" = ["name"],
+            "x-kubernetes-validations" = [schema::arguments_have_values()]
+        )
+    )]
     pub args: Vec<Argument>,
     /// Whether metrics run side by side or one after the other.
     #[serde(default)]
@@ -80,6 +92,10 @@ pub struct HookRunStatus {
     pub finished_at: Option<Time>,
     /// One entry a metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend(
+        "x-kubernetes-list-type" = "map",
+        "x-kubernetes-list-map-keys" = ["name"]
+    ))]
     pub metric_results: Vec<MetricResult>,
 }
 
@@ -122,6 +138,7 @@ pub struct MetricResult {
     pub consecutive_successful: i32,
     /// The last 10 measurements, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub measurements: Vec<Measurement>,
 }
 

@@ -4,20 +4,26 @@
 //! No I/O and no clock: everything here is data. The Rust types are the single source of the CRDs
 //! (`gamekeeper crds`); names, casing and enum values are those of bk-bcs, so its manifests apply.
 
+mod authentication;
 mod game_deployment;
 mod game_stateful_set;
 mod hook;
 mod hook_run;
 mod hook_template;
+mod metric;
 pub mod names;
+mod provider;
 mod schema;
 mod update_strategy;
 
+pub use authentication::*;
 pub use game_deployment::*;
 pub use game_stateful_set::*;
 pub use hook::*;
 pub use hook_run::*;
 pub use hook_template::*;
+pub use metric::*;
+pub use provider::*;
 pub use schema::crds;
 pub use update_strategy::*;
 

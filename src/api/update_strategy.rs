@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HookStep;
+use super::{HookStep, schema};
 
 /// How pods are brought to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +35,7 @@ pub enum InPlacePolicy {
 pub struct InPlaceUpdateStrategy {
     /// Seconds between closing the pod's readiness gate and changing the pod.
     #[serde(default)]
+    #[schemars(range(min = 0))]
     pub grace_period_seconds: i32,
     /// What to do with a template change that cannot be made in place.
     #[serde(default)]
@@ -46,6 +47,7 @@ pub struct InPlaceUpdateStrategy {
 #[serde(rename_all = "camelCase")]
 pub struct CanaryStrategy {
     /// Steps, taken one after the other in each rollout.
+    #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<CanaryStep>,
 }
@@ -53,8 +55,10 @@ pub struct CanaryStrategy {
 /// One canary step: exactly one of partition, pause and hook.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["partition", "pause", "hook"])]))]
 pub struct CanaryStep {
     /// Pods (number or percentage of replicas) to keep at the old revision in this step.
+    #[schemars(schema_with = "schema::pods_or_percentage")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// Pause the rollout.
@@ -70,6 +74,7 @@ pub struct CanaryStep {
 #[serde(rename_all = "camelCase")]
 pub struct CanaryPause {
     /// Seconds as an integer, or a string such as 90s, 5m, 1h30m.
+    #[schemars(schema_with = "schema::pause_duration")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<IntOrString>,
 }

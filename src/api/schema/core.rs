@@ -13,6 +13,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::{immutable, no_deadline};
+
 /// Lists that server-side apply merges, and their keys: those of core in which core itself refuses
 /// duplicates. The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or a template that
 /// a Deployment takes would be refused here.
@@ -35,37 +37,66 @@ const MERGED_LISTS: [(&str, &[&str]); 9] = [
 const QUANTITY: &str =
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
 
-/// Schema of a pod template.
+/// A label's value.
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+
+/// Schema of the pod template of a workload.
 pub fn pod_template(_: &mut SchemaGenerator) -> Schema {
-    core_schema::<PodTemplateSpec>()
+    let mut schema = template_with_restart_policies(core_schema::<PodTemplateSpec>(), &["Always"]);
+    schema["properties"]["spec"]["x-kubernetes-validations"] = json!([no_deadline()]);
+    into_schema(schema)
+}
+
+/// Schema of the spec of a Job.
+pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
+    let mut schema = core_schema::<JobSpec>();
+    let template = schema["properties"]["template"].take();
+    let mut template = template_with_restart_policies(template, &["Never", "OnFailure"]);
+    template["properties"]["spec"]["required"] = json!(["containers", "restartPolicy"]);
+    schema["properties"]["template"] = template;
+    into_schema(schema)
+}
+
+/// A pod template as a controller wants it: with containers, and one of the given policies.
+fn template_with_restart_policies(mut template: Value, policies: &[&str]) -> Value {
+    template["required"] = json!(["spec"]);
+    let label =
+        &mut template["properties"]["metadata"]["properties"]["labels"]["additionalProperties"];
+    label["maxLength"] = json!(63);
+    label["pattern"] = json!(LABEL_VALUE);
+    let spec = &mut template["properties"]["spec"]["properties"];
+    spec["containers"]["minItems"] = json!(1);
+    spec["restartPolicy"]["enum"] = json!(policies);
+    template
 }
 
 /// Schema of a list of claim templates.
 pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
+    let mut claim = core_schema::<PersistentVolumeClaim>();
+    claim["required"] = json!(["metadata", "spec"]);
+    claim["properties"]["metadata"]["required"] = json!(["name"]);
     schemars::json_schema!({
         "type": "array",
-        "items": core_schema::<PersistentVolumeClaim>(),
+        "items": claim,
         "x-kubernetes-list-type": "atomic",
+        // Always there, so that a claim template cannot be added either.
+        "default": [],
+        "x-kubernetes-validations": [immutable("make a new workload with the new claims")],
     })
-}
-
-/// Schema of a Job's spec.
-pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
-    core_schema::<JobSpec>()
 }
 
 /// Schema of an object's metadata.
 pub fn object_meta(_: &mut SchemaGenerator) -> Schema {
-    core_schema::<ObjectMeta>()
+    into_schema(core_schema::<ObjectMeta>())
 }
 
-/// Schema of a field that may be any JSON.
-pub fn any_json(_: &mut SchemaGenerator) -> Schema {
-    schemars::json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
+/// Schema of a field that holds any JSON object.
+pub fn json_object(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// A core type's schema, written out and transformed.
-fn core_schema<T: JsonSchema>() -> Schema {
+fn core_schema<T: JsonSchema>() -> Value {
     let mut generator = SchemaSettings::openapi3().into_generator();
     let root = generator.subschema_for::<T>().to_value();
     let mut definitions = generator.take_definitions(false);
@@ -74,11 +105,12 @@ fn core_schema<T: JsonSchema>() -> Schema {
         // No type: Kubernetes has none for "number or text".
         json!({ "x-kubernetes-preserve-unknown-fields": true, "pattern": QUANTITY }),
     );
-    let mut object = Map::new();
-    if let Value::Object(schema) = write_out(&root, &definitions) {
-        object = schema;
-    }
-    Schema::from(object)
+    write_out(&root, &definitions)
+}
+
+fn into_schema(schema: Value) -> Schema {
+    // A schema is an object or a boolean; core's are objects.
+    Schema::try_from(schema).unwrap_or_default()
 }
 
 /// A schema with its references replaced by what they refer to, transformed.

@@ -1,0 +1,57 @@
+//! How calls show who they are; what is secret stays in Secrets.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{SecretKeyRef, schema};
+
+/// How a call shows who it is: exactly one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["basic", "bearer", "oauth2"])]))]
+pub struct Authentication {
+    /// User and password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<BasicAuthentication>,
+    /// A bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bearer: Option<BearerAuthentication>,
+    /// OAuth2 client credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oauth2: Option<OAuth2Authentication>,
+}
+
+/// User and password from a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BasicAuthentication {
+    /// The user's name.
+    pub username: SecretKeyRef,
+    /// The password.
+    pub password: SecretKeyRef,
+}
+
+/// A bearer token from a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BearerAuthentication {
+    /// The token.
+    pub token: SecretKeyRef,
+}
+
+/// OAuth2 client credentials from a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OAuth2Authentication {
+    /// Where tokens are had.
+    #[schemars(schema_with = "schema::url")]
+    pub token_url: String,
+    /// The client's id.
+    pub client_id: SecretKeyRef,
+    /// The client's secret.
+    pub client_secret: SecretKeyRef,
+    /// Scopes asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub scopes: Vec<String>,
+}

@@ -1,0 +1,142 @@
+//! What a metric can call: web services, Prometheus, Kubernetes itself, jobs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Authentication, schema};
+
+/// An HTTP method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum WebMethod {
+    /// GET
+    #[default]
+    GET,
+    /// POST
+    POST,
+    /// PUT
+    PUT,
+}
+
+/// An HTTP header.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WebHeader {
+    /// Name.
+    #[schemars(length(min = 1, max = 256))]
+    pub key: String,
+    /// Value; `{{ args.NAME }}` is filled in.
+    pub value: String,
+}
+
+/// An HTTP call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::web_body()))]
+pub struct WebMetric {
+    /// http or https URL; `{{ args.NAME }}` is filled in.
+    #[schemars(schema_with = "schema::url")]
+    pub url: String,
+    /// GET, POST or PUT.
+    #[serde(default)]
+    pub method: WebMethod,
+    /// Headers of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub headers: Vec<WebHeader>,
+    /// Body as text; not together with jsonBody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub body: Option<String>,
+    /// Body as a JSON object.
+    #[schemars(schema_with = "schema::json_object")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub json_body: Option<serde_json::Value>,
+    /// Seconds until an answer must be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600), extend("default" = 10))]
+    pub timeout_seconds: Option<i32>,
+    /// Part of the JSON answer that becomes `result`, such as {$.age}; the whole body when empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096), extend("x-kubernetes-validations" = [schema::in_braces()]))]
+    pub json_path: Option<String>,
+    /// Accept any server certificate.
+    #[serde(default)]
+    pub insecure: bool,
+    /// How the call shows who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<Authentication>,
+}
+
+/// A Prometheus query.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PrometheusMetric {
+    /// Base URL of the Prometheus server.
+    #[schemars(schema_with = "schema::url")]
+    pub address: String,
+    /// The query; `{{ args.NAME }}` is filled in.
+    #[schemars(length(min = 1, max = 8192))]
+    pub query: String,
+    /// Seconds until an answer must be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
+    pub timeout_seconds: Option<i32>,
+    /// Headers of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub headers: Vec<WebHeader>,
+    /// Accept any server certificate.
+    #[serde(default)]
+    pub insecure: bool,
+    /// How the call shows who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<Authentication>,
+}
+
+/// What a Kubernetes metric does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum KubernetesFunction {
+    /// Compare fields.
+    #[default]
+    Get,
+    /// Write annotations or labels.
+    Patch,
+}
+
+/// Fields of the pod that the run is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::patched_fields()))]
+pub struct KubernetesMetric {
+    /// get or patch.
+    pub function: KubernetesFunction,
+    /// The fields.
+    #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "atomic"))]
+    pub fields: Vec<KubernetesField>,
+}
+
+/// A field and its value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubernetesField {
+    /// `metadata.annotations.NAME` or a jsonPath.
+    #[schemars(length(min = 1, max = 512))]
+    pub path: String,
+    /// The value compared with, or written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// A Job whose exit is the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobMetric {
+    /// Labels and annotations of the Job.
+    #[schemars(schema_with = "schema::object_meta")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<serde_json::Value>,
+    /// The Job's spec.
+    #[schemars(schema_with = "schema::job_spec")]
+    pub spec: serde_json::Value,
+}

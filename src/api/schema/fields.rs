@@ -1,0 +1,156 @@
+//! Fields that occur in several places: limits, durations, URLs, selectors.
+
+use kube::core::Rule;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+use super::immutable;
+
+/// A number of pods or a percentage of replicas.
+pub fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
+    // A list instead of a pattern, because walking through the text would cost too much; see the
+    // module's documentation.
+    let percentages: Vec<String> = (0..=100).map(|percent| format!("'{percent}%'")).collect();
+    let rule = format!(
+        "type(self) in [int] ? int(self) >= 0 : self in [{}]",
+        percentages.join(", ")
+    );
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [Rule::new(rule).message(
+            "must be a number of pods, 0 or more, or a percentage from 0% to 100%, such as 25%",
+        )],
+    })
+}
+
+/// How long a canary pause lasts.
+pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [Rule::new(
+            "type(self) in [int] ? int(self) > 0 && int(self) <= 3153600000 : \
+             duration(self) > duration('0s') && duration(self) <= duration('876000h')",
+        )
+        .message(
+            "must be more than 0 and at most a century: a number of seconds, or text such as 90s, \
+             5m or 1h30m; leave duration out to pause until somebody resumes",
+        )],
+    })
+}
+
+/// Time between two measurements.
+pub fn interval(_: &mut SchemaGenerator) -> Schema {
+    duration(
+        ">",
+        "must be text such as 10s, 5m or 1h30m, more than 0 and at most a century",
+    )
+}
+
+/// Time before the first measurement.
+pub fn delay(_: &mut SchemaGenerator) -> Schema {
+    duration(
+        ">=",
+        "must be text such as 10s, 5m or 1h30m, at most a century",
+    )
+}
+
+fn duration(at_least: &str, message: &str) -> Schema {
+    // The pattern first: what does not look like a duration gets the message, not an error of CEL.
+    let rule = format!(
+        "self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && \
+         duration(self) {at_least} duration('0s') && duration(self) <= duration('876000h')"
+    );
+    json_schema!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [Rule::new(rule).message(message)],
+    })
+}
+
+/// Where a call goes to.
+pub fn url(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 2048,
+        "x-kubernetes-validations": [Rule::new(
+            "self.startsWith('http://') || self.startsWith('https://') || self.startsWith('{{')",
+        )
+        .message("must begin with http:// or https://, or with an argument such as {{ args.URL }}")],
+    })
+}
+
+/// The name of a HookTemplate.
+pub fn template_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 253,
+        "x-kubernetes-validations": [Rule::new(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+        )
+        .message(
+            "must be the name of a HookTemplate: lower case letters, digits, '-' and '.'",
+        )],
+    })
+}
+
+/// Which pods belong to a workload.
+pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    let label_value = json_schema!({ "type": "string", "maxLength": 63 });
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that pods must have.",
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": label_value,
+            },
+            "matchExpressions": {
+                "description": "Requirements that pods must meet besides.",
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": label_requirement(&label_value),
+            },
+        },
+        "x-kubernetes-validations": [
+            immutable("make a new workload with the new selector"),
+            Rule::new(
+                "(has(self.matchLabels) && size(self.matchLabels) > 0) || \
+                 (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+            )
+            .message("must not be empty, or it would take over every pod; set matchLabels"),
+        ],
+    })
+}
+
+fn label_requirement(label_value: &Schema) -> Schema {
+    json_schema!({
+        "type": "object",
+        "required": ["key", "operator"],
+        "properties": {
+            "key": {
+                "description": "The label.",
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 317,
+            },
+            "operator": {
+                "description": "How the label's value relates to values.",
+                "type": "string",
+                "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+            },
+            "values": {
+                "description": "Values for In and NotIn.",
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": label_value,
+            },
+        },
+        "x-kubernetes-validations": [Rule::new(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+        )
+        .message("values are needed with operator In and NotIn, and must be left out with the others")],
+    })
+}
