@@ -105,6 +105,13 @@ impl Case {
         self.kubectl_with(&["apply", "-f", "-"], &manifest).await
     }
 
+    /// kubectl apply --server-side of a manifest.
+    pub async fn server_side_apply(&self, manifest: impl ToString) -> Result<String> {
+        let manifest = manifest.to_string();
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        self.kubectl_with(&apply, &manifest).await
+    }
+
     /// kubectl patch --type=json, as the documents show it.
     pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
         let operations = format!("-p={operations}");

@@ -11,6 +11,7 @@ pub mod command;
 pub mod control_plane;
 pub mod evidence;
 pub mod hook_server;
+pub mod manifest;
 pub mod operator;
 pub mod table;
 pub mod trial;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,7 +36,7 @@ pub struct Test {
 }
 
 /// What a test does.
-pub type Body = for<'a> fn(&'a mut Case) -> BoxFuture<'a, Result<()>>;
+pub type Body = for<'a> fn(&'a mut Case) -> LocalBoxFuture<'a, Result<()>>;
 
 impl Test {
     /// A test; its name begins with the crate's, which nobody needs to see.

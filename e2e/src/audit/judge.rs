@@ -12,8 +12,8 @@ use super::world::World;
 /// Something that must not have happened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// Number of the invariant in the project's design.
-    pub invariant: u8,
+    /// The rule that it breaks.
+    pub rule: &'static str,
     /// When.
     pub at: Timestamp,
     /// What was written.
@@ -25,12 +25,12 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Violation {
-            invariant,
+            rule,
             at,
             write,
             why,
         } = self;
-        write!(f, "invariant {invariant}: {at} {write}: {why}")
+        write!(f, "{rule}: {at} {write}: {why}")
     }
 }
 
@@ -42,7 +42,7 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
     let mut found = Vec::new();
     for write in history(events) {
         let is_operators = operator(&write.user);
-        let mut wrong: Vec<(u8, String)> = Vec::new();
+        let mut wrong: Vec<rules::Found> = Vec::new();
         if is_operators {
             let rules = [
                 rules::hooks,
@@ -50,14 +50,15 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
                 rules::partition,
                 rules::pause,
                 rules::runs,
+                rules::done,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         }
         world.apply(&write);
         wrong.extend(calm.check(&world, &write, is_operators));
         wrong.extend(pauses.check(&world, &write, is_operators));
-        found.extend(wrong.into_iter().map(|(invariant, why)| Violation {
-            invariant,
+        found.extend(wrong.into_iter().map(|(rule, why)| Violation {
+            rule,
             at: write.received,
             write: describe(&write),
             why,

@@ -65,6 +65,11 @@ pub fn gate_is_closed(pod: &Value) -> bool {
     condition(pod, names::GATE).is_some_and(|c| text(c, "/status") == "False")
 }
 
+/// Whether the readiness gate of in-place updates is open.
+pub fn gate_is_open(pod: &Value) -> bool {
+    is_true(pod, names::GATE)
+}
+
 /// Whether a pod has the readiness gate of in-place updates.
 pub fn has_gate(pod: &Value) -> bool {
     let gates = pod

@@ -177,13 +177,11 @@ impl Story {
     fn set_conditions(&mut self, user: &str, name: &str, gate: bool, ready: bool) {
         let text = |yes| if yes { "True" } else { "False" };
         let pod = self.pods.get_mut(name).expect("a pod");
-        pod["status"] = json!({
-            "phase": "Running",
-            "conditions": [
-                {"type": "Ready", "status": text(ready), "lastTransitionTime": self.now},
-                {"type": names::GATE, "status": text(gate)},
-            ],
-        });
+        pod["status"]["phase"] = json!("Running");
+        pod["status"]["conditions"] = json!([
+            {"type": "Ready", "status": text(ready), "lastTransitionTime": self.now},
+            {"type": names::GATE, "status": text(gate)},
+        ]);
         self.write_pod(user, "patch", "status", name);
     }
 
@@ -202,6 +200,15 @@ impl Story {
     pub fn open_gate(&mut self, name: &str) {
         self.set_conditions(OPERATOR, name, true, false);
         self.set_conditions("kubelet", name, true, true);
+    }
+
+    /// The kubelet says which image a pod's container was started from.
+    pub fn runs_image(&mut self, name: &str, image: &str, ready: bool) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        let id = format!("containerd://0#{image}");
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "containerID": id, "ready": ready}]);
+        self.write_pod("kubelet", "patch", "status", name);
     }
 
     /// The operator brings a pod to a revision.
@@ -289,9 +296,9 @@ impl Story {
         judge(&self.events, |user| user == OPERATOR)
     }
 
-    /// The invariants that the judge finds broken.
-    pub fn broken(&self) -> Vec<u8> {
-        self.verdict().iter().map(|found| found.invariant).collect()
+    /// The rules that the judge finds broken.
+    pub fn broken(&self) -> Vec<&'static str> {
+        self.verdict().iter().map(|found| found.rule).collect()
     }
 }
 

@@ -1,21 +1,21 @@
 //! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable,
 //! and there are never more pods than replicas + maxSurge.
 
-use super::right_under_one;
 use super::start::{Act, Purpose, Start, count, is_victim};
+use super::{Found, right_under_one};
 use crate::audit::history::{Resource, Write};
 use crate::audit::object::uid;
 use crate::audit::workload::Version;
 use crate::audit::world::{Pod, Workload, World};
 
 /// The rule.
-pub fn budget(world: &World, write: &Write) -> Option<(u8, String)> {
+pub fn budget(world: &World, write: &Write) -> Option<Found> {
     let why = if write.verb == "create" {
         surge(world, write)
     } else {
         availability(world, write)
     };
-    Some((2, why?))
+    Some(("budget", why?))
 }
 
 fn availability(world: &World, write: &Write) -> Option<String> {
@@ -98,7 +98,7 @@ mod tests {
         story.close_gate("b");
         assert_eq!(story.verdict(), []);
         story.close_gate("c");
-        assert_eq!(story.broken(), [2]);
+        assert_eq!(story.broken(), ["budget"]);
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         story.set_ready("d", false);
         story.wait(2);
         story.close_gate("a");
-        assert_eq!(story.broken(), [2]);
+        assert_eq!(story.broken(), ["budget"]);
     }
 
     #[test]
@@ -132,7 +132,11 @@ mod tests {
         story.open_gate("a");
         story.wait(12);
         story.close_gate("b");
-        assert_eq!(story.broken(), [2], "a is ready, but not for 30 seconds");
+        assert_eq!(
+            story.broken(),
+            ["budget"],
+            "a is ready, but not for 30 seconds"
+        );
     }
 
     #[test]
@@ -141,7 +145,7 @@ mod tests {
         let mut story = updating(rolling.clone());
         story.delete("a");
         story.delete("b");
-        assert_eq!(story.broken(), [2]);
+        assert_eq!(story.broken(), ["budget"]);
         let mut story = updating(rolling);
         story.spec("user", json!({"replicas": 2}));
         story.wait(2);
@@ -156,7 +160,7 @@ mod tests {
         story.create("e", "v2");
         assert_eq!(story.verdict(), []);
         story.create("f", "v2");
-        assert_eq!(story.broken(), [2]);
+        assert_eq!(story.broken(), ["budget"]);
     }
 
     #[test]
@@ -172,6 +176,6 @@ mod tests {
         story.set_ready("e", false);
         story.wait(2);
         story.delete("a");
-        assert_eq!(story.broken(), [2]);
+        assert_eq!(story.broken(), ["budget"]);
     }
 }

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::Found;
 use crate::audit::history::{Resource, Write};
 use crate::audit::names;
 use crate::audit::object::{annotation, controller, is_terminating, label};
@@ -20,18 +21,13 @@ pub struct Calm {
 
 impl Calm {
     /// Looks at a write after it took effect.
-    pub fn check(
-        &mut self,
-        world: &World,
-        write: &Write,
-        is_operators: bool,
-    ) -> Option<(u8, String)> {
+    pub fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Option<Found> {
         if matches!(&write.resource, Resource::Other(plural) if plural == "leases") {
             return None;
         }
         let is_status = write.resource == Resource::Workload && write.subresource == "status";
         if is_operators && is_status && !write.changed() {
-            return Some((8, "a status write that changes nothing".to_owned()));
+            return Some(("calm", "a status write that changes nothing".to_owned()));
         }
         let since = self.since;
         // What the operator writes does not make it busy again, or it could excuse itself.
@@ -40,7 +36,7 @@ impl Calm {
         }
         let since = since.filter(|since| is_operators && *since + AFTERMATH < write.received)?;
         Some((
-            8,
+            "calm",
             format!("all was as wanted since {since}, and nobody else wrote"),
         ))
     }
@@ -117,7 +113,7 @@ mod tests {
         assert_eq!(story.verdict(), [], "a last status may follow");
         story.wait(10);
         story.status(json!({"conditions": [1]}));
-        assert_eq!(story.broken(), [8]);
+        assert_eq!(story.broken(), ["calm"]);
     }
 
     #[test]
@@ -144,6 +140,6 @@ mod tests {
     fn a_status_write_that_changes_nothing_is_found() {
         let mut story = settled();
         story.repeat_status();
-        assert_eq!(story.broken(), [8]);
+        assert_eq!(story.broken(), ["calm"]);
     }
 }

@@ -2,8 +2,8 @@
 
 use jiff::SignedDuration;
 
-use super::right_under_one;
 use super::start::{Act, Purpose, Start, name};
+use super::{Found, right_under_one};
 use crate::audit::history::Write;
 use crate::audit::names;
 use crate::audit::object::{
@@ -16,7 +16,7 @@ use crate::audit::world::{LAG, Run, World};
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// The rule.
-pub fn hooks(world: &World, write: &Write) -> Option<(u8, String)> {
+pub fn hooks(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_free = match start.act {
         Act::HotPatch => true,
@@ -38,7 +38,7 @@ pub fn hooks(world: &World, write: &Write) -> Option<(u8, String)> {
         let mut runs = world.runs.values();
         (!runs.any(|run| asked.is_answered_by(run))).then(|| asked.complaint(world))
     };
-    Some((1, right_under_one(start.versions, wrong)?))
+    Some(("hooks", right_under_one(start.versions, wrong)?))
 }
 
 /// The hook that guards what is begun, and its point.
@@ -177,7 +177,7 @@ mod tests {
     fn a_deletion_without_a_hook_is_found() {
         let mut story = scaling_in();
         story.delete("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]
@@ -189,13 +189,13 @@ mod tests {
                 story.finish("a", "PreDelete", end);
             }
             story.delete("a");
-            assert_eq!(story.broken(), [1], "{end:?}");
+            assert_eq!(story.broken(), ["hooks"], "{end:?}");
         }
         let mut story = scaling_in();
         story.pass("a", "PreDelete", "");
         story.drop_run("a", "PreDelete");
         story.delete("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]
@@ -204,14 +204,14 @@ mod tests {
         story.pass("b", "PreDelete", "");
         story.pass("a", "PreInplace", "");
         story.delete("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
         let mut story = scaling_in();
         story.pass("a", "PreDelete", "");
         let other = json!({"hook": {"templateName": "other"}});
         story.spec("user", json!({"preDeleteUpdateStrategy": other}));
         story.wait(2);
         story.delete("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         story.pass("a", "PreDelete", "");
         story.wait(62);
         story.delete("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(story.verdict(), [], "{point}");
             let mut story = updating(point);
             story.close_gate("a");
-            assert_eq!(story.broken(), [1], "{point}");
+            assert_eq!(story.broken(), ["hooks"], "{point}");
         }
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let mut story = updating("preInplace");
         story.pass("a", "PreInplace", "v0");
         story.close_gate("a");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         story.status(json!({"updateRevision": "v3"}));
         story.wait(2);
         story.change("a", "v3");
-        assert_eq!(story.broken(), [1]);
+        assert_eq!(story.broken(), ["hooks"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The invariants, one file each. A rule gets the world as it was before a write of the operator,
-//! and the write, and says what is wrong with it: the invariant's number and a sentence.
+//! and the write, and says what is wrong with it.
 
 mod budget;
 mod calm;
+mod done;
 mod hooks;
 mod partition;
 mod pause;
@@ -12,6 +13,7 @@ mod steps;
 
 pub use budget::budget;
 pub use calm::Calm;
+pub use done::done;
 pub use hooks::hooks;
 pub use partition::partition;
 pub use pause::pause;
@@ -19,6 +21,9 @@ pub use runs::runs;
 pub use steps::Pauses;
 
 use super::workload::Version;
+
+/// What a rule says: its name, and a sentence.
+pub type Found = (&'static str, String);
 
 /// Passes if the write was right under one of the versions; else says why it was wrong under the
 /// newest.

@@ -1,14 +1,14 @@
 //! Invariant 3: no more pods than the partition allows are moved to the update revision.
 
-use super::right_under_one;
 use super::start::{count, is_victim, moved_to};
+use super::{Found, right_under_one};
 use crate::audit::history::{Resource, Write};
 use crate::audit::object::{controller, uid};
 use crate::audit::workload::Version;
 use crate::audit::world::{Pod, Workload, World};
 
 /// The rule.
-pub fn partition(world: &World, write: &Write) -> Option<(u8, String)> {
+pub fn partition(world: &World, write: &Write) -> Option<Found> {
     let after = write
         .after
         .as_ref()
@@ -43,7 +43,10 @@ pub fn partition(world: &World, write: &Write) -> Option<(u8, String)> {
             format!("makes {updated} pods of {revision}, where step and partition allow {most}")
         })
     };
-    Some((3, right_under_one(workload.seen_at(write.received), wrong)?))
+    Some((
+        "partition",
+        right_under_one(workload.seen_at(write.received), wrong)?,
+    ))
 }
 
 #[cfg(test)]
@@ -73,7 +76,7 @@ mod tests {
         update(&mut story, "a");
         assert_eq!(story.verdict(), []);
         update(&mut story, "b");
-        assert_eq!(story.broken(), [3]);
+        assert_eq!(story.broken(), ["partition"]);
     }
 
     #[test]
@@ -84,14 +87,14 @@ mod tests {
         update(&mut story, "a");
         assert_eq!(story.verdict(), []);
         update(&mut story, "b");
-        assert_eq!(story.broken(), [3]);
+        assert_eq!(story.broken(), ["partition"]);
     }
 
     #[test]
     fn a_scale_out_in_a_step_makes_old_pods() {
         let canary = json!({"steps": [{"partition": 3}]});
         let strategy = json!({"type": "InplaceUpdate", "canary": canary});
-        for (revision, broken) in [("v1", vec![]), ("v2", vec![3])] {
+        for (revision, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
             let mut story = updating(strategy.clone());
             update(&mut story, "a");
             story.spec("user", json!({"replicas": 5}));
@@ -106,7 +109,7 @@ mod tests {
         let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
         story.close_gate("a");
         story.change("a", "v9");
-        assert_eq!(story.broken(), [3]);
+        assert_eq!(story.broken(), ["partition"]);
     }
 
     #[test]

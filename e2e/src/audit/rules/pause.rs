@@ -1,13 +1,13 @@
 //! Invariant 5: while paused, no pod update starts.
 
-use super::right_under_one;
 use super::start::{Act, Purpose, Start};
+use super::{Found, right_under_one};
 use crate::audit::history::Write;
 use crate::audit::workload::Version;
 use crate::audit::world::{UnderWay, World};
 
 /// The rule.
-pub fn pause(world: &World, write: &Write) -> Option<(u8, String)> {
+pub fn pause(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_begun = match start.pod.under_way {
         Some(UnderWay::Gate { changed }) => changed,
@@ -24,7 +24,7 @@ pub fn pause(world: &World, write: &Write) -> Option<(u8, String)> {
         (is_update && version.is_paused())
             .then(|| format!("{:?} of a pod for an update while paused", start.act))
     };
-    Some((5, right_under_one(start.versions, wrong)?))
+    Some(("pause", right_under_one(start.versions, wrong)?))
 }
 
 #[cfg(test)]
@@ -52,13 +52,13 @@ mod tests {
     fn no_update_starts_while_paused() {
         let mut story = paused("InplaceUpdate");
         story.close_gate("a");
-        assert_eq!(story.broken(), [5]);
+        assert_eq!(story.broken(), ["pause"]);
         let mut story = paused("RollingUpdate");
         story.delete("a");
-        assert_eq!(story.broken(), [5]);
+        assert_eq!(story.broken(), ["pause"]);
         let mut story = paused("HotPatchUpdate");
         story.hot_patch("a", "v2");
-        assert_eq!(story.broken(), [5]);
+        assert_eq!(story.broken(), ["pause"]);
     }
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
         story.spec("user", json!({"updateStrategy": {"paused": true}}));
         story.wait(2);
         story.change("a", "v2");
-        assert_eq!(story.broken(), [5]);
+        assert_eq!(story.broken(), ["pause"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Invariant 6: at most one live HookRun per pod and point.
 
+use super::Found;
 use super::start::name;
 use crate::audit::history::{Resource, Write};
 use crate::audit::names;
@@ -7,7 +8,7 @@ use crate::audit::object::{annotation, point};
 use crate::audit::world::World;
 
 /// The rule.
-pub fn runs(world: &World, write: &Write) -> Option<(u8, String)> {
+pub fn runs(world: &World, write: &Write) -> Option<Found> {
     let is_new = write.resource == Resource::HookRun && write.verb == "create";
     let new = write.after.as_ref().filter(|_| is_new)?;
     let pod = annotation(new, names::RUN_POD_UID).filter(|uid| !uid.is_empty())?;
@@ -18,7 +19,7 @@ pub fn runs(world: &World, write: &Write) -> Option<(u8, String)> {
     })?;
     let (point, twin) = (point(new), name(&twin.object));
     Some((
-        6,
+        "runs",
         format!("a second {point} run for its pod, beside {twin}"),
     ))
 }
@@ -37,7 +38,7 @@ mod tests {
         story.run("a", "PreInplace", "v2");
         assert_eq!(story.verdict(), []);
         story.run("a", "PreDelete", "v2");
-        assert_eq!(story.broken(), [6]);
+        assert_eq!(story.broken(), ["runs"]);
     }
 
     #[test]

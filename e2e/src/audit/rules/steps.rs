@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::Found;
 use crate::audit::history::{Resource, Write};
 use crate::audit::names;
 use crate::audit::object::{label, phase, uid};
@@ -39,7 +40,7 @@ struct Pause {
 
 impl Pauses {
     /// Looks at a write of a workload after it took effect.
-    pub fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Vec<(u8, String)> {
+    pub fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Vec<Found> {
         if write.resource != Resource::Workload {
             return Vec::new();
         }
@@ -56,7 +57,7 @@ impl Pauses {
         let mut wrong: Vec<String> = Vec::new();
         wrong.extend(known.follow_pause(&before, &after, write, is_operators));
         wrong.extend(known.follow_steps(world, &before, &after, write));
-        wrong.into_iter().map(|why| (4, why)).collect()
+        wrong.into_iter().map(|why| ("steps", why)).collect()
     }
 }
 
@@ -71,7 +72,10 @@ impl Known {
     ) -> Option<String> {
         match (before.is_paused(), after.is_paused(), is_operators) {
             (false, true, true) => {
-                self.made = Some(Pause::new(after, write));
+                let new = Pause::new(after, write);
+                let since = self.made.as_ref().filter(|old| old.is_same_as(&new));
+                let at = since.map_or(new.at, |old| old.at);
+                self.made = Some(Pause { at, ..new });
                 None
             }
             (true, false, true) => {
@@ -157,6 +161,14 @@ impl Pause {
             resumed: false,
             left: false,
         }
+    }
+
+    /// Whether a new pause is this one again, after an apply had undone it.
+    fn is_same_as(&self, new: &Pause) -> bool {
+        !self.left
+            && self.index == new.index
+            && self.template == new.template
+            && self.steps == new.steps
     }
 
     /// Whether the operator may lift it: its step is over, or its rollout is.
@@ -259,11 +271,11 @@ mod tests {
         story.pause();
         story.wait(5);
         go_to(&mut story, 1);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
         let mut story = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
         story.pause();
         resume(&mut story, OPERATOR);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 
     #[test]
@@ -273,7 +285,7 @@ mod tests {
             0,
         );
         go_to(&mut story, 2);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 
     #[test]
@@ -282,7 +294,7 @@ mod tests {
         story.pause();
         story.apply(json!({"updateStrategy": {"paused": false}}));
         go_to(&mut story, 1);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 
     #[test]
@@ -292,7 +304,7 @@ mod tests {
         resume(&mut story, "user");
         go_to(&mut story, 1);
         go_to(&mut story, 2);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 
     #[test]
@@ -308,7 +320,7 @@ mod tests {
         story.pause();
         story.wait(5);
         go_to(&mut story, 1);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 
     #[test]
@@ -317,10 +329,10 @@ mod tests {
         story.spec("user", json!({"updateStrategy": {"paused": true}}));
         story.wait(100);
         go_to(&mut story, 1);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
         story.wait(2);
         resume(&mut story, OPERATOR);
-        assert_eq!(story.broken(), [4, 4]);
+        assert_eq!(story.broken(), ["steps", "steps"]);
     }
 
     #[test]
@@ -328,7 +340,7 @@ mod tests {
         let steps = json!([{"hook": {"templateName": "test"}}, {"partition": 1}]);
         let mut story = at_step(steps.clone(), 0);
         go_to(&mut story, 1);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
         let mut story = at_step(steps, 0);
         story.pause();
         resume(&mut story, "user");
@@ -350,6 +362,6 @@ mod tests {
     fn the_index_does_not_fall_in_a_rollout() {
         let mut story = at_step(json!([{"partition": 1}, {"partition": 0}]), 1);
         go_to(&mut story, 0);
-        assert_eq!(story.broken(), [4]);
+        assert_eq!(story.broken(), ["steps"]);
     }
 }

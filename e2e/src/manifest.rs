@@ -1,0 +1,160 @@
+//! Manifests of the length that a test wants to read.
+
+use serde_json::{Map, Value, json};
+
+use crate::case::GAME;
+
+/// A GameDeployment.
+#[derive(Clone, Debug)]
+pub struct Game(Value);
+
+impl Game {
+    /// With so many pods of image `game:v1`, with the readiness gate, updated in place.
+    pub fn in_place(replicas: i64) -> Self {
+        Game::of("InplaceUpdate", replicas)
+    }
+
+    /// The same, updated by recreating pods.
+    pub fn rolling(replicas: i64) -> Self {
+        Game::of("RollingUpdate", replicas)
+    }
+
+    /// The same, updated by hot patches.
+    pub fn hot_patch(replicas: i64) -> Self {
+        Game::of("HotPatchUpdate", replicas)
+    }
+
+    fn of(strategy: &str, replicas: i64) -> Self {
+        Game(json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1",
+            "kind": "GameDeployment",
+            "metadata": {"name": GAME, "labels": {"app": GAME}},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": GAME}},
+                "template": {
+                    "metadata": {"labels": {"app": GAME}},
+                    "spec": {
+                        "readinessGates": [{"conditionType": "InPlaceUpdateReady"}],
+                        "containers": [{"name": "game", "image": "game:v1"}],
+                    },
+                },
+                "updateStrategy": {"type": strategy},
+            },
+        }))
+    }
+
+    /// Sets any field, by JSON pointer; parents are made where they are missing.
+    pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
+        let mut place = &mut self.0;
+        for part in pointer.split('/').skip(1) {
+            let key = part.replace("~1", "/").replace("~0", "~");
+            if let (Value::Array(_), Ok(index)) = (&*place, key.parse::<usize>()) {
+                place = &mut place[index];
+                continue;
+            }
+            if place.is_null() {
+                *place = Value::Object(Map::new());
+            }
+            place = &mut place[key];
+        }
+        *place = value.into();
+        self
+    }
+
+    /// Another name, and a selector to match.
+    pub fn named(self, name: &str) -> Self {
+        self.set("/metadata/name", name)
+            .set("/spec/selector/matchLabels/app", name)
+            .set("/spec/template/metadata/labels/app", name)
+    }
+
+    /// updateStrategy.maxUnavailable.
+    pub fn max_unavailable(self, limit: impl Into<Value>) -> Self {
+        self.set("/spec/updateStrategy/maxUnavailable", limit)
+    }
+
+    /// updateStrategy.maxSurge.
+    pub fn max_surge(self, limit: impl Into<Value>) -> Self {
+        self.set("/spec/updateStrategy/maxSurge", limit)
+    }
+
+    /// updateStrategy.partition.
+    pub fn partition(self, pods: impl Into<Value>) -> Self {
+        self.set("/spec/updateStrategy/partition", pods)
+    }
+
+    /// updateStrategy.canary.steps.
+    pub fn steps(self, steps: Value) -> Self {
+        self.set("/spec/updateStrategy/canary/steps", steps)
+    }
+
+    /// A hook before deletions: a HookTemplate's name.
+    pub fn pre_delete(self, template: &str) -> Self {
+        self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
+    }
+
+    /// A hook before in-place updates.
+    pub fn pre_inplace(self, template: &str) -> Self {
+        self.set("/spec/preInplaceUpdateStrategy/hook/templateName", template)
+    }
+
+    /// A hook after in-place updates.
+    pub fn post_inplace(self, template: &str) -> Self {
+        self.set(
+            "/spec/postInplaceUpdateStrategy/hook/templateName",
+            template,
+        )
+    }
+
+    /// The image of the template's container.
+    pub fn image(self, image: &str) -> Self {
+        self.set("/spec/template/spec/containers/0/image", image)
+    }
+
+    /// An annotation of the template.
+    pub fn annotated(self, key: &str, value: &str) -> Self {
+        let key = key.replace('/', "~1");
+        self.set(&format!("/spec/template/metadata/annotations/{key}"), value)
+    }
+}
+
+impl From<Game> for Value {
+    fn from(game: Game) -> Value {
+        game.0
+    }
+}
+
+impl std::fmt::Display for Game {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A HookTemplate of one web metric, which wants an `age` above 30, once.
+pub fn hook_template(name: &str, url: &str) -> Value {
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookTemplate",
+        "metadata": {"name": name},
+        "spec": {
+            "metrics": [{
+                "name": "webtest",
+                "provider": {"web": {"url": url, "jsonPath": "{$.age}"}},
+                "successCondition": "asInt(result) > 30",
+            }],
+        },
+    })
+}
+
+/// A HookTemplate that is Successful at the first measurement above 30, and until then tries again.
+pub fn patient_hook_template(name: &str, url: &str) -> Value {
+    let mut template = hook_template(name, url);
+    let metric = &mut template["spec"]["metrics"][0];
+    metric["interval"] = json!("1s");
+    metric["count"] = json!(1000);
+    metric["failureLimit"] = json!(1000);
+    metric["consecutiveErrorLimit"] = json!(1000);
+    metric["successfulLimit"] = json!(1);
+    template
+}
