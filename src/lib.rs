@@ -4,6 +4,9 @@
 //! <- manager <- main`. ARCHITECTURE.md tells where to start.
 
 pub mod api;
+pub mod apply;
 pub mod cache;
+pub mod controller;
 pub mod expr;
+pub mod manager;
 pub mod plan;

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 pub use barrier::{Deleted, Expectations, Write};
 pub use kinds::*;
 pub use mirror::{Mirror, Routed, Seen};
-pub use route::{Router, selector, templates_of};
+pub use route::{BrokenSink, Router, Sink, selector, templates_of};
 pub use slim::{Control, Interner, Sight, control, slim};
 pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::Source;
@@ -149,18 +149,26 @@ impl Cache {
                 |_, _, object| Some(Whole::new(object, false)),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.game_deployment(transition),
-                    Routed::Broken(key, _) => router.broken_game_deployment(key.clone()),
+                    Routed::Broken(key, reason) => {
+                        router.broken("GameDeployment", key, reason);
+                    }
                 },
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
                 |_, _, object| Some(Whole::new(object, true)),
-                changed(move |transition| router.hook_run(transition)),
+                move |routed| match routed {
+                    Routed::Changed(transition) => router.hook_run(transition),
+                    Routed::Broken(key, reason) => router.broken("HookRun", key, reason),
+                },
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
                 |_, _, object| Some(Whole::new(object, true)),
-                changed(move |transition| router.hook_template(transition)),
+                move |routed| match routed {
+                    Routed::Changed(transition) => router.hook_template(transition),
+                    Routed::Broken(key, reason) => router.broken("HookTemplate", key, reason),
+                },
             )),
             Kind::Pod => {
                 let mut interner = Interner::default();

@@ -15,21 +15,26 @@ use crate::plan::Pod;
 /// Takes keys that must be looked at; must not block.
 pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
+/// Takes objects that cannot be read: their kind, their name, and why. Must not block.
+pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
+
 /// Routes changes to the queues of the controllers.
 pub struct Router {
     /// Workloads by uid.
     workloads: RwLock<HashMap<String, Arc<CachedGameDeployment>>>,
     to_game_deployments: Sink,
     to_hook_runs: Sink,
+    to_broken: BrokenSink,
 }
 
 impl Router {
     /// A router into these queues.
-    pub fn new(to_game_deployments: Sink, to_hook_runs: Sink) -> Self {
+    pub fn new(to_game_deployments: Sink, to_hook_runs: Sink, to_broken: BrokenSink) -> Self {
         Self {
             workloads: RwLock::default(),
             to_game_deployments,
             to_hook_runs,
+            to_broken,
         }
     }
 
@@ -51,9 +56,9 @@ impl Router {
         }
     }
 
-    /// A workload cannot be read: its controller says so.
-    pub fn broken_game_deployment(&self, key: ObjectKey) {
-        (self.to_game_deployments)(key);
+    /// An object of this kind cannot be read.
+    pub fn broken(&self, kind: &'static str, key: &ObjectKey, reason: &str) {
+        (self.to_broken)(kind, key, reason);
     }
 
     /// A run changed: its own controller and the workload that waits for it look.

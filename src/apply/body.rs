@@ -1,0 +1,298 @@
+//! The bodies of writes: pure functions from actions to JSON.
+//!
+//! Each carries what was decided on as a precondition, so that a decision on old data fails
+//! instead of doing harm: pods by uid (their resourceVersion would only race the kubelet), and the
+//! workload's own spec by resourceVersion.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::Target;
+use crate::api::names::{self, HookPoint};
+use crate::plan::{ImageChange, InPlacePatch, InPlaceRecord, NewRevision, WorkloadPatch};
+
+/// A merge patch of a pod's annotations (None removes).
+pub fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
+    let annotations: Map<String, Value> = annotations
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), json!(value)))
+        .collect();
+    json!({"metadata": {"uid": uid, "annotations": annotations}})
+}
+
+/// A strategic merge patch that makes the workload the controller of an orphan.
+pub fn adopt(uid: &str, target: &Target) -> Value {
+    json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
+}
+
+/// A strategic merge patch that takes the workload's owner reference away.
+pub fn release(uid: &str, target: &Target) -> Value {
+    let gone = json!({"$patch": "delete", "uid": target.uid});
+    json!({"metadata": {"uid": uid, "ownerReferences": [gone]}})
+}
+
+/// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
+pub fn gate(uid: &str, closed_for: Option<&str>, now: Timestamp) -> Value {
+    let condition = match closed_for {
+        Some(revision) => json!({
+            "type": names::IN_PLACE_GATE,
+            "status": "False",
+            "reason": "InPlaceUpdate",
+            "message": format!("updated in place to {revision}"),
+            "lastTransitionTime": whole_second(now),
+        }),
+        None => json!({
+            "type": names::IN_PLACE_GATE,
+            "status": "True",
+            "reason": "NotUpdating",
+            "message": "",
+            "lastTransitionTime": whole_second(now),
+        }),
+    };
+    json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
+}
+
+/// Kubernetes keeps times to the second.
+fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// The record of an in-place update as it stands on the pod.
+pub fn record_text(record: &InPlaceRecord) -> String {
+    serde_json::to_string(record).unwrap_or_default()
+}
+
+/// The JSON patch of an in-place update. `annotated` is whether the pod has annotations at all:
+/// a JSON patch cannot add to what is not there.
+pub fn in_place(patch: &InPlacePatch, annotated: bool) -> Value {
+    let revision_path = path("labels", names::REVISION_LABEL);
+    let mut ops = vec![
+        test("/metadata/uid", json!(patch.pod.uid)),
+        test(
+            &revision_path,
+            match patch.from_revision.as_str() {
+                "" => Value::Null,
+                revision => json!(revision),
+            },
+        ),
+    ];
+    ops.extend(patch.images.iter().flat_map(image));
+    if !annotated {
+        ops.push(test("/metadata/annotations", Value::Null));
+        ops.push(add("/metadata/annotations", json!({})));
+    }
+    let record = record_text(&patch.record);
+    let record = (names::IN_PLACE_RECORD.to_owned(), Some(record));
+    let labels = patch.labels.iter().map(|entry| ("labels", entry));
+    let annotations = patch.annotations.iter().chain([&record]);
+    for (map, (key, value)) in labels.chain(annotations.map(|entry| ("annotations", entry))) {
+        let path = path(map, key);
+        ops.push(add(&path, json!(value.as_deref().unwrap_or_default())));
+        if value.is_none() {
+            // Removing what is not there would fail, so it is set first.
+            ops.push(json!({"op": "remove", "path": path}));
+        }
+    }
+    Value::Array(ops)
+}
+
+fn image(change: &ImageChange) -> [Value; 3] {
+    let list = if change.init {
+        "initContainers"
+    } else {
+        "containers"
+    };
+    let at = |field: &str| format!("/spec/{list}/{}/{field}", change.index);
+    [
+        test(&at("name"), json!(change.name)),
+        test(&at("image"), json!(change.from)),
+        json!({"op": "replace", "path": at("image"), "value": change.to}),
+    ]
+}
+
+fn test(path: &str, value: Value) -> Value {
+    json!({"op": "test", "path": path, "value": value})
+}
+
+fn add(path: &str, value: Value) -> Value {
+    json!({"op": "add", "path": path, "value": value})
+}
+
+/// The path of a label or annotation in a JSON patch.
+fn path(map: &str, key: &str) -> String {
+    let key = key.replace('~', "~0").replace('/', "~1");
+    format!("/metadata/{map}/{key}")
+}
+
+/// A strategic merge patch for the resize subresource.
+pub fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
+    let containers: Vec<Value> = resources
+        .iter()
+        .map(|(name, resources)| json!({"name": name, "resources": resources}))
+        .collect();
+    json!({"metadata": {"uid": uid}, "spec": {"containers": containers}})
+}
+
+/// A ControllerRevision.
+pub fn revision(new: &NewRevision, target: &Target) -> Value {
+    let mut labels: Map<String, Value> = target
+        .selector_labels
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)))
+        .collect();
+    labels.insert(names::REVISION_LABEL.to_owned(), json!(new.name));
+    let mut template = new.template.clone();
+    if let Some(fields) = template.as_object_mut() {
+        fields.insert("$patch".to_owned(), json!("replace"));
+    }
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": new.name,
+            "namespace": target.namespace,
+            "labels": labels,
+            "ownerReferences": [target.owner_reference()],
+        },
+        "data": {"spec": {"template": template}},
+        "revision": new.number,
+    })
+}
+
+/// A merge patch of the workload itself.
+pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
+    let mut body = json!({"metadata": {"resourceVersion": resource_version}});
+    if !patch.annotations.is_empty() {
+        let annotations: Map<String, Value> = patch
+            .annotations
+            .iter()
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect();
+        body["metadata"]["annotations"] = Value::Object(annotations);
+    }
+    if let Some(paused) = patch.paused {
+        body["spec"]["updateStrategy"]["paused"] = json!(paused);
+    }
+    for point in &patch.retry_off {
+        if let Some(field) = strategy_field(*point) {
+            body["spec"][field]["retry"] = json!(false);
+        }
+    }
+    if let Some(names) = &patch.pods_to_delete {
+        body["spec"]["scaleStrategy"]["podsToDelete"] = json!(names);
+    }
+    body
+}
+
+fn strategy_field(point: HookPoint) -> Option<&'static str> {
+    match point {
+        HookPoint::Step => None,
+        HookPoint::PreDelete => Some("preDeleteUpdateStrategy"),
+        HookPoint::PreInplace => Some("preInplaceUpdateStrategy"),
+        HookPoint::PostInplace => Some("postInplaceUpdateStrategy"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PodRef;
+
+    fn patch() -> InPlacePatch {
+        InPlacePatch {
+            pod: PodRef {
+                name: "lobby-aaaaa".into(),
+                uid: "pod-uid".into(),
+            },
+            from_revision: "lobby-1".into(),
+            images: vec![ImageChange {
+                init: false,
+                index: 0,
+                name: "game".into(),
+                from: "game:v1".into(),
+                to: "game:v2".into(),
+            }],
+            labels: vec![(names::REVISION_LABEL.into(), Some("lobby-2".into()))],
+            annotations: vec![(names::DELETING_ANNOTATION.into(), None)],
+            record: InPlaceRecord::default(),
+        }
+    }
+
+    /// What a pod becomes, or that the patch is refused.
+    fn patched(pod: &Value, patch: &Value) -> Result<Value, json_patch::PatchError> {
+        let mut pod = pod.clone();
+        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+        json_patch::patch(&mut pod, &patch)?;
+        Ok(pod)
+    }
+
+    fn pod(annotations: &Value) -> Value {
+        json!({
+            "metadata": {
+                "uid": "pod-uid",
+                "labels": {names::REVISION_LABEL: "lobby-1"},
+                "annotations": annotations,
+            },
+            "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+        })
+    }
+
+    #[test]
+    fn an_in_place_update_is_one_patch_that_tests_what_it_was_decided_on() {
+        let before = pod(&json!({names::DELETING_ANNOTATION: "true"}));
+        let after = patched(&before, &in_place(&patch(), true)).unwrap();
+        assert_eq!(after["spec"]["containers"][0]["image"], "game:v2");
+        assert_eq!(
+            after["metadata"]["labels"][names::REVISION_LABEL],
+            "lobby-2"
+        );
+        let annotations = after["metadata"]["annotations"].as_object().unwrap();
+        assert!(annotations.contains_key(names::IN_PLACE_RECORD));
+        assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
+        for (place, value) in [
+            ("/metadata/uid", "another"),
+            ("/spec/containers/0/image", "game:v3"),
+            ("/spec/containers/0/name", "sidecar"),
+        ] {
+            let mut moved = before.clone();
+            *moved.pointer_mut(place).unwrap() = json!(value);
+            assert!(
+                patched(&moved, &in_place(&patch(), true)).is_err(),
+                "{place}"
+            );
+        }
+    }
+
+    #[test]
+    fn removing_an_annotation_that_is_not_there_is_no_error() {
+        let after = patched(&pod(&json!({"a": "b"})), &in_place(&patch(), true)).unwrap();
+        let annotations = after["metadata"]["annotations"].as_object().unwrap();
+        assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
+    }
+
+    #[test]
+    fn times_are_written_to_the_second() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        let body = gate("u", Some("lobby-2"), now);
+        let condition = &body["status"]["conditions"][0];
+        assert_eq!(condition["lastTransitionTime"], "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn a_workload_patch_names_only_what_changes() {
+        let patch = WorkloadPatch {
+            paused: Some(true),
+            annotations: vec![("a".into(), Some("b".into())), ("c".into(), None)],
+            retry_off: vec![HookPoint::PreDelete],
+            pods_to_delete: None,
+        };
+        let expected = json!({
+            "metadata": {"resourceVersion": "7", "annotations": {"a": "b", "c": null}},
+            "spec": {
+                "updateStrategy": {"paused": true},
+                "preDeleteUpdateStrategy": {"retry": false},
+            },
+        });
+        assert_eq!(workload(&patch, "7"), expected);
+    }
+}

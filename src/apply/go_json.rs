@@ -1,0 +1,93 @@
+//! JSON exactly as Go's encoder writes it.
+//!
+//! A ControllerRevision's data must not change, and the API server compares its bytes. When
+//! somebody else patches the object (the garbage collector does), Go encodes the data anew: had we
+//! written other bytes for the same meaning, that patch would be refused as a change.
+
+use std::io;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::ser::Formatter;
+
+/// Compact JSON with sorted keys, with `<`, `>`, `&`, U+2028 and U+2029 escaped and numbers as Go
+/// writes them.
+pub fn to_bytes(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Go);
+    // Writing a value to memory cannot fail.
+    let _ = value.serialize(&mut serializer);
+    bytes
+}
+
+struct Go;
+
+impl Formatter for Go {
+    fn write_string_fragment<W>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        let mut rest = fragment;
+        while let Some(at) = rest.find(SPECIAL) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            let special = rest[at..].chars().next().unwrap_or_default();
+            write!(writer, "\\u{:04x}", u32::from(special))?;
+            rest = &rest[at + special.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+
+    fn write_f64<W>(&mut self, writer: &mut W, value: f64) -> io::Result<()>
+    where
+        W: ?Sized + io::Write,
+    {
+        writer.write_all(float(value).as_bytes())
+    }
+}
+
+const SPECIAL: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
+
+/// A float as Go writes it: the shortest digits, with an exponent below 1e-6 and from 1e21 on.
+fn float(value: f64) -> String {
+    let size = value.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{value:e}");
+        return match text.split_once('e') {
+            Some((digits, exponent)) if !exponent.starts_with('-') => {
+                format!("{digits}e+{exponent}")
+            }
+            _ => text,
+        };
+    }
+    value.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text(value: &Value) -> String {
+        String::from_utf8(to_bytes(value)).unwrap()
+    }
+
+    #[test]
+    fn text_is_escaped_as_go_does() {
+        let value = json!({"b": "a<b>&c\u{2028}\u{2029}\"\\\n", "a": "Spielstände 游戏"});
+        let expected = r#"{"a":"Spielstände 游戏","b":"a\u003cb\u003e\u0026c\u2028\u2029\"\\\n"}"#;
+        assert_eq!(text(&value), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_does() {
+        let value = json!([1.0, 0.5, -2, 1e21, 1.5e-7, 0.0, 123456789012345u64]);
+        assert_eq!(text(&value), "[1,0.5,-2,1e+21,1.5e-7,0,123456789012345]");
+    }
+
+    #[test]
+    fn the_marker_of_a_patch_sorts_first() {
+        let value = json!({"spec": {}, "$patch": "replace", "metadata": {}});
+        assert!(text(&value).starts_with(r#"{"$patch":"replace","metadata""#));
+    }
+}

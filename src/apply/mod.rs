@@ -1,0 +1,157 @@
+//! Carries out plans: every write to the cluster that a workload causes is made here.
+//!
+//! A plan is a decision on what was seen. Here it meets what is: each write carries what was
+//! decided on as a precondition, and an answer that says the world has moved on means "plan again",
+//! never "try harder". Start at [`Applier::carry_out`].
+
+mod act;
+mod body;
+pub mod events;
+mod go_json;
+mod request;
+mod run;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::names::WorkloadKind;
+use crate::api::{API_VERSION, GROUP, VERSION};
+use crate::plan::{Failures, Verdict};
+
+pub use request::{Answer, Content, FIELD_MANAGER, Refusal, Requests, to_bytes};
+
+/// The workload that a plan is about, as it was decided on.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// metadata.generation; when it moves, the plan is void.
+    pub generation: i64,
+    /// resourceVersion; moves with our own writes.
+    pub resource_version: String,
+    /// Labels that its selector asks for; its revisions carry them.
+    pub selector_labels: BTreeMap<String, String>,
+}
+
+impl Target {
+    fn path(&self) -> String {
+        let plural = match self.kind {
+            WorkloadKind::GameDeployment => "gamedeployments",
+            WorkloadKind::GameStatefulSet => "gamestatefulsets",
+        };
+        let Self {
+            namespace, name, ..
+        } = self;
+        format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}/{name}")
+    }
+
+    fn pods(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.namespace)
+    }
+
+    fn hook_runs(&self) -> String {
+        let namespace = &self.namespace;
+        format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns")
+    }
+
+    fn revisions(&self) -> String {
+        let namespace = &self.namespace;
+        format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions")
+    }
+
+    /// The owner reference on everything that the workload controls.
+    fn owner_reference(&self) -> Value {
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": self.kind.as_str(),
+            "name": self.name,
+            "uid": self.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        })
+    }
+}
+
+/// A kind of object that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thing {
+    /// The workload itself.
+    Workload,
+    /// A pod.
+    Pod,
+    /// A HookRun.
+    HookRun,
+    /// A ControllerRevision.
+    Revision,
+}
+
+/// A write that was answered; the next plan must not be made before the cache shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Some object of this kind has this resourceVersion now.
+    Version(Thing, u64),
+    /// The object with this name and uid is gone, or going.
+    Deleted(Thing, String, String),
+}
+
+/// What is remembered of one workload between plans: the API server's answers.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// What it said of pods of each revision.
+    pub verdicts: BTreeMap<String, Verdict>,
+    /// What the last actions failed with.
+    pub failures: Failures,
+    /// When the status was last written.
+    pub status_written: Option<Instant>,
+}
+
+/// How carrying out a plan ended.
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    /// Everything was done.
+    Done,
+    /// All went well, but there is more: a decision older than half a second is not acted on.
+    Unfinished,
+    /// The world is not as it was decided on.
+    Moved(String),
+    /// Something was refused; ask again later.
+    Failed {
+        /// Why.
+        message: String,
+        /// When the server wants to be asked again.
+        after: Option<Duration>,
+    },
+}
+
+/// What is left after a plan was carried out.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When a status that was held back may be written.
+    pub status_due: Option<Instant>,
+}
+
+/// Carries out plans.
+#[derive(Clone)]
+pub struct Applier {
+    requests: Requests,
+    events: events::Events,
+}
+
+impl Applier {
+    /// An applier that writes through these requests and tells these events.
+    pub fn new(requests: Requests, events: events::Events) -> Self {
+        Self { requests, events }
+    }
+}

@@ -1,0 +1,248 @@
+//! One request to the API server, and what its answer means for a plan.
+
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode, header};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+/// Who we are in managed fields.
+pub const FIELD_MANAGER: &str = "gamekeeper";
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What we want of an object that was written: its metadata is enough.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// How a body is to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A whole object, or delete options.
+    Object,
+    /// RFC 6902, with tests.
+    JsonPatch,
+    /// RFC 7396.
+    MergePatch,
+    /// Kubernetes' own, which merges lists by key.
+    StrategicPatch,
+}
+
+impl Content {
+    fn mime(self) -> &'static str {
+        match self {
+            Content::Object => "application/json",
+            Content::JsonPatch => "application/json-patch+json",
+            Content::MergePatch => "application/merge-patch+json",
+            Content::StrategicPatch => "application/strategic-merge-patch+json",
+        }
+    }
+}
+
+/// The metadata of the object that an answer shows.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Answer {
+    /// Uid.
+    pub uid: String,
+    /// resourceVersion.
+    pub resource_version: String,
+    /// Generation.
+    pub generation: i64,
+    /// When it began to be Terminating.
+    pub deletion_timestamp: Option<String>,
+}
+
+impl Answer {
+    /// The resourceVersion as a number.
+    pub fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or_default()
+    }
+}
+
+/// Why a request did not do what it was to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The world is not as it was decided on: plan again.
+    #[error("the object has changed meanwhile: {0}")]
+    Conflict(String),
+    /// An object of this name exists.
+    #[error("{0}")]
+    AlreadyExists(String),
+    /// There is no such object.
+    #[error("{0}")]
+    NotFound(String),
+    /// The API server will not have it.
+    #[error("{0}")]
+    Rejected(String),
+    /// Not now, or no answer: whether it was done is unknown.
+    #[error("{message}")]
+    Unavailable {
+        /// Why.
+        message: String,
+        /// When the server wants to be asked again.
+        after: Option<Duration>,
+    },
+}
+
+/// Sends requests.
+#[derive(Clone)]
+pub struct Requests {
+    client: Client,
+}
+
+impl Requests {
+    /// Requests through this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Reads an object's metadata, not from a cache.
+    pub async fn get(&self, path: &str) -> Result<Answer, Refusal> {
+        self.send(Method::GET, path, Content::Object, Vec::new())
+            .await
+    }
+
+    /// Creates an object; an unknown field is an error.
+    pub async fn create(&self, collection: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+        let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
+        self.send(Method::POST, &path, Content::Object, body).await
+    }
+
+    /// Asks whether an object could be created.
+    pub async fn create_dry(&self, collection: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+        let path =
+            format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
+        self.send(Method::POST, &path, Content::Object, body).await
+    }
+
+    /// Patches an object.
+    pub async fn patch(
+        &self,
+        path: &str,
+        content: Content,
+        body: Vec<u8>,
+    ) -> Result<Answer, Refusal> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send(Method::PATCH, &path, content, body).await
+    }
+
+    /// Replaces an object.
+    pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        self.send(Method::PUT, &path, Content::Object, body).await
+    }
+
+    /// Deletes an object if it is still the one with this uid.
+    pub async fn delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
+        let options = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        });
+        self.send(Method::DELETE, path, Content::Object, to_bytes(&options))
+            .await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content: Content,
+        body: Vec<u8>,
+    ) -> Result<Answer, Refusal> {
+        let patched = method == Method::PATCH;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, METADATA)
+            .header(header::CONTENT_TYPE, content.mime())
+            .body(Body::from(body))
+            .map_err(|error| unavailable(error.to_string()))?;
+        let exchange = async {
+            let response = self.client.send(request).await?;
+            let (head, body) = response.into_parts();
+            Ok::<_, kube::Error>((head, body.collect_bytes().await?))
+        };
+        let (head, body) = timeout(PATIENCE, exchange)
+            .await
+            .map_err(|_| unavailable(format!("no answer within {} s", PATIENCE.as_secs())))?
+            .map_err(|error| unavailable(error.to_string()))?;
+        if head.status.is_success() {
+            return Ok(metadata(&body));
+        }
+        let after = head.headers.get(header::RETRY_AFTER);
+        let after = after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let status = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
+            message: String::from_utf8_lossy(&body).into_owned(),
+            ..Status::default()
+        });
+        let after = after.map(Duration::from_secs);
+        Err(Refusal::of(head.status, status, patched, after))
+    }
+}
+
+fn unavailable(message: String) -> Refusal {
+    Refusal::Unavailable {
+        message,
+        after: None,
+    }
+}
+
+fn metadata(body: &[u8]) -> Answer {
+    #[derive(Default, Deserialize)]
+    struct Object {
+        #[serde(default)]
+        metadata: Answer,
+    }
+    // A deletion may be answered by a Status, whose metadata says nothing.
+    let object: Object = serde_json::from_slice(body).unwrap_or_default();
+    object.metadata
+}
+
+/// JSON as Kubernetes takes it.
+pub fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
+    // Only maps with keys that are not text fail to serialize; our types have none.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+impl Refusal {
+    /// What a status means. A patch that is refused by its own test, or names another uid, is a
+    /// conflict, although the server calls it invalid.
+    fn of(code: StatusCode, status: Status, patched: bool, after: Option<Duration>) -> Self {
+        let message = status.message.clone();
+        match code {
+            StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
+                Refusal::AlreadyExists(message)
+            }
+            StatusCode::CONFLICT => Refusal::Conflict(message),
+            StatusCode::NOT_FOUND => Refusal::NotFound(message),
+            StatusCode::UNPROCESSABLE_ENTITY if patched && is_precondition(&status) => {
+                Refusal::Conflict(cause(&status).unwrap_or(message))
+            }
+            // A namespace that is being deleted refuses everything new: what is there goes, too.
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
+                Refusal::Unavailable { message, after }
+            }
+            code if code.is_server_error() => Refusal::Unavailable { message, after },
+            _ => Refusal::Rejected(message),
+        }
+    }
+}
+
+/// Whether a patch was refused because something was not as it was decided on.
+fn is_precondition(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| {
+        cause.field == "metadata.uid"
+            || (cause.reason == "UnexpectedServerResponse" && cause.message.contains("test"))
+    })
+}
+
+fn cause(status: &Status) -> Option<String> {
+    let cause = status.details.as_ref()?.causes.first()?;
+    Some(cause.message.clone())
+}

@@ -1,0 +1,232 @@
+//! The order in which a plan is carried out.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::events::Told;
+use super::tally::Tally;
+use super::{Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
+use crate::api::API_VERSION;
+use crate::plan::{Action, Phase, Plan};
+
+/// Writes under way at once.
+const CONCURRENCY: usize = 64;
+/// For how long a proof that the workload has not moved is good.
+const PROOF: Duration = Duration::from_millis(500);
+/// Shortest time between two writes of a status that only shows.
+const STATUS_PACE: Duration = Duration::from_secs(1);
+
+/// One plan being carried out.
+struct Run<'a, S> {
+    applier: &'a Applier,
+    target: &'a mut Target,
+    memory: &'a mut Memory,
+    note: &'a (dyn Fn(Written) + Send + Sync),
+    /// The status to write; None once it is written, or when it shows already.
+    status: Option<S>,
+    /// When the workload was last proven to be as it was decided on.
+    proven: Option<Instant>,
+}
+
+/// Why a run ends early.
+pub(super) enum Stop {
+    /// The world is not as it was decided on.
+    Moved(String),
+    /// Something was refused; the server may say when to ask again.
+    Failed(String, Option<Duration>),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unavailable { message, after } => Stop::Failed(message, after),
+            Refusal::Rejected(message) => Stop::Failed(message, None),
+            Refusal::Conflict(message)
+            | Refusal::AlreadyExists(message)
+            | Refusal::NotFound(message) => Stop::Moved(message),
+        }
+    }
+}
+
+impl Applier {
+    /// Carries out a plan for a workload that shows the status `shown`. `note` is told each write.
+    ///
+    /// First what takes something back or prepares; then the status, if the rest leans on it; then,
+    /// after a proof that the workload is still as it was decided on, the rest. What would be
+    /// begun when the proof is no longer fresh is left to the next plan.
+    pub async fn carry_out<S: Serialize + PartialEq>(
+        &self,
+        target: &mut Target,
+        plan: Plan<S>,
+        shown: Option<&S>,
+        memory: &mut Memory,
+        note: &(dyn Fn(Written) + Send + Sync),
+    ) -> Report {
+        let Plan {
+            actions,
+            status,
+            status_first,
+            events,
+            ..
+        } = plan;
+        let mut run = Run {
+            applier: self,
+            target,
+            memory,
+            note,
+            status: status.filter(|status| Some(status) != shown),
+            proven: None,
+        };
+        let outcome = match run.go(actions, status_first).await {
+            Ok(outcome) => outcome,
+            Err(Stop::Moved(message)) => Outcome::Moved(message),
+            Err(Stop::Failed(message, after)) => Outcome::Failed { message, after },
+        };
+        let held_back = run.status.is_some();
+        if !held_back {
+            for event in events {
+                self.events.tell(&*run.target, Told::Plain(event));
+            }
+        }
+        Report {
+            outcome,
+            status_due: held_back.then(|| next_status(memory)),
+        }
+    }
+}
+
+/// The earliest time for the next write of a status that only shows.
+fn next_status(memory: &Memory) -> Instant {
+    match memory.status_written {
+        Some(last) => last + STATUS_PACE,
+        None => Instant::now(),
+    }
+}
+
+/// Whether an action takes something over, which a workload that is going must not do.
+fn is_adoption(action: &Action) -> bool {
+    matches!(action, Action::AdoptPod(_) | Action::AdoptRevision { .. })
+}
+
+impl<S: Serialize> Run<'_, S> {
+    async fn go(&mut self, actions: Vec<Action>, status_first: bool) -> Result<Outcome, Stop> {
+        let (before, after): (Vec<_>, Vec<_>) = actions
+            .into_iter()
+            .partition(|action| action.phase() == Phase::Before);
+        let generation = self.target.generation;
+        if before.iter().any(is_adoption) {
+            self.prove().await?;
+        }
+        let mut outcome = self.batch(before, None).await?;
+        if self.target.generation != generation {
+            return Ok(Outcome::Moved("by a patch of our own".to_owned()));
+        }
+        if status_first || next_status(self.memory) <= Instant::now() {
+            self.write_status().await?;
+        }
+        if after.iter().any(Action::is_irrevocable) {
+            self.prove().await?;
+        }
+        if !after.is_empty() {
+            let rest = self.batch(after, self.proven).await?;
+            if outcome == Outcome::Done {
+                outcome = rest;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Carries out actions side by side. With a proof, none is begun once it is no longer fresh.
+    async fn batch(
+        &mut self,
+        actions: Vec<Action>,
+        proven: Option<Instant>,
+    ) -> Result<Outcome, Stop> {
+        let tally = Mutex::new(Tally::begin(self.memory));
+        let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let (applier, note) = (self.applier, self.note);
+        let target = &*self.target;
+        let answers = stream::iter(actions).map(async |action| {
+            if proven.is_some_and(|proven| proven.elapsed() > PROOF) {
+                lock().left = true;
+            } else if lock().may_begin(&action) {
+                let answer = applier.act(target, &action, note).await;
+                lock().count(&action, answer);
+            }
+        });
+        answers.buffer_unordered(CONCURRENCY).collect::<()>().await;
+        let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = &tally.workload {
+            self.target
+                .resource_version
+                .clone_from(&answer.resource_version);
+            self.target.generation = answer.generation;
+        }
+        for event in tally.events() {
+            applier.events.tell(&*self.target, event);
+        }
+        tally.settle(self.memory)
+    }
+
+    /// Writes the status if it is to be written. That it is taken proves the workload unmoved.
+    async fn write_status(&mut self) -> Result<(), Stop> {
+        let Some(status) = &self.status else {
+            return Ok(());
+        };
+        let Target {
+            kind,
+            name,
+            namespace,
+            uid,
+            resource_version,
+            ..
+        } = &*self.target;
+        let body = serde_json::json!({
+            "apiVersion": API_VERSION,
+            "kind": kind.as_str(),
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": uid,
+                "resourceVersion": resource_version,
+            },
+            "status": status,
+        });
+        let path = format!("{}/status", self.target.path());
+        let asked = Instant::now();
+        let answer = self.applier.requests.put(&path, to_bytes(&body)).await?;
+        (self.note)(Written::Version(Thing::Workload, answer.version()));
+        self.target.resource_version = answer.resource_version;
+        self.memory.status_written = Some(Instant::now());
+        self.status = None;
+        self.proven = Some(asked);
+        Ok(())
+    }
+
+    /// Makes sure that the workload is still as it was decided on.
+    async fn prove(&mut self) -> Result<(), Stop> {
+        if self
+            .proven
+            .is_some_and(|proven| proven.elapsed() < PROOF / 4)
+        {
+            return Ok(());
+        }
+        let asked = Instant::now();
+        let now = self.applier.requests.get(&self.target.path()).await?;
+        let Target {
+            uid, generation, ..
+        } = &*self.target;
+        if now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some() {
+            return Err(Stop::Moved(format!(
+                "it is at generation {} now, and was planned for at {generation}",
+                now.generation
+            )));
+        }
+        self.proven = Some(asked);
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! What became of the actions of one batch, and what that means.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::events::Told;
+use super::request::{Answer, Refusal};
+use super::run::Stop;
+use super::{Memory, Outcome};
+use crate::plan::{Action, Event, Verdict};
+
+/// Counts the answers of one batch.
+#[derive(Default)]
+pub struct Tally {
+    /// What the API server answered to a patch of the workload.
+    pub workload: Option<Answer>,
+    /// Whether something was left for the next plan.
+    pub left: bool,
+    /// Whether the last creation failed, so that one is tried before the others.
+    probing: bool,
+    /// Revisions of which a pod was refused.
+    refused: BTreeSet<String>,
+    verdicts: BTreeMap<String, Verdict>,
+    scale: Effect,
+    update: Effect,
+    created: Vec<String>,
+    deleted: Vec<String>,
+    updated: Vec<String>,
+    unavailable: Option<(String, Option<Duration>)>,
+    moved: Option<String>,
+    rejected: Option<String>,
+    void: bool,
+}
+
+/// Whether actions of one sort succeeded.
+#[derive(Default)]
+struct Effect {
+    succeeded: bool,
+    failure: Option<String>,
+}
+
+impl Effect {
+    fn settle(self, remembered: &mut Option<String>) {
+        if self.failure.is_some() {
+            *remembered = self.failure;
+        } else if self.succeeded {
+            *remembered = None;
+        }
+    }
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub fn begin(memory: &Memory) -> Self {
+        Self {
+            probing: memory.failures.scale.is_some(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether an action may still be begun after the answers so far.
+    pub fn may_begin(&mut self, action: &Action) -> bool {
+        if self.unavailable.is_some() {
+            return false;
+        }
+        let Action::CreatePod(new) = action else {
+            return true;
+        };
+        if self.refused.contains(&new.revision) {
+            return false;
+        }
+        if self.probing && std::mem::replace(&mut self.left, true) {
+            return false;
+        }
+        true
+    }
+
+    /// Counts an answer.
+    pub fn count(&mut self, action: &Action, answer: Result<Answer, Refusal>) {
+        match answer {
+            Ok(answer) => self.succeeded(action, answer),
+            Err(Refusal::Rejected(message)) => self.rejected(action, message),
+            Err(Refusal::Unavailable { message, after }) => {
+                self.unavailable = Some((message, after));
+            }
+            Err(
+                Refusal::Conflict(message)
+                | Refusal::AlreadyExists(message)
+                | Refusal::NotFound(message),
+            ) => self.moved = Some(message),
+        }
+    }
+
+    fn succeeded(&mut self, action: &Action, answer: Answer) {
+        match action {
+            Action::PatchWorkload(_) => self.workload = Some(answer),
+            Action::CreatePod(new) => {
+                self.scale.succeeded = true;
+                self.created.push(new.name.clone());
+                self.verdicts
+                    .insert(new.revision.clone(), Verdict::Accepted);
+            }
+            Action::DryRun { revision, .. } => {
+                self.verdicts.insert(revision.clone(), Verdict::Accepted);
+                // The plan waits for the verdict.
+                self.left = true;
+            }
+            Action::DeletePod(deletion) => {
+                self.scale.succeeded = true;
+                self.deleted.push(deletion.pod.name.clone());
+            }
+            Action::PatchInPlace(patch) => {
+                self.update.succeeded = true;
+                self.updated.push(patch.pod.name.clone());
+            }
+            Action::ResizePod { .. } => self.update.succeeded = true,
+            _ => {}
+        }
+    }
+
+    fn rejected(&mut self, action: &Action, message: String) {
+        match action {
+            Action::CreatePod(new) => {
+                self.refused.insert(new.revision.clone());
+                self.refuse(&new.revision, &message);
+                self.scale.failure = Some(message.clone());
+            }
+            Action::DryRun { revision, .. } => {
+                self.refuse(revision, &message);
+                self.left = true;
+                return;
+            }
+            Action::DeletePod(_) => self.scale.failure = Some(message.clone()),
+            Action::PatchInPlace(_)
+            | Action::ResizePod { .. }
+            | Action::CloseGate { .. }
+            | Action::CreateHookRun(_) => self.update.failure = Some(message.clone()),
+            // The rest of the plan rests on these.
+            Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
+            _ => {}
+        }
+        self.rejected = Some(message);
+    }
+
+    fn refuse(&mut self, revision: &str, message: &str) {
+        let refused = Verdict::Refused {
+            message: message.to_owned(),
+            at: Timestamp::now(),
+        };
+        self.verdicts.insert(revision.to_owned(), refused);
+    }
+
+    /// What to tell users of this batch.
+    pub fn events(&mut self) -> Vec<Told> {
+        let pods = |reason, done, names: &mut Vec<String>| {
+            let names = std::mem::take(names);
+            (!names.is_empty()).then_some(Told::Pods {
+                reason,
+                done,
+                names,
+            })
+        };
+        let failed = |reason: &str, what, effect: &Effect| {
+            let failure = effect.failure.as_ref()?;
+            Some(Told::Plain(Event {
+                warning: true,
+                reason: reason.to_owned(),
+                message: format!("{what}: {failure}"),
+            }))
+        };
+        [
+            pods("SuccessfulCreate", "created", &mut self.created),
+            pods("SuccessfulDelete", "deleted", &mut self.deleted),
+            pods("SuccessfulUpdate", "updated in place", &mut self.updated),
+            failed("FailedScale", "a pod was refused", &self.scale),
+            failed("FailedUpdate", "a change was refused", &self.update),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Remembers the answers, and tells how the batch ended.
+    pub fn settle(self, memory: &mut Memory) -> Result<Outcome, Stop> {
+        memory.verdicts.extend(self.verdicts);
+        self.scale.settle(&mut memory.failures.scale);
+        self.update.settle(&mut memory.failures.update);
+        if let Some((message, after)) = self.unavailable {
+            return Err(Stop::Failed(message, after));
+        }
+        if let Some(message) = self.rejected {
+            return match self.void {
+                true => Err(Stop::Failed(message, None)),
+                false => Ok(Outcome::Failed {
+                    message,
+                    after: None,
+                }),
+            };
+        }
+        if let Some(message) = self.moved {
+            return Err(Stop::Moved(message));
+        }
+        Ok(match self.left {
+            true => Outcome::Unfinished,
+            false => Outcome::Done,
+        })
+    }
+}

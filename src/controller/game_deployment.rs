@@ -1,0 +1,228 @@
+//! The controller of GameDeployments.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::core::SelectorExt;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use super::queue::Next;
+use crate::api::names::WorkloadKind;
+use crate::apply::events::Told;
+use crate::apply::{Memory, Outcome, Report, Target, Thing, Written};
+use crate::cache::{
+    Cached, CachedGameDeployment, Deleted, Kind, ObjectKey, Write, selector, templates_of,
+};
+use crate::plan::{self, Event, World};
+
+/// Looks at GameDeployments.
+pub struct GameDeployments {
+    shared: Shared,
+    /// What is remembered of each, by its name; taken out while it is looked at.
+    memories: Mutex<HashMap<ObjectKey, Remembered>>,
+}
+
+struct Remembered {
+    uid: String,
+    memory: Memory,
+}
+
+impl GameDeployments {
+    /// A controller that remembers nothing yet.
+    pub fn new(shared: Shared) -> Self {
+        Self {
+            shared,
+            memories: Mutex::default(),
+        }
+    }
+
+    /// Looks at one: waits until its own last writes are seen, plans, and carries the plan out.
+    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
+        let cache = &self.shared.cache;
+        let Some(known) = cache.game_deployments.get(&key) else {
+            self.forget(&key);
+            return Next::Settled(None);
+        };
+        cache.caught_up(known.uid()).await;
+        let Some(workload) = cache.game_deployments.get(&key) else {
+            self.forget(&key);
+            return Next::Settled(None);
+        };
+        let mut memory = self.recall(&key, workload.uid());
+        let next = self.reconcile(&workload, &mut memory).await;
+        let uid = workload.uid().to_owned();
+        self.memories().insert(key, Remembered { uid, memory });
+        next
+    }
+
+    async fn reconcile(&self, workload: &CachedGameDeployment, memory: &mut Memory) -> Next {
+        let mut target = target(workload);
+        let world = self.world(workload, memory);
+        let plan = match plan::game_deployment::plan(&workload.object, &world) {
+            Ok(plan) => plan,
+            Err(invalid) => {
+                warn!(%invalid, "nothing can be planned");
+                let event = Event {
+                    warning: true,
+                    reason: "InvalidSpec".to_owned(),
+                    message: invalid.to_string(),
+                };
+                self.shared.events.tell(&target, Told::Plain(event));
+                return Next::Settled(None);
+            }
+        };
+        debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
+        let wake = plan.wake.map(|at| instant(at, world.now));
+        let uid = workload.uid();
+        let note = |written| self.note(uid, workload.namespace(), written);
+        let shown = workload.object.status.as_ref();
+        let applier = &self.shared.applier;
+        let report = applier
+            .carry_out(&mut target, plan, shown, memory, &note)
+            .await;
+        next(report, wake)
+    }
+
+    /// Everything that the planner is to see.
+    fn world(&self, workload: &CachedGameDeployment, memory: &Memory) -> World {
+        let cache = &self.shared.cache;
+        let (namespace, uid) = (workload.namespace(), workload.uid());
+        let spec = &workload.object.spec;
+        let selector = selector(spec);
+        let selected = |labels: &BTreeMap<String, String>| {
+            selector.as_ref().is_some_and(|it| it.matches(labels))
+        };
+        let pods = {
+            let store = cache.pods.store();
+            let mut pods = store.controlled_by(namespace, Some(uid));
+            let orphans = store.controlled_by(namespace, None);
+            pods.extend(orphans.into_iter().filter(|pod| selected(&pod.labels)));
+            pods
+        };
+        let revisions = {
+            let store = cache.revisions.store();
+            let mut revisions = store.controlled_by(namespace, Some(uid));
+            let orphans = store.controlled_by(namespace, None);
+            revisions.extend(orphans.into_iter().filter(|it| selected(&it.labels)));
+            revisions
+        };
+        let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
+        let templates = {
+            let store = cache.hook_templates.store();
+            let named = templates_of(spec).into_iter();
+            named
+                .filter_map(|name| {
+                    let template = store.get(namespace, name)?;
+                    Some((name.to_owned(), Arc::clone(&template.object)))
+                })
+                .collect()
+        };
+        let node_costs = {
+            let store = cache.nodes.store();
+            let nodes = pods.iter().filter_map(|pod| pod.node.as_deref());
+            nodes
+                .filter_map(|node| Some((node.to_owned(), store.get("", node)?.cost)))
+                .collect()
+        };
+        World {
+            now: Timestamp::now(),
+            pods,
+            runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
+            revisions: revisions
+                .iter()
+                .map(|it| Arc::clone(&it.revision))
+                .collect(),
+            templates,
+            node_costs,
+            verdicts: memory.verdicts.clone(),
+            failures: memory.failures.clone(),
+        }
+    }
+
+    /// Notes a write, so that the next plan waits until the cache shows it.
+    fn note(&self, uid: &str, namespace: &str, written: Written) {
+        let write = match written {
+            Written::Version(thing, version) => Write::Version(kind(thing), version),
+            Written::Deleted(thing, name, uid) => Write::Deleted(Deleted {
+                kind: kind(thing),
+                key: ObjectKey::new(namespace, name),
+                uid,
+            }),
+        };
+        self.shared.cache.expectations.note(uid, write);
+    }
+
+    fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
+        match self.memories().remove(key) {
+            Some(remembered) if remembered.uid == uid => remembered.memory,
+            // Another object of the same name: what was said of the old one is void.
+            _ => Memory::default(),
+        }
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        if let Some(remembered) = self.memories().remove(key) {
+            self.shared.cache.expectations.forget(&remembered.uid);
+            info!("gone");
+        }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Remembered>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn kind(thing: Thing) -> Kind {
+    match thing {
+        Thing::Workload => Kind::GameDeployment,
+        Thing::Pod => Kind::Pod,
+        Thing::HookRun => Kind::HookRun,
+        Thing::Revision => Kind::Revision,
+    }
+}
+
+fn target(workload: &CachedGameDeployment) -> Target {
+    let object = &workload.object;
+    let meta = &object.metadata;
+    Target {
+        kind: WorkloadKind::GameDeployment,
+        namespace: workload.namespace().to_owned(),
+        name: workload.name().to_owned(),
+        uid: workload.uid().to_owned(),
+        generation: meta.generation.unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        selector_labels: object
+            .spec
+            .selector
+            .match_labels
+            .clone()
+            .unwrap_or_default(),
+    }
+}
+
+/// A moment of the wall clock on the monotonic one.
+fn instant(at: Timestamp, now: Timestamp) -> Instant {
+    let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    // A little later rather than a little too early, when there is nothing to do yet.
+    Instant::now() + ahead.max(Duration::from_millis(10))
+}
+
+/// When to look again after a plan was carried out.
+fn next(report: Report, wake: Option<Instant>) -> Next {
+    match report.outcome {
+        Outcome::Done => Next::Settled([wake, report.status_due].into_iter().flatten().min()),
+        Outcome::Unfinished => Next::Now,
+        Outcome::Moved(message) => {
+            debug!(message, "the world has moved on; planning again");
+            Next::Retry(None)
+        }
+        Outcome::Failed { message, after } => {
+            warn!(message, "refused; trying again later");
+            Next::Retry(after)
+        }
+    }
+}

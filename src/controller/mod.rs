@@ -1,0 +1,30 @@
+//! Thin loops: look at the cache, plan, carry out, wait for the next change.
+//!
+//! A controller decides nothing. It brings together what was seen ([`crate::cache`]), what is to
+//! be done ([`crate::plan`]) and the doing ([`crate::apply`]), one object at a time and many side
+//! by side; an error or panic in one never stops another.
+
+mod game_deployment;
+mod queue;
+
+use std::sync::Arc;
+
+use crate::apply::events::Events;
+use crate::apply::{Applier, Requests};
+use crate::cache::Cache;
+
+pub use game_deployment::GameDeployments;
+pub use queue::{Next, Queue, work};
+
+/// What all controllers share.
+#[derive(Clone)]
+pub struct Shared {
+    /// What the cluster looks like.
+    pub cache: Arc<Cache>,
+    /// Plain writes.
+    pub requests: Requests,
+    /// Writes that a plan asks for.
+    pub applier: Applier,
+    /// Where events are told.
+    pub events: Events,
+}

@@ -1,0 +1,387 @@
+//! The queue of a controller: which objects must be looked at, and when.
+//!
+//! What it promises: an object is looked at by one worker at a time; whatever happens to it while
+//! it is looked at makes it be looked at once more; however often it is added, it waits once; a
+//! failed look is repeated after a pause that grows with each failure in a row.
+//!
+//! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
+//! reach it.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, error, error_span};
+
+use crate::cache::ObjectKey;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A failed object is looked at again after this long at the latest when something happens to it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// When an object is to be looked at next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When something happens to it, or at this moment.
+    Settled(Option<Instant>),
+    /// At once: there is more to do.
+    Now,
+    /// After a pause; when the server named one, not before it is over.
+    Retry(Option<Duration>),
+}
+
+/// Keys to look at.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<ObjectKey>,
+    waiting: HashSet<ObjectKey>,
+    /// Keys being looked at, and whether something happened to them meanwhile.
+    running: HashMap<ObjectKey, bool>,
+    timers: BTreeSet<(Instant, ObjectKey)>,
+    due: HashMap<ObjectKey, Instant>,
+    failed: HashMap<ObjectKey, Failed>,
+}
+
+#[derive(Clone, Copy)]
+struct Failed {
+    in_a_row: u32,
+    not_before: Instant,
+}
+
+impl Queue {
+    /// Asks that an object be looked at.
+    pub fn add(&self, key: ObjectKey) {
+        let mut state = self.lock();
+        if let Some(touched) = state.running.get_mut(&key) {
+            *touched = true;
+            return;
+        }
+        match state.failed.get(&key) {
+            Some(failed) if failed.not_before > Instant::now() => {
+                let at = failed.not_before;
+                state.set_timer(key, at);
+            }
+            _ => state.make_ready(key),
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many objects wait or are being looked at.
+    pub fn len(&self) -> usize {
+        let state = self.lock();
+        state.ready.len() + state.running.len()
+    }
+
+    /// Whether nothing waits or is being looked at.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next object to look at; [`Queue::done`] must follow.
+    pub async fn next(&self) -> ObjectKey {
+        loop {
+            let next_timer = {
+                let mut state = self.lock();
+                state.ring(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.waiting.remove(&key);
+                    state.running.insert(key.clone(), false);
+                    return key;
+                }
+                state.timers.first().map(|(at, _)| *at)
+            };
+            let timer = async {
+                match next_timer {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = timer => {}
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Tells how the look at an object ended.
+    pub fn done(&self, key: ObjectKey, next: Next) {
+        let mut state = self.lock();
+        let touched = state.running.remove(&key).unwrap_or_default();
+        state.clear_timer(&key);
+        let now = Instant::now();
+        match next {
+            Next::Retry(after) => {
+                let in_a_row = state.failed.get(&key).map_or(0, |failed| failed.in_a_row);
+                let pause = pause(in_a_row);
+                let failed = Failed {
+                    in_a_row: in_a_row.saturating_add(1),
+                    not_before: now + after.unwrap_or_else(|| pause.min(PATIENCE)),
+                };
+                state.failed.insert(key.clone(), failed);
+                let at = match touched {
+                    true => failed.not_before,
+                    false => failed.not_before.max(now + pause),
+                };
+                state.set_timer(key, at);
+            }
+            Next::Now => {
+                state.failed.remove(&key);
+                state.make_ready(key);
+            }
+            Next::Settled(wake) => {
+                state.failed.remove(&key);
+                match wake {
+                    _ if touched => state.make_ready(key),
+                    Some(at) => state.set_timer(key, at),
+                    None => {}
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The pause after so many failures in a row.
+fn pause(in_a_row: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(in_a_row);
+    FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
+}
+
+impl State {
+    fn make_ready(&mut self, key: ObjectKey) {
+        self.clear_timer(&key);
+        if self.waiting.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn set_timer(&mut self, key: ObjectKey, at: Instant) {
+        if self.due.get(&key).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.clear_timer(&key);
+        self.due.insert(key.clone(), at);
+        self.timers.insert((at, key));
+    }
+
+    fn clear_timer(&mut self, key: &ObjectKey) {
+        if let Some(at) = self.due.remove(key) {
+            self.timers.remove(&(at, key.clone()));
+        }
+    }
+
+    /// Makes ready whose time has come.
+    fn ring(&mut self, now: Instant) {
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+            && let Some((_, key)) = self.timers.pop_first()
+        {
+            self.due.remove(&key);
+            self.make_ready(key);
+        }
+    }
+}
+
+/// Looks at what the queue names, with at most `concurrency` workers, until told to stop; then
+/// lets those at work finish.
+///
+/// A panic in one look is a failure of that object alone.
+pub async fn work<F, L>(
+    queue: Arc<Queue>,
+    concurrency: usize,
+    mut stop: watch::Receiver<bool>,
+    look: F,
+) where
+    F: Fn(ObjectKey) -> L,
+    L: Future<Output = Next> + Send + 'static,
+{
+    let mut looks = JoinSet::new();
+    loop {
+        while looks.try_join_next().is_some() {}
+        if looks.len() >= concurrency {
+            looks.join_next().await;
+            continue;
+        }
+        let key = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            key = queue.next() => key,
+        };
+        let span = error_span!("sync", object = %key);
+        let looking = tokio::spawn(look(key.clone()).instrument(span));
+        let queue = Arc::clone(&queue);
+        looks.spawn(async move {
+            let next = looking.await.unwrap_or_else(|failure| {
+                error!(object = %key, %failure, "a sync broke down; it is tried again");
+                Next::Retry(None)
+            });
+            queue.done(key, next);
+        });
+    }
+    while looks.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("games", name)
+    }
+
+    fn ready(queue: &Queue) -> Option<ObjectKey> {
+        queue.next().now_or_never()
+    }
+
+    #[tokio::test]
+    async fn an_object_waits_once_however_often_it_is_added() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        queue.add(key("a"));
+        assert_eq!(ready(&queue), Some(key("a")));
+        assert_eq!(ready(&queue), None);
+    }
+
+    #[tokio::test]
+    async fn what_happens_during_a_look_is_looked_at_after_it() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        ready(&queue);
+        queue.add(key("a"));
+        assert_eq!(ready(&queue), None, "one worker at a time");
+        queue.done(key("a"), Next::Settled(None));
+        assert_eq!(ready(&queue), Some(key("a")));
+        queue.done(key("a"), Next::Settled(None));
+        assert_eq!(ready(&queue), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_rings_and_an_event_before_it_takes_its_place() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        ready(&queue);
+        let wake = Instant::now() + Duration::from_secs(10);
+        queue.done(key("a"), Next::Settled(Some(wake)));
+        assert_eq!(ready(&queue), None);
+        assert_eq!(queue.next().await, key("a"));
+        assert!(Instant::now() >= wake);
+        queue.done(
+            key("a"),
+            Next::Settled(Some(wake + Duration::from_secs(10))),
+        );
+        queue.add(key("a"));
+        assert_eq!(ready(&queue), Some(key("a")));
+        queue.done(key("a"), Next::Settled(None));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(ready(&queue), None, "the old alarm is off");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_failure_doubles_the_pause_and_success_ends_it() {
+        let queue = Queue::default();
+        let mut pauses = Vec::new();
+        queue.add(key("a"));
+        for _ in 0..15 {
+            let begun = Instant::now();
+            queue.next().await;
+            pauses.push(begun.elapsed().as_millis());
+            queue.done(key("a"), Next::Retry(None));
+        }
+        assert_eq!(pauses[..4], [0, 5, 10, 20]);
+        assert_eq!(pauses.last(), Some(&30_000));
+        queue.next().await;
+        queue.done(key("a"), Next::Settled(None));
+        queue.add(key("a"));
+        assert_eq!(ready(&queue), Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_brings_a_retry_forward_but_never_before_the_server_allows() {
+        let queue = Queue::default();
+        queue.add(key("a"));
+        for _ in 0..14 {
+            queue.next().await;
+            queue.done(key("a"), Next::Retry(None));
+        }
+        let begun = Instant::now();
+        queue.add(key("a"));
+        queue.next().await;
+        assert_eq!(begun.elapsed(), PATIENCE);
+        queue.done(key("a"), Next::Retry(Some(Duration::from_secs(40))));
+        let begun = Instant::now();
+        queue.add(key("a"));
+        queue.next().await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(40));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_the_failure_of_one_object() {
+        let queue = Arc::new(Queue::default());
+        let (stop, stopped) = watch::channel(false);
+        let looked = Arc::new(AtomicUsize::new(0));
+        let worker = tokio::spawn(work(Arc::clone(&queue), 2, stopped, {
+            let looked = Arc::clone(&looked);
+            move |found: ObjectKey| {
+                let looked = Arc::clone(&looked);
+                async move {
+                    let before = looked.fetch_add(1, Ordering::SeqCst);
+                    assert!(found.name != "bad" || before > 0, "as it is to be");
+                    Next::Settled(None)
+                }
+            }
+        }));
+        queue.add(key("bad"));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        queue.add(key("good"));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(looked.load(Ordering::SeqCst), 3, "bad, good, and bad again");
+        stop.send(true).unwrap();
+        worker.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_when_everything_is_added_at_once() {
+        let queue = Arc::new(Queue::default());
+        let adders: Vec<_> = (0..4)
+            .map(|part| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move {
+                    for n in 0..1_250 {
+                        queue.add(key(&format!("{part}-{n}")));
+                    }
+                })
+            })
+            .collect();
+        let mut seen = HashSet::new();
+        while seen.len() < 5_000 {
+            let found = queue.next().await;
+            queue.done(found.clone(), Next::Settled(None));
+            seen.insert(found);
+        }
+        for adder in adders {
+            adder.await.unwrap();
+        }
+        assert!(queue.is_empty());
+    }
+}

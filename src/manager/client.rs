@@ -1,0 +1,65 @@
+//! Connections to the API server: HTTP/2, no rate limit of our own, no retries behind our back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+use super::gate::{Gate, GateLayer};
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A connection on which nothing happened for this long is asked whether it lives.
+const PING: Duration = Duration::from_secs(20);
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// The name of the server is none.
+    #[error("tls-server-name {0:?} is not a host name")]
+    ServerName(String),
+}
+
+/// A client whose writes must pass the gate.
+///
+/// The gate is the innermost layer, so that nothing comes between it and the connection.
+pub fn client(config: &Config, gate: Arc<Gate>) -> Result<Client, ClientError> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT));
+    let mut https = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = name
+            .clone()
+            .try_into()
+            .map_err(|_| ClientError::ServerName(name.clone()))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    let https = https.enable_all_versions().wrap_connector(connector);
+    let http: Http<_, Body> = Http::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PING)
+        .http2_adaptive_window(true)
+        .build(https);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .layer(GateLayer(gate))
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}

@@ -1,0 +1,60 @@
+//! What `gamekeeper run` can be told.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+
+use clap::{ArgAction, Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// Flags of `gamekeeper run`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Address of /metrics, /healthz and /readyz.
+    #[arg(long, env = "GAMEKEEPER_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Work only while holding a lease, so that several replicas can stand by.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_LEADER_ELECT",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub leader_elect: bool,
+    /// Work in this namespace only; in all of them when not given.
+    #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// How log lines look.
+    #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// What is logged: error, warn, info, debug or trace, also by module (gamekeeper::plan=debug).
+    #[arg(long, env = "GAMEKEEPER_LOG_LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For collectors of logs.
+    Json,
+}
+
+impl Options {
+    /// Sets logging up for the whole process.
+    pub fn init_logging(&self) -> Result<(), ParseError> {
+        let filter = EnvFilter::builder().parse(&self.log_level)?;
+        let logging = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => logging.init(),
+            LogFormat::Json => logging.json().init(),
+        }
+        Ok(())
+    }
+}
