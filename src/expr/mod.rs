@@ -5,4 +5,9 @@
 //! thrown out of a match. So each part has hard limits, and whatever goes wrong is an error with a
 //! mend in it, never a result.
 
+mod condition;
+mod guard;
 pub mod jsonpath;
+
+pub use condition::*;
+pub use guard::*;

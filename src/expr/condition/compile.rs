@@ -1,0 +1,379 @@
+//! From source to a tree that is within limits and in which every name is known.
+
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
+
+use super::functions::Function;
+use super::mend;
+
+/// Longest source, in bytes.
+const MAX_SOURCE: usize = 1024;
+/// Deepest nesting of brackets: the parser uses some 200 kB of stack for each.
+const MAX_BRACKETS: usize = 24;
+/// Deepest tree.
+const MAX_DEPTH: usize = 64;
+/// Most nodes.
+const MAX_NODES: usize = 2_000;
+/// Deepest nesting of all, exists, map and filter.
+const MAX_LOOPS: usize = 2;
+
+type Result<T> = std::result::Result<T, String>;
+
+/// A checked expression.
+#[derive(Debug)]
+pub(super) enum Node {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Text(String),
+    /// The variable `result`.
+    Result,
+    /// The variable `value`.
+    Value,
+    /// The variable of a loop, by its depth.
+    Local(usize),
+    List(Vec<Node>),
+    Field(Box<Node>, String),
+    Has(Box<Node>, String),
+    Index(Box<[Node; 2]>),
+    Not(Box<Node>),
+    Negate(Box<Node>),
+    And(Box<[Node; 2]>),
+    Or(Box<[Node; 2]>),
+    Conditional(Box<[Node; 3]>),
+    Binary(Operator, Box<[Node; 2]>),
+    /// The first, or where it is missing or null the second.
+    Default(Box<[Node; 2]>),
+    Call(Function, Vec<Node>),
+    Loop(Box<Loop>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+}
+
+/// `range.all(x, body)` and its like.
+#[derive(Debug)]
+pub(super) struct Loop {
+    pub kind: LoopKind,
+    pub range: Node,
+    /// Which elements are taken; of a map with three arguments.
+    pub only: Option<Node>,
+    pub body: Node,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoopKind {
+    All,
+    Exists,
+    ExistsOne,
+    Map,
+    Filter,
+}
+
+/// Reads and checks a source.
+pub(super) fn compile(source: &str) -> Result<Node> {
+    if source.len() > MAX_SOURCE {
+        return Err(format!(
+            "it is longer than {MAX_SOURCE} characters: write a shorter one"
+        ));
+    }
+    if bracket_depth(source) > MAX_BRACKETS {
+        return Err(format!(
+            "brackets are nested more than {MAX_BRACKETS} deep: write a simpler one"
+        ));
+    }
+    // Without macros: all, exists, map and filter stay the calls that they are written as.
+    let tree = cel::Env::default()
+        .with_optional_support(false)
+        .parser()
+        .parse(source)
+        .map_err(|errors| mend::parse_errors(source, &errors))?;
+    Compiler {
+        nodes: 0,
+        locals: Vec::new(),
+    }
+    .node(&tree, 0)
+}
+
+/// The deepest nesting of brackets; those in quotes are counted too, which only makes it stricter.
+fn bracket_depth(source: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for c in source.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+struct Compiler {
+    nodes: usize,
+    /// Variables of the loops around, outermost first.
+    locals: Vec<String>,
+}
+
+impl Compiler {
+    fn node(&mut self, tree: &IdedExpr, depth: usize) -> Result<Node> {
+        self.nodes += 1;
+        if depth > MAX_DEPTH || self.nodes > MAX_NODES {
+            return Err("it is too complex: write a simpler one".into());
+        }
+        let depth = depth + 1;
+        match &tree.expr {
+            Expr::Literal(literal) => literal_node(literal),
+            Expr::Ident(name) => self.variable(name),
+            Expr::Select(select) => {
+                let operand = self.node(&select.operand, depth)?;
+                Ok(Node::Field(Box::new(operand), select.field.clone()))
+            }
+            Expr::List(list) => Ok(Node::List(self.nodes(&list.elements, depth)?)),
+            Expr::Call(call) => self.call(call, depth),
+            Expr::Map(_) | Expr::Struct(_) => {
+                Err("objects cannot be written in a condition: compare their fields".into())
+            }
+            Expr::Comprehension(_) | Expr::Unspecified => Err("it is not understood".into()),
+        }
+    }
+
+    fn nodes(&mut self, trees: &[IdedExpr], depth: usize) -> Result<Vec<Node>> {
+        trees.iter().map(|tree| self.node(tree, depth)).collect()
+    }
+
+    fn boxed<const N: usize>(&mut self, call: &CallExpr, depth: usize) -> Result<Box<[Node; N]>> {
+        let nodes = self.nodes(&call.args, depth)?;
+        let nodes: [Node; N] = nodes
+            .try_into()
+            .map_err(|_| "an operator lacks an operand")?;
+        Ok(Box::new(nodes))
+    }
+
+    fn variable(&self, name: &str) -> Result<Node> {
+        if let Some(depth) = self.locals.iter().rposition(|local| local == name) {
+            return Ok(Node::Local(depth));
+        }
+        match name {
+            "result" => Ok(Node::Result),
+            "value" => Ok(Node::Value),
+            _ => Err(mend::unknown_name(name)),
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
+        if let Some(operator) = binary(&call.func_name) {
+            return Ok(Node::Binary(operator, self.boxed(call, depth)?));
+        }
+        match call.func_name.as_str() {
+            operators::LOGICAL_AND => Ok(Node::And(self.boxed(call, depth)?)),
+            operators::LOGICAL_OR => Ok(Node::Or(self.boxed(call, depth)?)),
+            operators::CONDITIONAL => Ok(Node::Conditional(self.boxed(call, depth)?)),
+            operators::INDEX => Ok(Node::Index(self.boxed(call, depth)?)),
+            operators::LOGICAL_NOT => {
+                let [operand] = *self.boxed(call, depth)?;
+                Ok(Node::Not(Box::new(operand)))
+            }
+            operators::NEGATE => {
+                let [operand] = *self.boxed(call, depth)?;
+                Ok(Node::Negate(Box::new(operand)))
+            }
+            "has" => self.has(call, depth),
+            "default" if call.target.is_none() && call.args.len() == 2 => {
+                Ok(Node::Default(self.boxed(call, depth)?))
+            }
+            name => match (loop_kind(name), &call.target) {
+                (Some(kind), Some(range)) => self.each(kind, range, call, depth),
+                (Some(_), None) => Err(format!("{name} is written LIST.{name}(x, CONDITION ON x)")),
+                (None, _) => self.function(call, depth),
+            },
+        }
+    }
+
+    fn has(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
+        match (&call.target, call.args.as_slice()) {
+            (
+                None,
+                [
+                    IdedExpr {
+                        expr: Expr::Select(select),
+                        ..
+                    },
+                ],
+            ) => {
+                let operand = self.node(&select.operand, depth)?;
+                Ok(Node::Has(Box::new(operand), select.field.clone()))
+            }
+            _ => Err("has asks for a field: write has(value.FIELD)".into()),
+        }
+    }
+
+    fn each(
+        &mut self,
+        kind: LoopKind,
+        range: &IdedExpr,
+        call: &CallExpr,
+        depth: usize,
+    ) -> Result<Node> {
+        let name = &call.func_name;
+        if self.locals.len() >= MAX_LOOPS {
+            return Err(format!(
+                "{name} stands in more than {MAX_LOOPS} others: write a simpler one"
+            ));
+        }
+        let range = self.node(range, depth)?;
+        let (local, only, body) = match call.args.as_slice() {
+            [local, body] => (local, None, body),
+            [local, only, body] if kind == LoopKind::Map => (local, Some(only), body),
+            _ => return Err(format!("{name} is written LIST.{name}(x, CONDITION ON x)")),
+        };
+        let Expr::Ident(local) = &local.expr else {
+            return Err(format!(
+                "{name} needs a name first: write LIST.{name}(x, CONDITION ON x)"
+            ));
+        };
+        self.locals.push(local.clone());
+        let only = only.map(|only| self.node(only, depth)).transpose()?;
+        let body = self.node(body, depth)?;
+        self.locals.pop();
+        Ok(Node::Loop(Box::new(Loop {
+            kind,
+            range,
+            only,
+            body,
+        })))
+    }
+
+    fn function(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
+        let name = &call.func_name;
+        let (function, arguments) =
+            Function::named(name).ok_or_else(|| mend::unknown_function(name))?;
+        let mut operands = Vec::new();
+        if let Some(target) = &call.target {
+            operands.push(self.node(target, depth)?);
+        }
+        operands.extend(self.nodes(&call.args, depth)?);
+        if operands.len() != arguments {
+            return Err(format!(
+                "{name} takes {arguments} arguments, not {}",
+                operands.len()
+            ));
+        }
+        Ok(Node::Call(function, operands))
+    }
+}
+
+fn literal_node(literal: &LiteralValue) -> Result<Node> {
+    Ok(match literal {
+        LiteralValue::Null => Node::Null,
+        LiteralValue::Boolean(value) => Node::Bool(*value.inner()),
+        LiteralValue::Int(value) => Node::Int(*value.inner()),
+        LiteralValue::UInt(value) => Node::Int(
+            i64::try_from(*value.inner()).map_err(|_| "a number is too large".to_owned())?,
+        ),
+        LiteralValue::Double(value) => Node::Double(*value.inner()),
+        LiteralValue::String(value) => Node::Text(value.inner().to_owned()),
+        LiteralValue::Bytes(_) => return Err("bytes are not supported: write text".into()),
+    })
+}
+
+fn binary(name: &str) -> Option<Operator> {
+    Some(match name {
+        operators::ADD => Operator::Add,
+        operators::SUBSTRACT => Operator::Subtract,
+        operators::MULTIPLY => Operator::Multiply,
+        operators::DIVIDE => Operator::Divide,
+        operators::MODULO => Operator::Remainder,
+        operators::EQUALS => Operator::Equal,
+        operators::NOT_EQUALS => Operator::NotEqual,
+        operators::LESS => Operator::Less,
+        operators::LESS_EQUALS => Operator::LessOrEqual,
+        operators::GREATER => Operator::Greater,
+        operators::GREATER_EQUALS => Operator::GreaterOrEqual,
+        operators::IN => Operator::In,
+        _ => return None,
+    })
+}
+
+fn loop_kind(name: &str) -> Option<LoopKind> {
+    Some(match name {
+        "all" => LoopKind::All,
+        "exists" => LoopKind::Exists,
+        "exists_one" | "existsOne" => LoopKind::ExistsOne,
+        "map" => LoopKind::Map,
+        "filter" => LoopKind::Filter,
+        _ => return None,
+    })
+}
+
+impl Operator {
+    pub(super) fn is_comparison(self) -> bool {
+        use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+        matches!(
+            self,
+            Equal | NotEqual | Less | LessOrEqual | Greater | GreaterOrEqual
+        )
+    }
+}
+
+impl Node {
+    /// The nodes right below.
+    fn inner(&self) -> Vec<&Node> {
+        match self {
+            Node::List(nodes) | Node::Call(_, nodes) => nodes.iter().collect(),
+            Node::Field(node, _) | Node::Has(node, _) | Node::Not(node) | Node::Negate(node) => {
+                vec![node]
+            }
+            Node::Index(nodes)
+            | Node::And(nodes)
+            | Node::Or(nodes)
+            | Node::Binary(_, nodes)
+            | Node::Default(nodes) => nodes.iter().collect(),
+            Node::Conditional(nodes) => nodes.iter().collect(),
+            Node::Loop(each) => [Some(&each.range), each.only.as_ref(), Some(&each.body)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn any(&self, test: &impl Fn(&Node) -> bool) -> bool {
+        test(self) || self.inner().into_iter().any(|node| node.any(test))
+    }
+
+    pub(super) fn compares_result_with_number(&self) -> bool {
+        let is_number = |node: &Node| matches!(node, Node::Int(_) | Node::Double(_));
+        self.any(&|node| match node {
+            Node::Binary(operator, operands) if operator.is_comparison() => {
+                let [left, right] = operands.as_ref();
+                matches!(left, Node::Result) && is_number(right)
+                    || is_number(left) && matches!(right, Node::Result)
+            }
+            _ => false,
+        })
+    }
+
+    pub(super) fn takes_result_for_list(&self) -> bool {
+        self.any(&|node| match node {
+            Node::Call(Function::Size, operands) => matches!(operands.as_slice(), [Node::Result]),
+            Node::Index(operands) => matches!(operands[0], Node::Result),
+            Node::Binary(Operator::In, operands) => matches!(operands[1], Node::Result),
+            Node::Loop(each) => matches!(each.range, Node::Result),
+            _ => false,
+        })
+    }
+}

@@ -1,0 +1,482 @@
+//! Decides a condition. Every step, element and byte looked at is paid from one budget, which
+//! bounds time and memory whatever is written and answered.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use super::compile::{Loop, LoopKind, Node, Operator};
+use super::functions;
+use super::value::{List, Subject, Text, Val, number_order};
+
+/// Steps that one evaluation may take: some 20 ms, and 32 bytes at most for each.
+const BUDGET: usize = 500_000;
+
+/// Why there is no value.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// A field, key or element is not there. `default` takes this, and nothing else, for an answer.
+    Missing(String),
+    /// A value is of the wrong kind.
+    Wrong(String),
+    /// The budget is spent. Nothing around it may take this for a value.
+    Spent,
+}
+
+pub(super) type Result<T> = std::result::Result<T, Fault>;
+
+pub(super) fn wrong<T>(why: impl Into<String>) -> Result<T> {
+    Err(Fault::Wrong(why.into()))
+}
+
+pub(super) fn holds(root: &Node, subject: &Subject<'_>) -> std::result::Result<bool, String> {
+    let mut eval = Eval {
+        subject,
+        locals: Vec::new(),
+        budget: Budget(BUDGET),
+    };
+    match eval.node(root) {
+        Ok(Val::Bool(holds)) => Ok(holds),
+        Ok(other) => Err(format!(
+            "it gives {}, not true or false: compare it with something",
+            other.brief()
+        )),
+        Err(Fault::Missing(why) | Fault::Wrong(why)) => Err(why),
+        Err(Fault::Spent) => {
+            Err("it takes too many steps: select less with jsonPath, or write a simpler one".into())
+        }
+    }
+}
+
+pub(super) struct Budget(usize);
+
+impl Budget {
+    pub(super) fn spend(&mut self, steps: usize) -> Result<()> {
+        self.0 = self.0.checked_sub(steps).ok_or(Fault::Spent)?;
+        Ok(())
+    }
+
+    /// Pays for looking at, or copying, so many bytes.
+    pub(super) fn spend_bytes(&mut self, bytes: usize) -> Result<()> {
+        self.spend(bytes / 32)
+    }
+}
+
+struct Eval<'a, 's> {
+    subject: &'s Subject<'a>,
+    locals: Vec<Val<'a>>,
+    budget: Budget,
+}
+
+impl<'a> Eval<'a, '_> {
+    fn node(&mut self, node: &Node) -> Result<Val<'a>> {
+        self.budget.spend(1)?;
+        match node {
+            Node::Null => Ok(Val::Null),
+            Node::Bool(value) => Ok(Val::Bool(*value)),
+            Node::Int(value) => Ok(Val::Int(*value)),
+            Node::Double(value) => Ok(Val::Double(*value)),
+            Node::Text(text) => {
+                self.budget.spend_bytes(text.len())?;
+                Ok(Val::Text(Text::Built(text.as_str().into())))
+            }
+            Node::Result => Ok(self.subject.result.clone()),
+            Node::Value => Ok(self.subject.value.clone()),
+            Node::Local(depth) => match self.locals.get(*depth) {
+                Some(value) => Ok(value.clone()),
+                None => wrong("a variable is used outside its loop"),
+            },
+            Node::List(nodes) => self.list(nodes),
+            Node::Field(of, field) => self.field(of, field),
+            Node::Has(of, field) => match self.field(of, field) {
+                Ok(_) => Ok(Val::Bool(true)),
+                Err(Fault::Missing(_)) => Ok(Val::Bool(false)),
+                Err(fault) => Err(fault),
+            },
+            Node::Index(operands) => self.index(operands),
+            Node::Not(operand) => self.bool(operand).map(|holds| Val::Bool(!holds)),
+            Node::Negate(operand) => negate(self.node(operand)?),
+            Node::And(operands) => self.until(operands, false),
+            Node::Or(operands) => self.until(operands, true),
+            Node::Conditional(operands) => {
+                let [test, yes, no] = operands.as_ref();
+                if self.bool(test)? {
+                    self.node(yes)
+                } else {
+                    self.node(no)
+                }
+            }
+            Node::Binary(operator, operands) => {
+                let [left, right] = operands.as_ref();
+                let (left, right) = (self.node(left)?, self.node(right)?);
+                binary(*operator, &left, &right, &mut self.budget)
+            }
+            Node::Default(operands) => {
+                let [wanted, fallback] = operands.as_ref();
+                match self.node(wanted) {
+                    Ok(Val::Null) | Err(Fault::Missing(_)) => self.node(fallback),
+                    other => other,
+                }
+            }
+            Node::Call(function, operands) => {
+                let mut values = Vec::with_capacity(operands.len());
+                for operand in operands {
+                    values.push(self.node(operand)?);
+                }
+                functions::call(*function, &values, &mut self.budget)
+            }
+            Node::Loop(each) => self.each(each),
+        }
+    }
+
+    fn bool(&mut self, node: &Node) -> Result<bool> {
+        match self.node(node)? {
+            Val::Bool(value) => Ok(value),
+            other => wrong(format!(
+                "{} is not true or false: compare it",
+                other.brief()
+            )),
+        }
+    }
+
+    /// `&&` and `||`: as CEL has it, an operand that decides does so whatever is wrong with the
+    /// other one.
+    fn until(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
+        let left = match self.bool(&operands[0]) {
+            Err(Fault::Spent) => return Err(Fault::Spent),
+            Ok(left) if left == decides => return Ok(Val::Bool(decides)),
+            left => left,
+        };
+        let right = self.bool(&operands[1])?;
+        if right == decides {
+            return Ok(Val::Bool(decides));
+        }
+        left.map(|_| Val::Bool(right))
+    }
+
+    fn list(&mut self, nodes: &[Node]) -> Result<Val<'a>> {
+        let mut items = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            items.push(self.node(node)?);
+        }
+        Ok(Val::List(List::Built(items.into())))
+    }
+
+    fn field(&mut self, of: &Node, field: &str) -> Result<Val<'a>> {
+        match self.node(of)? {
+            Val::Object(fields) => match fields.get(field) {
+                Some(value) => Ok(Val::of(value)),
+                None => Err(Fault::Missing(format!("there is no field {field}"))),
+            },
+            other => wrong(format!("field {field} is asked of {}", other.kind())),
+        }
+    }
+
+    fn index(&mut self, operands: &[Node; 2]) -> Result<Val<'a>> {
+        let (of, index) = (self.node(&operands[0])?, self.node(&operands[1])?);
+        match (&of, &index) {
+            (Val::List(list), Val::Int(index)) => {
+                let found = usize::try_from(*index)
+                    .ok()
+                    .and_then(|index| list.get(index));
+                found.ok_or_else(|| {
+                    Fault::Missing(format!(
+                        "there is no element {index} in a list of {}",
+                        list.len()
+                    ))
+                })
+            }
+            (Val::Object(fields), Val::Text(key)) => match fields.get(key.as_str()) {
+                Some(value) => Ok(Val::of(value)),
+                None => Err(Fault::Missing(format!(
+                    "there is no field {}",
+                    index.brief()
+                ))),
+            },
+            _ => wrong(format!(
+                "element {} is asked of {}",
+                index.brief(),
+                of.kind()
+            )),
+        }
+    }
+
+    fn each(&mut self, each: &Loop) -> Result<Val<'a>> {
+        let items: Box<dyn Iterator<Item = Val<'a>>> = match self.node(&each.range)? {
+            Val::List(list) => {
+                // An iterator of its own: the list is shared, not copied.
+                Box::new((0..list.len()).filter_map(move |index| list.get(index)))
+            }
+            Val::Object(fields) => {
+                Box::new(fields.keys().map(|key| Val::Text(Text::Borrowed(key))))
+            }
+            other => {
+                return wrong(format!(
+                    "a loop needs a list, but there is {}",
+                    other.kind()
+                ));
+            }
+        };
+        match each.kind {
+            LoopKind::All => self.any(each, items, false).map(|found| Val::Bool(!found)),
+            LoopKind::Exists => self.any(each, items, true).map(Val::Bool),
+            LoopKind::ExistsOne => {
+                let taken = self.taken(each, items)?;
+                Ok(Val::Bool(taken.len() == 1))
+            }
+            LoopKind::Map | LoopKind::Filter => {
+                let taken: Rc<[Val<'a>]> = self.taken(each, items)?.into();
+                Ok(Val::List(List::Built(taken)))
+            }
+        }
+    }
+
+    /// Whether the body gives `wanted` for any element; if so, whatever is wrong with others.
+    fn any(
+        &mut self,
+        each: &Loop,
+        items: impl Iterator<Item = Val<'a>>,
+        wanted: bool,
+    ) -> Result<bool> {
+        let mut fault = None;
+        for item in items {
+            match self.body(item, |eval| eval.bool(&each.body)) {
+                Ok(found) if found == wanted => return Ok(true),
+                Ok(_) => {}
+                Err(Fault::Spent) => return Err(Fault::Spent),
+                Err(other) => fault = Some(other),
+            }
+        }
+        fault.map_or(Ok(false), Err)
+    }
+
+    /// Elements for which the body holds, or what map makes of each.
+    fn taken(&mut self, each: &Loop, items: impl Iterator<Item = Val<'a>>) -> Result<Vec<Val<'a>>> {
+        let mut taken = Vec::new();
+        for item in items {
+            let kept = self.body(item.clone(), |eval| {
+                if each.kind != LoopKind::Map {
+                    return Ok(eval.bool(&each.body)?.then_some(item));
+                }
+                match &each.only {
+                    Some(only) if !eval.bool(only)? => Ok(None),
+                    _ => eval.node(&each.body).map(Some),
+                }
+            })?;
+            taken.extend(kept);
+        }
+        Ok(taken)
+    }
+
+    fn body<T>(&mut self, item: Val<'a>, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.budget.spend(1)?;
+        self.locals.push(item);
+        let outcome = run(self);
+        self.locals.pop();
+        outcome
+    }
+}
+
+fn negate<'a>(value: Val<'a>) -> Result<Val<'a>> {
+    match value {
+        Val::Int(int) => int.checked_neg().map(Val::Int).ok_or_else(too_large),
+        Val::Double(double) => Ok(Val::Double(-double)),
+        other => wrong(format!("- needs a number, but there is {}", other.kind())),
+    }
+}
+
+fn too_large() -> Fault {
+    Fault::Wrong("a number gets too large".into())
+}
+
+fn binary<'a>(
+    operator: Operator,
+    left: &Val<'a>,
+    right: &Val<'a>,
+    budget: &mut Budget,
+) -> Result<Val<'a>> {
+    match operator {
+        Operator::In => contains(left, right, budget).map(Val::Bool),
+        operator if operator.is_comparison() => {
+            compare(operator, left, right, budget).map(Val::Bool)
+        }
+        operator => calculate(operator, left, right, budget),
+    }
+}
+
+fn calculate<'a>(
+    operator: Operator,
+    left: &Val<'a>,
+    right: &Val<'a>,
+    budget: &mut Budget,
+) -> Result<Val<'a>> {
+    match (operator, left, right) {
+        (Operator::Add, Val::Text(left), Val::Text(right)) => {
+            let (left, right) = (left.as_str(), right.as_str());
+            budget.spend_bytes(left.len() + right.len())?;
+            Ok(Val::Text(Text::Built([left, right].concat().into())))
+        }
+        (Operator::Add, Val::List(left), Val::List(right)) => {
+            budget.spend(left.len() + right.len())?;
+            Ok(Val::List(List::Built(
+                left.iter().chain(right.iter()).collect(),
+            )))
+        }
+        (_, Val::Int(left), Val::Int(right)) => whole(operator, *left, *right),
+        (_, Val::Int(left), Val::Double(right)) => Ok(fraction(operator, *left as f64, *right)),
+        (_, Val::Double(left), Val::Int(right)) => Ok(fraction(operator, *left, *right as f64)),
+        (_, Val::Double(left), Val::Double(right)) => Ok(fraction(operator, *left, *right)),
+        (_, Val::Text(_), Val::Int(_) | Val::Double(_))
+        | (_, Val::Int(_) | Val::Double(_), Val::Text(_)) => {
+            wrong("text is no number to calculate with: write asInt(...) or asFloat(...) around it")
+        }
+        _ => wrong(format!(
+            "{} and {} cannot be calculated with",
+            left.kind(),
+            right.kind()
+        )),
+    }
+}
+
+fn whole<'a>(operator: Operator, left: i64, right: i64) -> Result<Val<'a>> {
+    if right == 0 && matches!(operator, Operator::Divide | Operator::Remainder) {
+        return wrong("a number is divided by 0");
+    }
+    let number = match operator {
+        Operator::Add => left.checked_add(right),
+        Operator::Subtract => left.checked_sub(right),
+        Operator::Multiply => left.checked_mul(right),
+        Operator::Divide => left.checked_div(right),
+        _ => left.checked_rem(right),
+    };
+    number.map(Val::Int).ok_or_else(too_large)
+}
+
+fn fraction<'a>(operator: Operator, left: f64, right: f64) -> Val<'a> {
+    Val::Double(match operator {
+        Operator::Add => left + right,
+        Operator::Subtract => left - right,
+        Operator::Multiply => left * right,
+        Operator::Divide => left / right,
+        _ => left % right,
+    })
+}
+
+/// Compares. Kinds that cannot be equal are an error, for else `result != 0` would hold for the
+/// text "0"; null may be compared with anything. With NaN, every comparison is false.
+fn compare(
+    operator: Operator,
+    left: &Val<'_>,
+    right: &Val<'_>,
+    budget: &mut Budget,
+) -> Result<bool> {
+    let equality = matches!(operator, Operator::Equal | Operator::NotEqual);
+    let order = match (left, right) {
+        (Val::Int(_) | Val::Double(_), Val::Int(_) | Val::Double(_)) => {
+            match number_order(left, right) {
+                Some(order) => order,
+                None => return Ok(false),
+            }
+        }
+        (Val::Text(left), Val::Text(right)) => {
+            budget.spend_bytes(left.as_str().len().min(right.as_str().len()))?;
+            left.as_str().cmp(right.as_str())
+        }
+        _ if equality && may_be_equal(left, right) => {
+            if equal(left, right, budget)? {
+                Ordering::Equal
+            } else {
+                Ordering::Less
+            }
+        }
+        _ => return wrong(cannot_compare(left, right)),
+    };
+    Ok(match operator {
+        Operator::Equal => order.is_eq(),
+        Operator::NotEqual => order.is_ne(),
+        Operator::Less => order.is_lt(),
+        Operator::LessOrEqual => order.is_le(),
+        Operator::Greater => order.is_gt(),
+        _ => order.is_ge(),
+    })
+}
+
+/// Whether two values are of kinds that can be equal.
+fn may_be_equal(left: &Val<'_>, right: &Val<'_>) -> bool {
+    left.kind() == right.kind() || matches!(left, Val::Null) || matches!(right, Val::Null)
+}
+
+fn cannot_compare(left: &Val<'_>, right: &Val<'_>) -> String {
+    let kinds = format!("{} is compared with {}", left.kind(), right.kind());
+    let (text, other) = match (left, right) {
+        (Val::Text(_), other) | (other, Val::Text(_)) => (true, other),
+        (_, other) => (false, other),
+    };
+    match (text, other) {
+        (true, Val::Int(_) | Val::Double(_)) => {
+            format!("{kinds}: write asInt(...) or asFloat(...) around the text")
+        }
+        (true, Val::Bool(_)) => format!("{kinds}: put \"true\" or \"false\" in quotes"),
+        (true, Val::List(_)) => format!("{kinds}: pick an element, as in result[0]"),
+        _ => kinds,
+    }
+}
+
+/// Equality at any depth; kinds that differ are not equal.
+fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
+    budget.spend(1)?;
+    Ok(match (left, right) {
+        (Val::Null, Val::Null) => true,
+        (Val::Bool(left), Val::Bool(right)) => left == right,
+        (Val::Text(left), Val::Text(right)) => {
+            budget.spend_bytes(left.as_str().len())?;
+            left.as_str() == right.as_str()
+        }
+        (Val::List(left), Val::List(right)) => {
+            if left.len() != right.len() {
+                return Ok(false);
+            }
+            for (left, right) in left.iter().zip(right.iter()) {
+                if !equal(&left, &right, budget)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (Val::Object(left), Val::Object(right)) => {
+            if left.len() != right.len() {
+                return Ok(false);
+            }
+            for (key, value) in *left {
+                let other = right.get(key).map(Val::of);
+                if !other.map_or(Ok(false), |other| equal(&Val::of(value), &other, budget))? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        _ => number_order(left, right).is_some_and(Ordering::is_eq),
+    })
+}
+
+/// `in`: an element of a list, or a key of an object.
+fn contains(item: &Val<'_>, of: &Val<'_>, budget: &mut Budget) -> Result<bool> {
+    match (item, of) {
+        (_, Val::List(list)) => {
+            let mut comparable = list.len() == 0;
+            for other in list.iter() {
+                if equal(item, &other, budget)? {
+                    return Ok(true);
+                }
+                comparable |= may_be_equal(item, &other);
+            }
+            if comparable {
+                return Ok(false);
+            }
+            let first = list.get(0).unwrap_or(Val::Null);
+            wrong(cannot_compare(item, &first))
+        }
+        (Val::Text(key), Val::Object(fields)) => Ok(fields.contains_key(key.as_str())),
+        (_, Val::Text(_)) => wrong("in needs a list: write TEXT.contains(PART) to search in text"),
+        _ => wrong(format!("in needs a list, but there is {}", of.kind())),
+    }
+}

@@ -1,0 +1,169 @@
+//! The functions of conditions: CEL's own on text and lists, and those that bk-bcs and Argo users
+//! know.
+
+use regex::RegexBuilder;
+
+use super::eval::{Budget, Result, wrong};
+use super::value::{Text, Val};
+use crate::expr::jsonpath::text_of;
+
+/// Largest compiled regular expression, in bytes, and what compiling it costs in steps.
+const MAX_REGEX: usize = 1 << 16;
+const REGEX_STEPS: usize = 2_000;
+
+/// Longest text that `string` makes.
+const MAX_TEXT: usize = 1 << 16;
+
+/// A function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Size,
+    Contains,
+    StartsWith,
+    EndsWith,
+    Matches,
+    AsInt,
+    AsFloat,
+    AsText,
+    IsNan,
+    IsInf,
+}
+
+impl Function {
+    /// The function of a name, and how many arguments it takes, the target included.
+    pub(super) fn named(name: &str) -> Option<(Self, usize)> {
+        Some(match name {
+            "size" | "len" => (Function::Size, 1),
+            "contains" => (Function::Contains, 2),
+            "startsWith" => (Function::StartsWith, 2),
+            "endsWith" => (Function::EndsWith, 2),
+            "matches" => (Function::Matches, 2),
+            "asInt" | "int" => (Function::AsInt, 1),
+            "asFloat" | "double" => (Function::AsFloat, 1),
+            "string" => (Function::AsText, 1),
+            "isNaN" => (Function::IsNan, 1),
+            "isInf" => (Function::IsInf, 1),
+            _ => return None,
+        })
+    }
+}
+
+/// Calls a function.
+pub(super) fn call<'a>(
+    function: Function,
+    operands: &[Val<'a>],
+    budget: &mut Budget,
+) -> Result<Val<'a>> {
+    match (function, operands) {
+        (Function::Size, [of]) => size(of, budget),
+        (Function::AsInt, [of]) => as_int(of).map(Val::Int),
+        (Function::AsFloat, [of]) => as_float(of).map(Val::Double),
+        (Function::AsText, [of]) => as_text(of, budget),
+        (Function::IsNan, [of]) => as_float(of).map(|number| Val::Bool(number.is_nan())),
+        (Function::IsInf, [of]) => as_float(of).map(|number| Val::Bool(number.is_infinite())),
+        (_, [Val::Text(text), Val::Text(part)]) => {
+            search(function, text.as_str(), part.as_str(), budget).map(Val::Bool)
+        }
+        (_, operands) => {
+            let other = operands
+                .iter()
+                .find(|operand| !matches!(operand, Val::Text(_)));
+            let kind = other.map_or("nothing", Val::kind);
+            wrong(format!("a search in text needs text, but there is {kind}"))
+        }
+    }
+}
+
+fn size<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
+    let size = match of {
+        Val::Text(text) => {
+            budget.spend_bytes(text.as_str().len())?;
+            text.as_str().chars().count()
+        }
+        Val::List(list) => list.len(),
+        Val::Object(fields) => fields.len(),
+        other => {
+            return wrong(format!(
+                "len needs text, a list or an object, but there is {}",
+                other.kind()
+            ));
+        }
+    };
+    Ok(Val::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+}
+
+fn search(function: Function, text: &str, part: &str, budget: &mut Budget) -> Result<bool> {
+    budget.spend_bytes(text.len() + part.len())?;
+    Ok(match function {
+        Function::Contains => text.contains(part),
+        Function::StartsWith => text.starts_with(part),
+        Function::EndsWith => text.ends_with(part),
+        _ => {
+            budget.spend(REGEX_STEPS + text.len())?;
+            match RegexBuilder::new(part)
+                .size_limit(MAX_REGEX)
+                .dfa_size_limit(MAX_REGEX)
+                .build()
+            {
+                Ok(regex) => regex.is_match(text),
+                Err(_) => {
+                    return wrong(format!("{part:?} is no regular expression of a fair size"));
+                }
+            }
+        }
+    })
+}
+
+fn as_int(of: &Val<'_>) -> Result<i64> {
+    const RANGE: std::ops::Range<f64> = -9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0;
+    let int = match of {
+        Val::Int(int) => Some(*int),
+        // As in Go and CEL: towards zero.
+        Val::Double(double) => RANGE.contains(double).then_some(*double as i64),
+        Val::Text(text) => text.as_str().trim().parse().ok(),
+        _ => None,
+    };
+    int.map_or_else(|| wrong(no_number("asInt", of, "a whole number")), Ok)
+}
+
+fn as_float(of: &Val<'_>) -> Result<f64> {
+    let float = match of {
+        Val::Int(int) => Some(*int as f64),
+        Val::Double(double) => Some(*double),
+        Val::Text(text) => text.as_str().trim().parse().ok(),
+        _ => None,
+    };
+    float.map_or_else(|| wrong(no_number("asFloat", of, "a number")), Ok)
+}
+
+fn no_number(function: &str, of: &Val<'_>, wanted: &str) -> String {
+    let mend = match of {
+        Val::List(_) => "pick an element, as in result[0]",
+        Val::Object(_) => "select a number with jsonPath",
+        Val::Text(_) if function == "asInt" => {
+            "select a whole number with jsonPath, or write asFloat"
+        }
+        _ => "select a number with jsonPath",
+    };
+    format!("{function}({}) is not {wanted}: {mend}", of.brief())
+}
+
+fn as_text<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
+    let text = match of {
+        Val::Text(_) => return Ok(of.clone()),
+        Val::Bool(value) => value.to_string(),
+        Val::Int(value) => value.to_string(),
+        Val::Double(value) => {
+            let number = serde_json::Number::from_f64(*value).map(serde_json::Value::Number);
+            number.map_or_else(|| value.to_string(), |number| text_of(&number))
+        }
+        other => {
+            return wrong(format!(
+                "string needs a scalar, but there is {}",
+                other.kind()
+            ));
+        }
+    };
+    budget.spend_bytes(text.len().min(MAX_TEXT))?;
+    Ok(Val::Text(Text::Built(text.into())))
+}

@@ -1,0 +1,101 @@
+//! Conditions: CEL on `result` (what the jsonPath selects, a scalar as text) and `value` (the same,
+//! typed).
+//!
+//! The grammar is that of the crate `cel`; its evaluator is not used. A hook needs three things
+//! that it does not offer: a budget that bounds time and memory whatever the input (it copies
+//! values and counts nothing); comparisons of text with numbers as errors rather than as false
+//! (`result != 0` would pass on the text "0"); and messages that tell what to write. So a source is
+//! parsed, checked ([`compile`]) and evaluated by a small tree walk ([`eval`]) that borrows the
+//! answer and pays for every step.
+//!
+//! Parsing recurses deeply in the parser: call [`Condition::compile`] on the threads of
+//! [`Guard`](super::Guard).
+
+mod compile;
+mod eval;
+mod functions;
+mod mend;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use value::Subject;
+
+use compile::Node;
+
+/// Why a condition cannot be read or decided. Names the expression and what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{expression}: {why}")]
+pub struct ConditionError {
+    expression: String,
+    why: String,
+}
+
+/// A condition that has been read and checked.
+#[derive(Debug)]
+pub struct Condition {
+    source: String,
+    root: Node,
+}
+
+impl Condition {
+    /// Reads and checks an expression.
+    ///
+    /// # Errors
+    /// When it is not CEL, uses a name or function that does not exist, or is beyond a limit.
+    pub fn compile(source: &str) -> Result<Self, ConditionError> {
+        match compile::compile(source) {
+            Ok(root) => Ok(Condition {
+                source: source.to_owned(),
+                root,
+            }),
+            Err(why) => Err(ConditionError {
+                expression: shown(source),
+                why,
+            }),
+        }
+    }
+
+    /// Whether it holds.
+    ///
+    /// # Errors
+    /// When it cannot be decided: a value is missing or of another kind, or it takes too many steps.
+    pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, ConditionError> {
+        eval::holds(&self.root, subject).map_err(|why| ConditionError {
+            expression: shown(&self.source),
+            why,
+        })
+    }
+
+    /// Why it can never hold for a `result` that is no number, as of a web metric: it compares it
+    /// with one. None where nothing is wrong.
+    pub fn compares_result_with_number(&self) -> Option<ConditionError> {
+        self.root
+            .compares_result_with_number()
+            .then(|| ConditionError {
+                expression: shown(&self.source),
+                why: "result is text, and is compared with a number: write asInt(result) or \
+                  asFloat(result)"
+                    .into(),
+            })
+    }
+
+    /// Why it goes wrong with a jsonPath that has a filter, where `result` is the match itself when
+    /// there is one: it treats `result` as a list. None where nothing is wrong.
+    pub fn takes_result_for_list(&self) -> Option<ConditionError> {
+        self.root.takes_result_for_list().then(|| ConditionError {
+            expression: shown(&self.source),
+            why: "with a filter in jsonPath, result is the match itself when there is one, and \
+                  not a list: write value in place of result"
+                .into(),
+        })
+    }
+}
+
+/// An expression as it is shown in a message.
+fn shown(source: &str) -> String {
+    match source.char_indices().nth(120) {
+        Some((end, _)) => format!("{}...", &source[..end]),
+        None => source.to_owned(),
+    }
+}

@@ -1,0 +1,495 @@
+//! Conditions: what they mean, what they refuse, and that nothing they do gets out of hand.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::expr::Guard;
+use crate::expr::jsonpath::JsonPath;
+
+/// Decides on the threads that conditions are meant for: the parser needs their stack.
+fn on_guard<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    Guard::start()
+        .expect("threads")
+        .run_blocking(work)
+        .expect("no panic")
+}
+
+fn decide(source: &str, path: &str, answer: &Value) -> Result<bool, String> {
+    let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
+    let selection = path.select(answer).map_err(|error| error.to_string())?;
+    let condition = Condition::compile(source).map_err(|error| error.to_string())?;
+    condition
+        .holds(&Subject::selected(&selection))
+        .map_err(|error| error.to_string())
+}
+
+fn answer() -> Value {
+    json!({
+        "age": 45, "rate": 0.25, "name": "bryan", "yes": true, "none": null, "big": 12_345_678,
+        "text": "45", "empty": [], "whole": 45.0,
+        "players": [
+            {"name": "ann", "state": "playing", "score": 10},
+            {"name": "bob", "state": "idle", "score": 30, "admin": true},
+        ],
+    })
+}
+
+#[test]
+fn conditions_hold_as_they_read() {
+    // Path, condition, whether it holds.
+    let rows = [
+        ("{$.age}", "asInt(result) < 30", false),
+        ("{$.age}", "asInt(result) > 30", true),
+        ("{$.age}", "asInt(result) > 30.5", true),
+        ("{$.age}", "result == \"45\"", true),
+        ("{$.age}", "value == 45", true),
+        ("{$.age}", "value == 45.0 && value < 45.5", true),
+        ("{$.whole}", "result == '45' && asInt(value) == 45", true),
+        ("{$.rate}", "asFloat(result) == 0.25", true),
+        ("{$.rate}", "value * 4 == 1", true),
+        ("{$.rate}", "double(result) <= 1 && asInt(value) == 0", true),
+        ("{$.big}", "asInt(result) == 12345678", true),
+        ("{$.name}", "result == 'bryan'", true),
+        (
+            "{$.name}",
+            "result != 'ann' && result in ['ann', 'bryan']",
+            true,
+        ),
+        (
+            "{$.name}",
+            "result.startsWith('br') && result.endsWith(\"an\")",
+            true,
+        ),
+        (
+            "{$.name}",
+            "result.contains('rya') && len(result) == 5",
+            true,
+        ),
+        (
+            "{$.name}",
+            "result.matches('^b.*n$') && matches(result, 'y')",
+            true,
+        ),
+        ("{$.name}", "result + '!' == 'bryan!'", true),
+        ("{$.name}", "size(result) > 5 ? false : true", true),
+        (
+            "{$.yes}",
+            "result == 'true' && value == true && value",
+            true,
+        ),
+        ("{$.none}", "value == null && result == null", true),
+        ("{$.none}", "default(value, 3) == 3", true),
+        ("{$.text}", "asInt(value) - 5 == 40", true),
+        ("{$.empty}", "len(result) == 0 && result == []", true),
+        ("{$}", "value.age + 5 == 50 && value['age'] % 2 == 1", true),
+        ("{$}", "has(value.age) && !has(value.missing)", true),
+        ("{$}", "default(value.missing, 7) == 7", true),
+        (
+            "{$}",
+            "default(value.players[9].name, 'nobody') == 'nobody'",
+            true,
+        ),
+        ("{$}", "'age' in value && !('missing' in value)", true),
+        ("{$.players}", "len(result) == 2 && result[1].admin", true),
+        ("{$.players}", "result.all(p, p.score >= 10)", true),
+        (
+            "{$.players}",
+            "result.exists(p, p.state == 'playing')",
+            true,
+        ),
+        (
+            "{$.players}",
+            "result.exists_one(p, p.state == 'playing')",
+            true,
+        ),
+        (
+            "{$.players}",
+            "result.filter(p, p.score > 10).map(p, p.name) == ['bob']",
+            true,
+        ),
+        (
+            "{$.players}",
+            "result.map(p, p.score > 10, p.score)[0] == 30",
+            true,
+        ),
+        (
+            "{$.players}",
+            "result.all(p, result.exists(q, q.score >= p.score))",
+            true,
+        ),
+        (
+            "{$.players[0]}",
+            "value.all(key, key in ['name', 'state', 'score'])",
+            true,
+        ),
+        ("{$.players[*].name}", "result == ['ann', 'bob']", true),
+        (
+            "{$.players[*].score}",
+            "result.all(score, score < 30)",
+            false,
+        ),
+        (
+            "{$.players[?(@.state=='playing')].name}",
+            "result == 'ann' && value == ['ann']",
+            true,
+        ),
+        (
+            "{$.players[?(@.state=='gone')].name}",
+            "len(value) == 0",
+            true,
+        ),
+        ("{$.players[?(@.state=='gone')].name}", "result == []", true),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "result == ['ann', 'bob']",
+            true,
+        ),
+        ("{$.age} of {$.name}", "result == '45 of bryan'", true),
+        (
+            "{$.age}",
+            "1 + 2 * 3 - 4 / 2 == 5 && -(-1) == 1 && 7 / 2 == 3",
+            true,
+        ),
+        ("{$.age}", "1 < 2 || value.missing", true),
+        ("{$.age}", "value.missing || 1 < 2", true),
+        ("{$.age}", "!(false && value.missing)", true),
+        ("{$.age}", "9007199254740993 > 9007199254740992.0", true),
+        (
+            "{$.age}",
+            "isNaN(asFloat('NaN')) && isInf(asFloat('inf')) && !isNaN(value)",
+            true,
+        ),
+    ];
+    on_guard(move || {
+        for (path, condition, holds) in rows {
+            assert_eq!(
+                decide(condition, path, &answer()),
+                Ok(holds),
+                "{path} {condition}"
+            );
+        }
+    });
+}
+
+#[test]
+fn every_comparison_with_nan_is_false() {
+    on_guard(|| {
+        for operator in ["==", "!=", "<", "<=", ">", ">="] {
+            for condition in [
+                format!("asFloat('NaN') {operator} 1"),
+                format!("1.5 {operator} asFloat('NaN')"),
+                format!("asFloat('NaN') {operator} asFloat('NaN')"),
+            ] {
+                assert_eq!(
+                    decide(&condition, "{$}", &answer()),
+                    Ok(false),
+                    "{condition}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_decided_is_an_error_with_its_mend() {
+    // Path, condition, what the message says.
+    let rows = [
+        ("{$.age}", "result < 30", "write asInt(...)"),
+        ("{$.age}", "result != 0", "write asInt(...)"),
+        ("{$.age}", "result in [44, 45]", "write asInt(...)"),
+        ("{$.age}", "!(result in [44, 45])", "write asInt(...)"),
+        ("{$.yes}", "result == true", "in quotes"),
+        ("{$.players}", "result == 'ann'", "pick an element"),
+        (
+            "{$.name}",
+            "asInt(result) < 30",
+            "asInt(\"bryan\") is not a whole number",
+        ),
+        ("{$.rate}", "asInt(result) < 30", "or write asFloat"),
+        ("{$.players}", "asInt(result) < 30", "pick an element"),
+        (
+            "{$.none}",
+            "asInt(result) < 30",
+            "asInt(null) is not a whole number",
+        ),
+        ("{$.age}", "result + 1 == 46", "write asInt(...)"),
+        ("{$.age}", "asInt(result)", "it gives 45, not true or false"),
+        (
+            "{$.name}",
+            "result",
+            "it gives \"bryan\", not true or false",
+        ),
+        (
+            "{$.age}",
+            "asInt(result) && true",
+            "45 is not true or false",
+        ),
+        ("{$}", "value.missing == 1", "there is no field missing"),
+        (
+            "{$}",
+            "value.age.deep == 1",
+            "field deep is asked of a number",
+        ),
+        (
+            "{$}",
+            "value.players[2].name == ''",
+            "there is no element 2 in a list of 2",
+        ),
+        (
+            "{$}",
+            "value.players[-1].name == ''",
+            "there is no element -1",
+        ),
+        ("{$}", "value.age in 'text'", "write TEXT.contains(PART)"),
+        (
+            "{$}",
+            "value.age.all(x, x > 1)",
+            "a loop needs a list, but there is a number",
+        ),
+        ("{$}", "1 / 0 == 1", "divided by 0"),
+        ("{$}", "9223372036854775807 + 1 > 0", "too large"),
+        (
+            "{$}",
+            "asFloat('NaN') > 1 || asInt(asFloat('NaN')) > 1",
+            "is not a whole number",
+        ),
+        ("{$.name}", "result.matches('(')", "no regular expression"),
+        (
+            "{$.name}",
+            "result.matches('(a{1000}){1000}')",
+            "no regular expression",
+        ),
+        ("{$.age}", "value.contains('4')", "there is a number"),
+        (
+            "{$.age}",
+            "value.missing || false",
+            "field missing is asked of a number",
+        ),
+        (
+            "{$.players}",
+            "result.all(p, p.admin)",
+            "there is no field admin",
+        ),
+    ];
+    on_guard(move || {
+        for (path, condition, why) in rows {
+            let message = decide(condition, path, &answer()).expect_err(condition);
+            assert!(message.contains(why), "{condition}: {message}");
+            assert!(message.starts_with(condition), "{message}");
+        }
+    });
+}
+
+#[test]
+fn expressions_that_cannot_be_right_are_refused_with_the_mend() {
+    let rows = [
+        (
+            "nosuch(result) || true",
+            "function nosuch is not known: there are asInt",
+        ),
+        (
+            "nosuch || true",
+            "nosuch is not known: write result or value",
+        ),
+        ("result.all(x, y > 1)", "y is not known"),
+        ("x > 1 && [1].all(x, x > 0)", "x is not known"),
+        ("result == nil", "write null"),
+        ("result matches '^ok'", "write TEXT.matches"),
+        ("result contains 'ok'", "write TEXT.contains"),
+        ("asInt(result) > 1 and asInt(result) < 5", "write &&"),
+        ("all(result, {# < 3})", "write LIST.all(x, x < 3)"),
+        ("asInt(result) in 1..5", "write x >= A"),
+        ("value?.age > 1", "write default("),
+        ("result = 'ok'", "write == in place of ="),
+        ("asInt(result < 30", "it is not CEL at character"),
+        ("", "it is empty"),
+        ("   ", "it is empty"),
+        ("asInt() < 30", "asInt takes 1 arguments, not 0"),
+        ("asInt(result, 10) < 30", "asInt takes 1 arguments, not 2"),
+        ("has(value)", "write has(value.FIELD)"),
+        ("all(result, true)", "is written LIST.all(x"),
+        ("result.all(1, true)", "needs a name first"),
+        ("result.all(x, x > 1, x)", "is written LIST.all(x"),
+        ("{'a': 1} == value", "objects cannot be written"),
+        ("b'x' == value", "bytes are not supported"),
+        ("duration('1s') > duration('2s')", "is not supported"),
+        ("value.?age == 1", "it is not CEL"),
+        ("args.PodIP == ''", "args cannot be used"),
+        (
+            "result.all(a, result.all(b, result.all(c, true)))",
+            "all stands in more than 2 others",
+        ),
+    ];
+    on_guard(move || {
+        for (source, why) in rows {
+            let message = Condition::compile(source).expect_err(source).to_string();
+            assert!(message.contains(why), "{source}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    });
+}
+
+#[test]
+fn sources_beyond_a_limit_are_refused() {
+    on_guard(|| {
+        for source in [
+            format!("result == '{}'", "x".repeat(1024)),
+            "[".repeat(1000),
+            "(".repeat(25) + "1" + &")".repeat(25),
+            format!("{}1 > 0", "1+".repeat(200)),
+            format!("{}1", "true?1:".repeat(140)),
+            format!("{}true", "!(".repeat(20)),
+            format!("value{}", ".a".repeat(500)),
+            format!("{}true{}", "[".repeat(24), "]".repeat(24)) + &"[0]".repeat(100),
+        ] {
+            assert!(Condition::compile(&source).is_err(), "{}", &source[..20]);
+        }
+        assert!(Condition::compile(&format!("{}true", "true&&".repeat(40))).is_ok());
+    });
+}
+
+#[test]
+fn expressions_that_explode_are_stopped() {
+    let many = Value::from((0..100_000).collect::<Vec<_>>());
+    let long = json!("x".repeat(1 << 20));
+    on_guard(move || {
+        let rows = [
+            ("value.all(x, value.all(y, x + y >= 0))", &many),
+            ("value.map(x, value.map(y, [x, y])).size() > 0", &many),
+            (
+                "value.map(x, [value, value, value]).map(y, y.map(z, z)).size() > 0",
+                &many,
+            ),
+            (
+                "value.exists(x, value == [x])  || value.all(x, value == value)",
+                &many,
+            ),
+            (
+                "[1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, (value+value+value+value).contains('x')))",
+                &long,
+            ),
+            (
+                "[1,2,3].map(x, value + value).map(x, [1,2,3,4,5,6].map(y, x + x + x + x)).size() > 0",
+                &long,
+            ),
+            (
+                "[1,2,3,4,5,6,7,8,9].map(x, [1,2,3,4,5,6,7,8,9].map(y, value.matches('(x+x+)+y'))).size() < 0",
+                &long,
+            ),
+        ];
+        for (condition, answer) in rows {
+            let begun = std::time::Instant::now();
+            let message = decide(condition, "{$}", answer).expect_err(condition);
+            assert!(message.contains("too many steps"), "{condition}: {message}");
+            // Far from the limit of 200 ms in a release build; this one is a debug build.
+            assert!(
+                begun.elapsed().as_millis() < 2_000,
+                "{condition}: {:?}",
+                begun.elapsed()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_spent_budget_is_no_answer_to_what_stands_around_it() {
+    let many = Value::from((0..100_000).collect::<Vec<_>>());
+    on_guard(move || {
+        for condition in [
+            "value.all(x, value.all(y, true)) || true",
+            "!(value.all(x, value.all(y, true)) && false)",
+            "[1].exists(x, value.filter(y, true) == value.filter(z, z + 1 > 0) || true)",
+            "default(value.all(x, value.all(y, true)), true)",
+        ] {
+            let message = decide(condition, "{$}", &many).expect_err(condition);
+            assert!(message.contains("too many steps"), "{condition}: {message}");
+        }
+    });
+}
+
+#[test]
+fn conditions_on_result_are_told_that_cannot_be_right() {
+    on_guard(|| {
+        let compile = |source| Condition::compile(source).expect(source);
+        for source in [
+            "result == 1",
+            "true && 1.5 < result",
+            "[1].all(x, result > 3)",
+        ] {
+            assert!(
+                compile(source).compares_result_with_number().is_some(),
+                "{source}"
+            );
+        }
+        for source in [
+            "asInt(result) == 1",
+            "value == 1",
+            "len(result) == 1",
+            "result == '1'",
+        ] {
+            assert!(
+                compile(source).compares_result_with_number().is_none(),
+                "{source}"
+            );
+        }
+        for source in [
+            "len(result) == 1",
+            "result[0] == 'a'",
+            "result.all(x, x > 1)",
+            "1 in result",
+        ] {
+            assert!(
+                compile(source).takes_result_for_list().is_some(),
+                "{source}"
+            );
+        }
+        for source in ["len(value) == 1", "result == 'a'", "asInt(result) in [1]"] {
+            assert!(
+                compile(source).takes_result_for_list().is_none(),
+                "{source}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_measured_value_is_shown_as_text() {
+    let answer = answer();
+    for (path, shown) in [
+        ("{$.age}", "45"),
+        ("{$.name}", "bryan"),
+        ("{$.none}", "null"),
+        ("{$.players[*].name}", "[\"ann\",\"bob\"]"),
+        ("{$.players[?(@.score>10)].name}", "bob"),
+        (
+            "{$.players[0]}",
+            "{\"name\":\"ann\",\"score\":10,\"state\":\"playing\"}",
+        ),
+    ] {
+        let path = JsonPath::parse(path).expect(path);
+        let selection = path.select(&answer).expect("a selection");
+        assert_eq!(Subject::selected(&selection).shown(), shown);
+    }
+    let long = json!(vec!["\"".repeat(5_000); 5_000]);
+    assert!(Subject::whole(&long).shown().chars().count() <= 1_003);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_expression_panics(
+        words in proptest::collection::vec(prop_oneof![
+            Just("result"), Just("value"), Just("x"), Just("asInt("), Just("len("), Just("("), Just(")"),
+            Just("["), Just("]"), Just(".all(x, "), Just(".map(x, "), Just("== "), Just("< "), Just("+ "),
+            Just("&& "), Just("|| "), Just("!"), Just("-"), Just("1 "), Just("2.5 "), Just("'a' "),
+            Just(".a"), Just("? "), Just(": "), Just(", "), Just("in "), Just("null "), Just("{"), Just("}"),
+        ], 1..20),
+    ) {
+        let source = words.concat();
+        on_guard(move || {
+            let _ = decide(&source, "{$}", &json!({"a": [1, 2.5, "x", {"a": null}]}));
+        });
+    }
+}

@@ -1,0 +1,258 @@
+//! Values that conditions work on. They borrow the answer, so that no expression can copy it.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::expr::jsonpath::{Selection, text_of};
+
+/// Longest value shown in a status, in characters.
+const MAX_SHOWN: usize = 1_000;
+
+/// What a condition is about.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    pub(super) result: Val<'a>,
+    pub(super) value: Val<'a>,
+}
+
+impl<'a> Subject<'a> {
+    /// What a jsonPath has selected. A scalar is text; null, lists and objects keep their kind.
+    pub fn selected(selection: &Selection<'a>) -> Self {
+        match selection {
+            Selection::One(value) => Self::whole(value),
+            Selection::Text(text) => Self::text(text.as_str()),
+            Selection::Many { values, filtered } => {
+                let list: Rc<[Val<'a>]> = values.iter().map(|value| Val::of(value)).collect();
+                let value = Val::List(List::Built(list));
+                let result = match values.as_slice() {
+                    [one] if *filtered => as_result(one),
+                    _ => value.clone(),
+                };
+                Subject { result, value }
+            }
+        }
+    }
+
+    /// A whole JSON value.
+    pub fn whole(value: &'a Value) -> Self {
+        Subject {
+            result: as_result(value),
+            value: Val::of(value),
+        }
+    }
+
+    /// Text that is no JSON.
+    pub fn text(text: impl Into<Rc<str>>) -> Self {
+        let text = Val::Text(Text::Built(text.into()));
+        Subject {
+            result: text.clone(),
+            value: text,
+        }
+    }
+
+    /// What was measured, as text for a status.
+    pub fn shown(&self) -> String {
+        let mut shown = String::new();
+        // Writing to a string cannot fail; the limit cuts instead.
+        let _ = self.result.write(&mut shown, MAX_SHOWN);
+        cut(shown, MAX_SHOWN)
+    }
+}
+
+/// A value as `result`: scalars are text.
+fn as_result(value: &Value) -> Val<'_> {
+    match value {
+        Value::Null | Value::Array(_) | Value::Object(_) => Val::of(value),
+        scalar => Val::Text(Text::Built(text_of(scalar).into())),
+    }
+}
+
+/// Cuts text to so many characters.
+pub(super) fn cut(mut text: String, max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(max) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+/// A value.
+#[derive(Clone, Debug)]
+pub(super) enum Val<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Text(Text<'a>),
+    List(List<'a>),
+    Object(&'a serde_json::Map<String, Value>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Text<'a> {
+    Borrowed(&'a str),
+    Built(Rc<str>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum List<'a> {
+    Borrowed(&'a [Value]),
+    Built(Rc<[Val<'a>]>),
+}
+
+impl Text<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Text::Borrowed(text) => text,
+            Text::Built(text) => text,
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            List::Borrowed(items) => items.len(),
+            List::Built(items) => items.len(),
+        }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<Val<'a>> {
+        match self {
+            List::Borrowed(items) => items.get(index).map(Val::of),
+            List::Built(items) => items.get(index).cloned(),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Val<'a>> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+}
+
+impl<'a> Val<'a> {
+    /// A JSON value. Whole numbers are Int, so that `value == 1` holds for JSON's 1.
+    pub(super) fn of(value: &'a Value) -> Self {
+        match value {
+            Value::Null => Val::Null,
+            Value::Bool(value) => Val::Bool(*value),
+            Value::Number(number) => match number.as_i64() {
+                Some(int) => Val::Int(int),
+                None => Val::Double(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => Val::Text(Text::Borrowed(text)),
+            Value::Array(items) => Val::List(List::Borrowed(items)),
+            Value::Object(fields) => Val::Object(fields),
+        }
+    }
+
+    /// The kind, in words that fit after "there is".
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Val::Null => "null",
+            Val::Bool(_) => "true or false",
+            Val::Int(_) | Val::Double(_) => "a number",
+            Val::Text(_) => "text",
+            Val::List(_) => "a list",
+            Val::Object(_) => "an object",
+        }
+    }
+
+    /// The value for a message: short.
+    pub(super) fn brief(&self) -> String {
+        let mut shown = String::new();
+        let _ = self.write(&mut shown, 40);
+        let shown = cut(shown, 40);
+        match self {
+            Val::Text(_) => format!("{shown:?}"),
+            _ => shown,
+        }
+    }
+
+    /// Writes the value as JSON (a text without quotes), and stops soon after `max` bytes.
+    fn write(&self, out: &mut String, max: usize) -> std::fmt::Result {
+        use std::fmt::Write;
+        let enough = |out: &String| out.len() > max.saturating_mul(4);
+        match self {
+            Val::Null => out.write_str("null"),
+            Val::Bool(value) => write!(out, "{value}"),
+            Val::Int(value) => write!(out, "{value}"),
+            Val::Double(value) => write!(out, "{value}"),
+            Val::Text(text) => {
+                out.extend(text.as_str().chars().take(max + 1));
+                Ok(())
+            }
+            Val::List(list) => {
+                out.push('[');
+                for (index, item) in list.iter().enumerate() {
+                    if enough(out) {
+                        break;
+                    }
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    item.write_quoted(out, max)?;
+                }
+                out.push(']');
+                Ok(())
+            }
+            Val::Object(fields) => {
+                out.push('{');
+                for (index, (key, value)) in fields.iter().enumerate() {
+                    if enough(out) {
+                        break;
+                    }
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    Val::Text(Text::Borrowed(key)).write_quoted(out, max)?;
+                    out.push(':');
+                    Val::of(value).write_quoted(out, max)?;
+                }
+                out.push('}');
+                Ok(())
+            }
+        }
+    }
+
+    fn write_quoted(&self, out: &mut String, max: usize) -> std::fmt::Result {
+        match self {
+            Val::Text(text) => {
+                let text: String = text.as_str().chars().take(max + 1).collect();
+                out.push_str(&Value::String(text).to_string());
+                Ok(())
+            }
+            other => other.write(out, max),
+        }
+    }
+}
+
+/// The order of two numbers; None where one of them is NaN.
+pub(super) fn number_order(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> {
+    match (left, right) {
+        (Val::Int(left), Val::Int(right)) => Some(left.cmp(right)),
+        (Val::Double(left), Val::Double(right)) => left.partial_cmp(right),
+        (Val::Int(left), Val::Double(right)) => int_order(*left, *right),
+        (Val::Double(left), Val::Int(right)) => int_order(*right, *left).map(Ordering::reverse),
+        _ => None,
+    }
+}
+
+/// Exact, although not every i64 has an f64 of its own.
+fn int_order(int: i64, double: f64) -> Option<Ordering> {
+    const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+    if double.is_nan() {
+        None
+    } else if double >= TWO_63 {
+        Some(Ordering::Less)
+    } else if double < -TWO_63 {
+        Some(Ordering::Greater)
+    } else {
+        let whole = double.trunc();
+        Some(
+            int.cmp(&(whole as i64))
+                .then(0.0_f64.total_cmp(&(double - whole + 0.0))),
+        )
+    }
+}
