@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::request::{Answer, Content, Refusal, to_bytes};
 use super::{Applier, Target, Thing, Written, body, go_json};
 use crate::api::names;
-use crate::plan::{Action, InPlacePatch, PodRef};
+use crate::plan::{Action, PodRef};
 
 type Note<'a> = &'a (dyn Fn(Written) + Send + Sync);
 
@@ -62,7 +62,12 @@ impl Applier {
             Action::DeleteHookRun { name, uid } => to.delete(Thing::HookRun, name, uid).await,
             Action::CloseGate { pod, revision } => to.gate(pod, Some(revision)).await,
             Action::OpenGate(pod) => to.gate(pod, None).await,
-            Action::PatchInPlace(patch) => to.in_place(patch).await,
+            Action::PatchInPlace(patch) => {
+                let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
+                let body = body::in_place(patch);
+                to.patch(Thing::Pod, id, "", Content::JsonPatch, &body)
+                    .await
+            }
             Action::ResizePod { pod, resources } => {
                 to.pod(pod, "/resize", &body::resize(&pod.uid, resources))
                     .await
@@ -215,22 +220,5 @@ impl Write<'_> {
     async fn gate(&self, pod: &PodRef, closed_for: Option<&str>) -> Result<Answer, Refusal> {
         let body = body::gate(&pod.uid, closed_for, Timestamp::now());
         self.pod(pod, "/status", &body).await
-    }
-
-    /// One patch; only for a pod without any annotation it takes another attempt, which brings
-    /// the map that a JSON patch cannot do without.
-    async fn in_place(&self, patch: &InPlacePatch) -> Result<Answer, Refusal> {
-        let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
-        let send = async |annotated| {
-            let body = body::in_place(patch, annotated);
-            self.patch(Thing::Pod, id, "", Content::JsonPatch, &body)
-                .await
-        };
-        match send(true).await {
-            Err(Refusal::Conflict(message)) if message.contains("/metadata/annotations") => {
-                send(false).await
-            }
-            answer => answer,
-        }
     }
 }

@@ -62,9 +62,8 @@ pub fn record_text(record: &InPlaceRecord) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
 
-/// The JSON patch of an in-place update. `annotated` is whether the pod has annotations at all:
-/// a JSON patch cannot add to what is not there.
-pub fn in_place(patch: &InPlacePatch, annotated: bool) -> Value {
+/// The JSON patch of an in-place update.
+pub fn in_place(patch: &InPlacePatch) -> Value {
     let revision_path = path("labels", names::REVISION_LABEL);
     let mut ops = vec![
         test("/metadata/uid", json!(patch.pod.uid)),
@@ -77,7 +76,7 @@ pub fn in_place(patch: &InPlacePatch, annotated: bool) -> Value {
         ),
     ];
     ops.extend(patch.images.iter().flat_map(image));
-    if !annotated {
+    if !patch.annotated {
         ops.push(test("/metadata/annotations", Value::Null));
         ops.push(add("/metadata/annotations", json!({})));
     }
@@ -213,6 +212,7 @@ mod tests {
                 to: "game:v2".into(),
             }],
             labels: vec![(names::REVISION_LABEL.into(), Some("lobby-2".into()))],
+            annotated: true,
             annotations: vec![(names::DELETING_ANNOTATION.into(), None)],
             record: InPlaceRecord::default(),
         }
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn an_in_place_update_is_one_patch_that_tests_what_it_was_decided_on() {
         let before = pod(&json!({names::DELETING_ANNOTATION: "true"}));
-        let after = patched(&before, &in_place(&patch(), true)).unwrap();
+        let after = patched(&before, &in_place(&patch())).unwrap();
         assert_eq!(after["spec"]["containers"][0]["image"], "game:v2");
         assert_eq!(
             after["metadata"]["labels"][names::REVISION_LABEL],
@@ -256,16 +256,26 @@ mod tests {
         ] {
             let mut moved = before.clone();
             *moved.pointer_mut(place).unwrap() = json!(value);
-            assert!(
-                patched(&moved, &in_place(&patch(), true)).is_err(),
-                "{place}"
-            );
+            assert!(patched(&moved, &in_place(&patch())).is_err(), "{place}");
         }
     }
 
     #[test]
+    fn a_pod_without_annotations_gets_its_first_ones() {
+        let bare = InPlacePatch {
+            annotated: false,
+            ..patch()
+        };
+        let after = patched(&pod(&Value::Null), &in_place(&bare)).unwrap();
+        let annotations = after["metadata"]["annotations"].as_object().unwrap();
+        assert!(annotations.contains_key(names::IN_PLACE_RECORD));
+        let meanwhile = pod(&json!({"somebody": "else"}));
+        assert!(patched(&meanwhile, &in_place(&bare)).is_err());
+    }
+
+    #[test]
     fn removing_an_annotation_that_is_not_there_is_no_error() {
-        let after = patched(&pod(&json!({"a": "b"})), &in_place(&patch(), true)).unwrap();
+        let after = patched(&pod(&json!({"a": "b"})), &in_place(&patch())).unwrap();
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
     }

@@ -221,9 +221,8 @@ impl Refusal {
             StatusCode::CONFLICT => Refusal::Conflict(message),
             StatusCode::NOT_FOUND => Refusal::NotFound(message),
             StatusCode::UNPROCESSABLE_ENTITY if patched && is_precondition(&status) => {
-                Refusal::Conflict(cause(&status).unwrap_or(message))
+                Refusal::Conflict(message)
             }
-            // A namespace that is being deleted refuses everything new: what is there goes, too.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
                 Refusal::Unavailable { message, after }
             }
@@ -235,14 +234,60 @@ impl Refusal {
 
 /// Whether a patch was refused because something was not as it was decided on.
 fn is_precondition(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| {
-        cause.field == "metadata.uid"
-            || (cause.reason == "UnexpectedServerResponse" && cause.message.contains("test"))
-    })
+    let Some(details) = &status.details else {
+        return true;
+    };
+    // A JSON patch that does not apply names no object at all.
+    details.kind.is_empty() || details.causes.iter().any(|it| it.field == "metadata.uid")
 }
 
-fn cause(status: &Status) -> Option<String> {
-    let cause = status.details.as_ref()?.causes.first()?;
-    Some(cause.message.clone())
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn refusal(code: u16, status: Value, patched: bool) -> Refusal {
+        let status = serde_json::from_value(status).unwrap();
+        Refusal::of(StatusCode::from_u16(code).unwrap(), status, patched, None)
+    }
+
+    #[test]
+    fn a_test_that_failed_and_another_uid_mean_plan_again() {
+        let failed_test = json!({"reason": "Invalid", "details": {}, "message": "m"});
+        let other_uid = json!({"reason": "Invalid", "details": {
+            "kind": "Pod",
+            "causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid", "message": "m"}],
+        }});
+        for status in [failed_test, other_uid] {
+            assert!(matches!(refusal(422, status, true), Refusal::Conflict(_)));
+        }
+        let conflict = json!({"reason": "Conflict"});
+        assert!(matches!(
+            refusal(409, conflict, false),
+            Refusal::Conflict(_)
+        ));
+    }
+
+    #[test]
+    fn an_invalid_object_is_rejected_with_the_servers_words() {
+        let status = json!({"reason": "Invalid", "message": "no such image", "details": {
+            "kind": "Pod",
+            "causes": [{"reason": "FieldValueInvalid", "field": "spec.image", "message": "m"}],
+        }});
+        let expected = Refusal::Rejected("no such image".into());
+        assert_eq!(refusal(422, status.clone(), true), expected);
+        assert_eq!(refusal(422, status, false), expected);
+        let quota = json!({"reason": "Forbidden", "message": "exceeded quota"});
+        let expected = Refusal::Rejected("exceeded quota".into());
+        assert_eq!(refusal(403, quota, false), expected);
+    }
+
+    #[test]
+    fn too_many_requests_and_a_failing_server_mean_later() {
+        for code in [429, 500, 503, 504] {
+            let refused = refusal(code, json!({}), false);
+            assert!(matches!(refused, Refusal::Unavailable { .. }), "{code}");
+        }
+    }
 }

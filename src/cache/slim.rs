@@ -104,6 +104,7 @@ pub fn slim(
         labels: meta.labels.unwrap_or_default(),
         controller,
         deletion_cost: cost(annotations.get(names::POD_DELETION_COST)),
+        annotated: !annotations.is_empty(),
         marked_deleting: annotations.contains_key(names::DELETING_ANNOTATION),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
         record: record(&annotations, previous),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderValue, header};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -12,6 +13,9 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::gate::{Gate, GateLayer};
 
+/// What the API server's metrics and audit log call us.
+const USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// A connection on which nothing happened for this long is asked whether it lives.
@@ -32,6 +36,8 @@ pub enum ClientError {
 ///
 /// The gate is the innermost layer, so that nothing comes between it and the connection.
 pub fn client(config: &Config, gate: Arc<Gate>) -> Result<Client, ClientError> {
+    let mut config = config.clone();
+    config.headers.push((header::USER_AGENT, USER_AGENT));
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);

@@ -160,6 +160,7 @@ struct Operator {
     events: Writer,
     requests: Requests,
     game_deployments: Arc<Queue>,
+    hook_runs: Arc<Queue>,
     watches: JoinSet<()>,
 }
 
@@ -170,9 +171,10 @@ impl Operator {
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
         let game_deployments = Arc::new(Queue::default());
+        let hook_runs = Arc::new(Queue::default());
         let router = Router::new(
             sink(&game_deployments),
-            Box::new(|_| {}),
+            sink(&hook_runs),
             broken(events.clone()),
         );
         Self {
@@ -186,6 +188,7 @@ impl Operator {
             events: writer,
             requests,
             game_deployments,
+            hook_runs,
         }
     }
 
@@ -258,6 +261,9 @@ impl Operator {
         }
         for workload in cache.game_deployments.store().all() {
             self.game_deployments.add(workload.key());
+        }
+        for run in cache.hook_runs.store().all() {
+            self.hook_runs.add(run.key());
         }
         info!("controllers start");
         let controller = Arc::new(GameDeployments::new(self.shared.clone()));

@@ -208,6 +208,8 @@ pub struct InPlacePatch {
     pub images: Vec<ImageChange>,
     /// Labels to set, or (None) to remove; the revision label is among them.
     pub labels: Vec<(String, Option<String>)>,
+    /// Whether the pod has any annotation so far.
+    pub annotated: bool,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
     /// The record to leave on the pod.

@@ -31,6 +31,8 @@ pub struct Pod {
     pub controller: Option<String>,
     /// Cost of deleting it; lower goes first.
     pub deletion_cost: i32,
+    /// Whether it has any annotation: a JSON patch cannot add to a map that is not there.
+    pub annotated: bool,
     /// Whether it carries the annotation game-pod-deleting.
     pub marked_deleting: bool,
     /// Whether it carries the annotation of hot patches.

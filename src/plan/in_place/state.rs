@@ -103,6 +103,7 @@ pub fn patch_of(
         from_revision: pod.revision().to_owned(),
         images,
         labels,
+        annotated: pod.annotated,
         annotations,
         record: InPlaceRecord {
             revision: revision.to_owned(),

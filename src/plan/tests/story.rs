@@ -482,6 +482,7 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         labels,
         controller: Some("uid-game".to_owned()),
         deletion_cost: 0,
+        annotated: true,
         marked_deleting: false,
         hot_patched: false,
         record: None,
