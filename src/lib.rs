@@ -10,3 +10,4 @@ pub mod controller;
 pub mod expr;
 pub mod manager;
 pub mod plan;
+pub mod provider;

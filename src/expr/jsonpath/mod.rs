@@ -135,11 +135,6 @@ impl JsonPath {
             why,
         })
     }
-
-    /// Whether it is a path to any number of places and only its filters make it so.
-    pub fn is_filtered(&self) -> bool {
-        matches!(self.parts.as_slice(), [Part::Path(steps)] if is_filtered(steps))
-    }
 }
 
 /// A path as it is shown in a message.

@@ -1,0 +1,237 @@
+//! HTTP calls: pooled, bounded in time and size, and to nowhere that is refused.
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::{Client, Method, StatusCode, Url};
+use tokio::sync::Semaphore;
+
+use super::address::{self, Resolver};
+
+/// Longest answer.
+pub(super) const MAX_ANSWER: usize = 1 << 20;
+/// Calls at a time; more wait for their turn, so that file descriptors do not run out.
+const MAX_CALLS: usize = 1_024;
+/// Redirects that are followed.
+const MAX_REDIRECTS: usize = 5;
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// What the operator's administrator decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HttpOptions {
+    /// Allow calls to link-local and metadata addresses.
+    pub allow_link_local: bool,
+}
+
+/// The clients that all calls share.
+pub struct Http {
+    options: HttpOptions,
+    checking: Client,
+    insecure: Client,
+    calls: Semaphore,
+}
+
+/// A request, complete.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub method: Method,
+    pub url: Url,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+    /// Whether any server certificate will do.
+    pub insecure: bool,
+    pub timeout: Duration,
+}
+
+/// An answer, complete.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub body: Vec<u8>,
+    /// Where it came from, as a message tells it.
+    pub from: String,
+    pub elapsed: Duration,
+}
+
+impl Http {
+    /// Sets the clients up.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(options: HttpOptions) -> Result<Self, reqwest::Error> {
+        // reqwest is built without a default; another part of the process may have set it already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = || {
+            let builder = Client::builder()
+                .user_agent(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")))
+                // A proxy would resolve names where no address can be checked.
+                .no_proxy()
+                .redirect(reqwest::redirect::Policy::none())
+                .pool_idle_timeout(IDLE);
+            match options.allow_link_local {
+                true => builder,
+                false => builder.dns_resolver(Resolver),
+            }
+        };
+        Ok(Http {
+            options,
+            // An image without root certificates still makes plain calls; https then fails by name.
+            checking: builder().build().or_else(|_| {
+                let roots = rustls::RootCertStore::empty();
+                let tls = rustls::ClientConfig::builder().with_root_certificates(roots);
+                builder()
+                    .tls_backend_preconfigured(tls.with_no_client_auth())
+                    .build()
+            })?,
+            insecure: builder().tls_danger_accept_invalid_certs(true).build()?,
+            calls: Semaphore::new(MAX_CALLS),
+        })
+    }
+
+    /// Makes a call; the time limit holds for all of it, redirects and body included.
+    ///
+    /// # Errors
+    /// Tells in words why there is no answer, and from where.
+    pub(super) async fn send(&self, request: Request) -> Result<Answer, String> {
+        let from = shown(&request.url);
+        // The semaphore is never closed.
+        let _turn = self
+            .calls
+            .acquire()
+            .await
+            .map_err(|error| error.to_string())?;
+        let begun = Instant::now();
+        let limit = request.timeout;
+        match tokio::time::timeout(limit, self.follow(request)).await {
+            Ok(Ok((status, body))) => Ok(Answer {
+                status,
+                body,
+                from,
+                elapsed: begun.elapsed(),
+            }),
+            Ok(Err(why)) => Err(format!(
+                "no answer from {from} in {}: {why}",
+                millis(begun.elapsed())
+            )),
+            Err(_) => Err(format!(
+                "no answer from {from} within {} s",
+                limit.as_secs()
+            )),
+        }
+    }
+
+    async fn follow(&self, mut request: Request) -> Result<(StatusCode, Vec<u8>), String> {
+        for _ in 0..=MAX_REDIRECTS {
+            self.check(&request.url)?;
+            let client = if request.insecure {
+                &self.insecure
+            } else {
+                &self.checking
+            };
+            let response = client
+                .request(request.method.clone(), request.url.clone())
+                .headers(request.headers.clone())
+                .body(request.body.clone())
+                .send()
+                .await
+                .map_err(|error| cause(&error))?;
+            let status = response.status();
+            match redirect(status, response.headers()) {
+                Some(location) => request.redirect(status, location)?,
+                None => return Ok((status, read(response).await?)),
+            }
+        }
+        Err(format!("more than {MAX_REDIRECTS} redirects"))
+    }
+
+    fn check(&self, url: &Url) -> Result<(), String> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(format!(
+                "{} is not called: write http or https",
+                url.scheme()
+            ));
+        }
+        if self.options.allow_link_local {
+            return Ok(());
+        }
+        address::check_host(url).map_err(|refused| refused.to_string())
+    }
+}
+
+fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
+    match status.as_u16() {
+        301 | 302 | 303 | 307 | 308 => headers.get(LOCATION)?.to_str().ok(),
+        _ => None,
+    }
+}
+
+impl Request {
+    /// Points the request to where it is redirected.
+    fn redirect(&mut self, status: StatusCode, location: &str) -> Result<(), String> {
+        let next = self
+            .url
+            .join(location)
+            .map_err(|error| format!("bad redirect: {error}"))?;
+        if next.origin() != self.url.origin() {
+            // They may hold credentials that are meant for the first host alone.
+            forget_all_but_content(&mut self.headers);
+        }
+        let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
+        if !keeps_method {
+            self.method = Method::GET;
+            self.body.clear();
+            self.headers.remove(CONTENT_TYPE);
+            self.headers.remove(CONTENT_LENGTH);
+        }
+        self.url = next;
+        Ok(())
+    }
+}
+
+fn forget_all_but_content(headers: &mut HeaderMap) {
+    let content_type = headers.remove(CONTENT_TYPE);
+    headers.clear();
+    headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
+}
+
+/// Reads the body. One that is longer than the limit is an error: what was cut off might be what
+/// the condition is about.
+async fn read(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
+        if body.len() + chunk.len() > MAX_ANSWER {
+            return Err(format!(
+                "the answer is longer than {} MiB",
+                MAX_ANSWER >> 20
+            ));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// The innermost reason of a failed call: the outer ones only repeat the URL.
+fn cause(error: &reqwest::Error) -> String {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// A URL for messages: without user, password and query, which may hold secrets.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    // These fail only for URLs without a host, which hold no user.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}
+
+/// Elapsed time for messages.
+pub(super) fn millis(elapsed: Duration) -> String {
+    format!("{} ms", elapsed.as_millis())
+}

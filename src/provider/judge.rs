@@ -1,0 +1,107 @@
+//! From an answer to an outcome: the conditions of a metric on what was measured.
+
+use crate::api::{HookPhase, Metric};
+use crate::expr::{Condition, ConditionError, Subject};
+use crate::plan::hook_run::{Outcome, judge};
+
+/// Longest value in a message; the status shows more of it.
+const MAX_VALUE: usize = 100;
+
+/// What a provider's `result` can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Text, or a list or object.
+    Text,
+    /// The same, selected by a path with a filter.
+    Filtered,
+}
+
+/// The two conditions of a metric.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    success: Option<String>,
+    failure: Option<String>,
+}
+
+impl Conditions {
+    pub(super) fn of(metric: &Metric) -> Self {
+        Conditions {
+            success: metric.success_condition.clone(),
+            failure: metric.failure_condition.clone(),
+        }
+    }
+
+    /// Judges what was measured. To be called on the threads of a guard.
+    pub(super) fn judge(&self, subject: &Subject<'_>, kind: Kind) -> Outcome {
+        let value = subject.shown();
+        match self.decide(subject, kind) {
+            Ok((success, failure)) => {
+                let phase = judge(success, failure);
+                let message = self.explain(phase, success, &value);
+                Outcome {
+                    phase,
+                    value: Some(value),
+                    message,
+                }
+            }
+            Err(why) => Outcome {
+                value: Some(value),
+                ..Outcome::error(why)
+            },
+        }
+    }
+
+    fn decide(
+        &self,
+        subject: &Subject<'_>,
+        kind: Kind,
+    ) -> Result<(Option<bool>, Option<bool>), String> {
+        let holds = |field: &str, source: &Option<String>| {
+            let source = source.as_deref().filter(|source| !source.is_empty());
+            let decided = source.map(|source| holds(source, subject, kind));
+            decided
+                .transpose()
+                .map_err(|error| format!("{field} {error}"))
+        };
+        Ok((
+            holds("successCondition", &self.success)?,
+            holds("failureCondition", &self.failure)?,
+        ))
+    }
+
+    fn explain(&self, phase: HookPhase, success: Option<bool>, value: &str) -> Option<String> {
+        let success_text = self.success.as_deref().unwrap_or_default();
+        let failure_text = self.failure.as_deref().unwrap_or_default();
+        let why = match (phase, success) {
+            (HookPhase::Successful, _) => return None,
+            (HookPhase::Inconclusive, _) => format!(
+                "neither successCondition {success_text} nor failureCondition {failure_text} holds"
+            ),
+            (_, Some(false)) if self.failure.is_none() => {
+                format!("successCondition {success_text} does not hold")
+            }
+            _ => format!("failureCondition {failure_text} holds"),
+        };
+        Some(format!("{why}: result is {}", brief(value)))
+    }
+}
+
+fn holds(source: &str, subject: &Subject<'_>, kind: Kind) -> Result<bool, ConditionError> {
+    let condition = Condition::compile(source)?;
+    let mistake = match kind {
+        Kind::Text => condition.compares_result_with_number(),
+        Kind::Filtered => condition
+            .compares_result_with_number()
+            .or_else(|| condition.takes_result_for_list()),
+    };
+    mistake.map_or_else(|| condition.holds(subject), Err)
+}
+
+/// The beginning of a text, on one line.
+pub(super) fn brief(text: &str) -> String {
+    let mut brief: String = text.chars().take(MAX_VALUE).collect();
+    if brief.len() < text.len() {
+        brief.push_str("...");
+    }
+    brief.replace(char::is_control, " ")
+}

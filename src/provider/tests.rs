@@ -1,0 +1,549 @@
+//! Web metrics against a server that does what a test tells it, byte by byte.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Call, HttpOptions, Probe};
+use crate::api::HookPhase::{Error, Failed, Inconclusive, Successful};
+use crate::api::{Argument, HookRunSpec, Metric, WebMethod};
+use crate::plan::hook_run::Outcome;
+
+/// What the server does with one connection, after it has read the request.
+#[derive(Clone)]
+enum Answer {
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// A byte a second, for ever.
+    Trickle,
+    /// A body that never ends.
+    Endless,
+    /// Nothing, and the connection stays.
+    Silence,
+}
+
+struct Server {
+    url: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Answers connections in turn; the last answer is repeated.
+    async fn start(answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (answers, seen) = (answers.to_vec(), Arc::clone(&requests));
+        tokio::spawn(async move {
+            let mut turn = 0;
+            while let Ok((stream, _)) = listener.accept().await {
+                let answer = answers[turn.min(answers.len() - 1)].clone();
+                turn += 1;
+                tokio::spawn(serve(stream, answer, Arc::clone(&seen)));
+            }
+        });
+        Server { url, requests }
+    }
+
+    async fn answering(status: &str, body: &str) -> Self {
+        Self::start(&[response(status, "", body)]).await
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("requests").clone()
+    }
+}
+
+fn response(status: &str, headers: &str, body: &str) -> Answer {
+    let length = body.len();
+    let text = format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    );
+    Answer::Bytes(text.into_bytes())
+}
+
+async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String>>>) {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while !complete(&request) {
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => request.extend_from_slice(&buffer[..length]),
+        }
+    }
+    seen.lock()
+        .expect("requests")
+        .push(String::from_utf8_lossy(&request).into_owned());
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+    match answer {
+        Answer::Bytes(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+        }
+        Answer::Trickle => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        Answer::Endless => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
+        }
+        Answer::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
+    }
+}
+
+fn complete(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    body.len()
+        >= length
+            .and_then(|length| length.trim().parse().ok())
+            .unwrap_or(0)
+}
+
+/// A metric as users write it.
+fn metric(web: serde_json::Value, more: serde_json::Value) -> Metric {
+    let mut metric = json!({"name": "ready", "provider": {"web": web}});
+    let fields = metric.as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
+    serde_json::from_value(metric).expect("a metric")
+}
+
+async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOptions) -> Outcome {
+    let args = args.iter().map(|(name, value)| Argument {
+        name: (*name).into(),
+        value: Some((*value).into()),
+        value_from: None,
+    });
+    let spec = HookRunSpec {
+        metrics: vec![metric],
+        args: args.collect(),
+        ..HookRunSpec::default()
+    };
+    let call = Call {
+        run_uid: "uid-1".into(),
+        spec: Arc::new(spec),
+        metric: 0,
+        number: 2,
+    };
+    Probe::new(options).expect("a probe").measure(&call).await
+}
+
+async fn measure(metric: Metric) -> Outcome {
+    measure_with(metric, &[], HttpOptions::default()).await
+}
+
+/// The message with times and ports, which differ from run to run, taken out.
+fn message(outcome: &Outcome, server: &Server) -> String {
+    let message = outcome
+        .message
+        .clone()
+        .unwrap_or_default()
+        .replace(&server.url, "SERVER");
+    let words = message.split(' ').collect::<Vec<_>>();
+    let mut steady = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let timed = words
+            .get(at + 1)
+            .is_some_and(|unit| unit.trim_end_matches(':') == "ms");
+        steady.push(if timed { "N" } else { word });
+    }
+    steady.join(" ")
+}
+
+#[tokio::test]
+async fn an_answer_is_judged_by_its_conditions() {
+    let server = Server::answering("200 OK", r#"{"name":"bryan","male":"yes","age":45}"#).await;
+    let rows = [
+        (json!({"successCondition": "asInt(result) < 30"}), Failed),
+        (
+            json!({"successCondition": "asInt(result) > 30"}),
+            Successful,
+        ),
+        (json!({"failureCondition": "asInt(result) > 30"}), Failed),
+        (
+            json!({"failureCondition": "asInt(result) < 30"}),
+            Successful,
+        ),
+        (
+            json!({"successCondition": "value < 30", "failureCondition": "value > 50"}),
+            Inconclusive,
+        ),
+        (
+            json!({"successCondition": "value > 30", "failureCondition": "value > 40"}),
+            Failed,
+        ),
+        (json!({}), Successful),
+        (json!({"successCondition": "result < 30"}), Error),
+        (json!({"successCondition": "nosuch(result) || true"}), Error),
+        (
+            json!({"successCondition": "true", "failureCondition": "result.all(x, x)"}),
+            Error,
+        ),
+    ];
+    for (conditions, phase) in rows {
+        let web = json!({"url": server.url, "jsonPath": "{$.age}"});
+        let outcome = measure(metric(web, conditions.clone())).await;
+        assert_eq!(outcome.phase, phase, "{conditions}: {outcome:?}");
+        assert_eq!(outcome.value.as_deref(), Some("45"), "{conditions}");
+        assert_eq!(
+            outcome.message.is_none(),
+            phase == Successful,
+            "{conditions}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn messages_tell_what_was_measured_and_what_was_wanted() {
+    let server = Server::answering("200 OK", r#"{"age":45}"#).await;
+    let rows = [
+        (
+            json!({"successCondition": "asInt(result) < 30"}),
+            "successCondition asInt(result) < 30 does not hold: result is 45",
+        ),
+        (
+            json!({"failureCondition": "value > 30"}),
+            "failureCondition value > 30 holds: result is 45",
+        ),
+        (
+            json!({"successCondition": "value < 30", "failureCondition": "value > 50"}),
+            "neither successCondition value < 30 nor failureCondition value > 50 holds: result is 45",
+        ),
+        (
+            json!({"successCondition": "result < 30"}),
+            "successCondition result < 30: result is text, and is compared with a number: write \
+             asInt(result) or asFloat(result)",
+        ),
+    ];
+    for (conditions, expected) in rows {
+        let web = json!({"url": server.url, "jsonPath": "{$.age}"});
+        let outcome = measure(metric(web, conditions)).await;
+        assert_eq!(message(&outcome, &server), expected);
+    }
+}
+
+#[tokio::test]
+async fn only_a_2xx_answer_can_be_a_success() {
+    for (status, body, expected) in [
+        (
+            "503 Service Unavailable",
+            "draining",
+            "HTTP 503 from SERVER/ in N ms: draining",
+        ),
+        (
+            "500 Internal Server Error",
+            "",
+            "HTTP 500 from SERVER/ in N ms",
+        ),
+        (
+            "404 Not Found",
+            "{\"age\":45}\n",
+            "HTTP 404 from SERVER/ in N ms: {\"age\":45}",
+        ),
+        ("304 Not Modified", "", "HTTP 304 from SERVER/ in N ms"),
+    ] {
+        let server = Server::answering(status, body).await;
+        let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+        assert_eq!(outcome.phase, Error, "{status}");
+        assert_eq!(message(&outcome, &server), expected);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_the_path_is_an_error() {
+    for (body, expected) in [
+        (
+            "draining",
+            "HTTP 200 from SERVER/ in N ms: the answer is no JSON: draining",
+        ),
+        (
+            "{}",
+            "HTTP 200 from SERVER/ in N ms: jsonPath {$.age}: key age is not found",
+        ),
+    ] {
+        let server = Server::answering("200 OK", body).await;
+        let web = json!({"url": server.url, "jsonPath": "{$.age}"});
+        let outcome = measure(metric(web, json!({}))).await;
+        assert_eq!(
+            (outcome.phase, message(&outcome, &server)),
+            (Error, expected.into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_a_path_the_whole_answer_is_the_result() {
+    for (body, condition) in [
+        ("ok\n", "result == 'ok' && value == 'ok'"),
+        ("45", "result == '45' && value == 45"),
+        ("{\"age\":45}", "result.age == 45"),
+        ("[1,2]", "len(result) == 2"),
+        ("", "result == ''"),
+        ("\u{fc}ber", "len(result) == 4"),
+    ] {
+        for path in [json!(null), json!(""), json!("{$}")] {
+            let server = Server::answering("200 OK", body).await;
+            let web = json!({"url": server.url, "jsonPath": path});
+            let outcome = measure(metric(web, json!({"successCondition": condition}))).await;
+            assert_eq!(outcome.phase, Successful, "{body}: {outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_a_filter_the_result_is_not_taken_for_a_list() {
+    let server = Server::answering("200 OK", r#"{"p":[{"s":"idle","n":"bob"}]}"#).await;
+    for (condition, phase) in [
+        ("result == 'bob'", Successful),
+        ("len(value) == 1", Successful),
+        ("len(result) >= 3", Error),
+    ] {
+        let web = json!({"url": server.url, "jsonPath": "{$.p[?(@.s=='idle')].n}"});
+        let outcome = measure(metric(web, json!({"successCondition": condition}))).await;
+        assert_eq!(outcome.phase, phase, "{condition}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn requests_are_made_as_the_metric_says() {
+    let server = Server::answering("200 OK", "ok").await;
+    let args = [("PodIP", "127.0.0.1"), ("team", "red")];
+    let web = json!({
+        "url": server.url.replace("127.0.0.1", "{{ args.PodIP }}") + "/drain?team={{args.team}}",
+        "method": "POST",
+        "headers": [{"key": "x-team", "value": "team {{ args.team }}"}],
+        "jsonBody": {"team": ["{{ args.team }}", 1]},
+    });
+    let outcome = measure_with(metric(web, json!({})), &args, HttpOptions::default()).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    let web = json!({"url": server.url, "method": "PUT", "body": "go {{ args.team }}"});
+    measure_with(metric(web, json!({})), &args, HttpOptions::default()).await;
+
+    let requests = server.requests();
+    assert!(
+        requests[0].starts_with("POST /drain?team=red HTTP/1.1\r\n"),
+        "{}",
+        requests[0]
+    );
+    for line in [
+        "x-team: team red\r\n",
+        "content-type: application/json\r\n",
+        "idempotency-key: uid-1/ready/2\r\n",
+        "user-agent: gamekeeper/",
+        "\r\n\r\n{\"team\":[\"red\",1]}",
+    ] {
+        assert!(requests[0].contains(line), "{line} in {}", requests[0]);
+    }
+    assert!(
+        requests[1].starts_with("PUT / HTTP/1.1\r\n"),
+        "{}",
+        requests[1]
+    );
+    assert!(requests[1].ends_with("\r\n\r\ngo red"), "{}", requests[1]);
+}
+
+#[tokio::test]
+async fn a_metric_that_cannot_be_called_says_why() {
+    let rows = [
+        (
+            json!({"url": "http://{{ args.PodIP }}:9091"}),
+            "url: argument PodIP has no value",
+        ),
+        (
+            json!({"url": "ftp://127.0.0.1/"}),
+            "ftp is not called: write http or https",
+        ),
+        (json!({"url": "no url"}), "url no url: "),
+        (
+            json!({"url": "http://127.0.0.1", "headers": [{"key": "a b", "value": "c"}]}),
+            "header \"a b\" is no name of a header",
+        ),
+        (
+            json!({"url": "http://127.0.0.1", "headers": [{"key": "a", "value": "se\ncret"}]}),
+            "header a: its value has characters that no header can have",
+        ),
+        (
+            json!({"url": "http://127.0.0.1", "body": "{{ x }}"}),
+            "body: {{ x }} is not an argument",
+        ),
+    ];
+    for (web, expected) in rows {
+        let outcome = measure(metric(web, json!({}))).await;
+        let message = outcome.message.unwrap_or_default();
+        assert_eq!(outcome.phase, Error);
+        assert!(message.contains(expected), "{message}");
+        assert!(!message.contains("cret"), "{message}");
+    }
+    let nothing = measure(Metric {
+        name: "ready".into(),
+        ..Metric::default()
+    })
+    .await;
+    assert_eq!(
+        nothing.message.as_deref(),
+        Some("metric ready has no provider: give it one")
+    );
+    assert_eq!(WebMethod::default(), WebMethod::GET);
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_that_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!(
+        "http://user:pass@{}/x?token=1",
+        listener.local_addr().expect("an address")
+    );
+    drop(listener);
+    let outcome = measure(metric(json!({"url": url}), json!({}))).await;
+    let message = outcome.message.unwrap_or_default();
+    assert!(
+        message.starts_with("no answer from http://127.0.0.1:"),
+        "{message}"
+    );
+    assert!(message.contains("Connection refused"), "{message}");
+    assert!(
+        !message.contains("pass") && !message.contains("token"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn servers_that_take_too_long_or_too_much_are_cut_off() {
+    let slow = json!({"timeoutSeconds": 1});
+    for (answer, expected) in [
+        (Answer::Trickle, "no answer from SERVER/ within 1 s"),
+        (Answer::Silence, "no answer from SERVER/ within 1 s"),
+        (
+            Answer::Endless,
+            "no answer from SERVER/ in N ms: the answer is longer than 1 MiB",
+        ),
+    ] {
+        let server = Server::start(&[answer]).await;
+        let mut web = slow.clone();
+        web["url"] = json!(server.url);
+        let begun = std::time::Instant::now();
+        let outcome = measure(metric(web, json!({}))).await;
+        assert_eq!(
+            (outcome.phase, message(&outcome, &server)),
+            (Error, expected.into())
+        );
+        assert!(begun.elapsed() < Duration::from_secs(3));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_an_error() {
+    let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
+    for bytes in [
+        whole,
+        Vec::new(),
+        b"HTTP/1.1 200".to_vec(),
+        b"nonsense\r\n\r\n".to_vec(),
+    ] {
+        let server = Server::start(&[Answer::Bytes(bytes)]).await;
+        let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+        assert_eq!(outcome.phase, Error, "{outcome:?}");
+        assert!(message(&outcome, &server).starts_with("no answer from SERVER/ in N ms: "));
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_followed_but_not_to_refused_addresses() {
+    let target = Server::answering("200 OK", "there").await;
+    let to = |location: &str| response("302 Found", &format!("location: {location}\r\n"), "");
+    let server = Server::start(&[to("/again"), to(&target.url)]).await;
+    let web = json!({
+        "url": server.url, "method": "POST", "body": "b",
+        "headers": [{"key": "private-token", "value": "s3cret"}],
+    });
+    let outcome = measure(metric(
+        web,
+        json!({"successCondition": "result == 'there'"}),
+    ))
+    .await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    assert!(
+        server.requests()[1].starts_with("GET /again "),
+        "{}",
+        server.requests()[1]
+    );
+    assert!(
+        server.requests()[1].contains("s3cret"),
+        "the same host keeps what it was told"
+    );
+    assert!(
+        !target.requests()[0].contains("s3cret"),
+        "{}",
+        target.requests()[0]
+    );
+
+    let server = Server::start(&[to("http://169.254.169.254/latest/meta-data")]).await;
+    let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+    assert_eq!(
+        (outcome.phase, message(&outcome, &server)),
+        (
+            Error,
+            "no answer from SERVER/ in N ms: 169.254.169.254 is refused: it is a link-local or \
+             metadata address"
+                .into()
+        )
+    );
+
+    let server = Server::start(&[to("/again")]).await;
+    let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+    assert!(
+        message(&outcome, &server).ends_with("more than 5 redirects"),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn refused_addresses_are_not_called_unless_allowed() {
+    let web = json!({"url": "http://169.254.169.254:1/", "timeoutSeconds": 1});
+    let outcome = measure(metric(web.clone(), json!({}))).await;
+    assert!(outcome.message.unwrap_or_default().contains("is refused"));
+    let allowed = HttpOptions {
+        allow_link_local: true,
+    };
+    let outcome = measure_with(metric(web, json!({})), &[], allowed).await;
+    assert!(!outcome.message.unwrap_or_default().contains("is refused"));
+}
+
+#[tokio::test]
+async fn a_name_that_resolves_to_a_refused_address_is_refused() {
+    use reqwest::dns::{Name, Resolve};
+    // A spelling of an address that a URL would have normalised, so only the resolver sees it.
+    let name: Name = "0xa9fea9fe".parse().expect("a name");
+    let refused = super::address::Resolver
+        .resolve(name)
+        .await
+        .err()
+        .expect("it is refused");
+    assert_eq!(
+        refused.to_string(),
+        "169.254.169.254 is refused: it is a link-local or metadata address"
+    );
+    let name: Name = "localhost".parse().expect("a name");
+    assert!(super::address::Resolver.resolve(name).await.is_ok());
+}
+
+#[tokio::test]
+async fn json_that_would_fill_the_memory_is_not_read() {
+    let body = format!("[{}]", vec!["{\"\":1}"; 100_000].join(","));
+    let server = Server::answering("200 OK", &body).await;
+    let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+    assert_eq!(
+        message(&outcome, &server),
+        "HTTP 200 from SERVER/ in N ms: the answer's JSON is too complex: answer with less"
+    );
+}

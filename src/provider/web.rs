@@ -1,0 +1,194 @@
+//! Web metrics: an HTTP call, and what its answer says.
+//!
+//! Only a 2xx answer can be a success. Everything else is an error: an endpoint that is broken
+//! knows nothing about the match that it guards.
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url};
+use serde_json::Value;
+
+use super::arguments::Arguments;
+use super::http::{Answer, Http, Request, millis};
+use super::judge::{Conditions, Kind, brief};
+use crate::api::{Metric, WebMethod, WebMetric};
+use crate::expr::jsonpath::{JsonPath, Selection};
+use crate::expr::{Guard, Subject};
+use crate::plan::hook_run::Outcome;
+
+/// Name of the header that tells a repeated call from a new one.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+const DEFAULT_TIMEOUT: u64 = 10;
+
+/// Memory that an answer's JSON may take.
+const MAX_JSON_MEMORY: usize = 40 << 20;
+
+/// Makes the call of a web metric and judges its answer.
+pub(super) async fn measure(
+    http: &Http,
+    guard: &Guard,
+    metric: &Metric,
+    web: &WebMetric,
+    arguments: &Arguments,
+    idempotency_key: &str,
+) -> Outcome {
+    let request = match request(web, arguments, idempotency_key) {
+        Ok(request) => request,
+        Err(why) => return Outcome::error(why),
+    };
+    let answer = match http.send(request).await {
+        Ok(answer) => answer,
+        Err(why) => return Outcome::error(why),
+    };
+    let path = web.json_path.clone().unwrap_or_default();
+    let conditions = Conditions::of(metric);
+    guard
+        .run(move || assess(&answer, &path, &conditions))
+        .await
+        .unwrap_or_else(|panicked| Outcome::error(panicked.to_string()))
+}
+
+fn request(
+    web: &WebMetric,
+    arguments: &Arguments,
+    idempotency_key: &str,
+) -> Result<Request, String> {
+    let url = arguments
+        .fill_url(&web.url)
+        .map_err(|error| format!("url: {error}"))?;
+    let url: Url = url
+        .trim()
+        .parse()
+        .map_err(|error| format!("url {}: {error}", web.url))?;
+    let (body, content_type) = body(web, arguments)?;
+    let mut headers = HeaderMap::new();
+    headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
+    for header in &web.headers {
+        let (name, value) = self::header(&header.key, &header.value, arguments)?;
+        headers.insert(name, value);
+    }
+    let key = HeaderValue::from_str(idempotency_key).map_err(|error| error.to_string())?;
+    headers.insert(IDEMPOTENCY_KEY, key);
+    let method = match web.method {
+        WebMethod::GET => Method::GET,
+        WebMethod::POST => Method::POST,
+        WebMethod::PUT => Method::PUT,
+    };
+    let seconds = web
+        .timeout_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
+    Ok(Request {
+        method,
+        url,
+        headers,
+        body,
+        insecure: web.insecure,
+        timeout,
+    })
+}
+
+fn body(web: &WebMetric, arguments: &Arguments) -> Result<(Vec<u8>, Option<HeaderValue>), String> {
+    if let Some(json) = &web.json_body {
+        let filled = arguments
+            .fill_json(json)
+            .map_err(|error| format!("jsonBody: {error}"))?;
+        let content_type = HeaderValue::from_static("application/json");
+        return Ok((filled.to_string().into_bytes(), Some(content_type)));
+    }
+    let body = web.body.as_deref().unwrap_or_default();
+    let filled = arguments
+        .fill(body)
+        .map_err(|error| format!("body: {error}"))?;
+    Ok((filled.into_bytes(), None))
+}
+
+/// A header, with arguments filled into its value.
+pub(super) fn header(
+    key: &str,
+    value: &str,
+    arguments: &Arguments,
+) -> Result<(HeaderName, HeaderValue), String> {
+    let name = key
+        .parse()
+        .map_err(|_| format!("header {key:?} is no name of a header"))?;
+    let filled = arguments
+        .fill(value)
+        .map_err(|error| format!("header {key}: {error}"))?;
+    // The value is not shown: it may hold a secret.
+    let value = HeaderValue::from_str(&filled)
+        .map_err(|_| format!("header {key}: its value has characters that no header can have"))?;
+    Ok((name, value))
+}
+
+/// What an answer means. Runs on the guard's threads.
+fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Outcome {
+    let head = format!(
+        "HTTP {} from {} in {}",
+        answer.status.as_u16(),
+        answer.from,
+        millis(answer.elapsed)
+    );
+    let told = |why: &str| match why {
+        "" => head.clone(),
+        why => format!("{head}: {why}"),
+    };
+    if !answer.status.is_success() {
+        let text = String::from_utf8_lossy(&answer.body);
+        let text = brief(text.trim());
+        return Outcome::error(told(&text));
+    }
+    match judge(&answer.body, path, conditions) {
+        Ok(outcome) => outcome,
+        Err(why) => Outcome::error(told(&why)),
+    }
+}
+
+/// Selects from a body and judges what is selected.
+fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, String> {
+    let path = match path.trim() {
+        "" => None,
+        path => Some(JsonPath::parse(path).map_err(|error| error.to_string())?),
+    };
+    let path = path.filter(|path| !path.is_whole());
+    let json: Option<Value> = match fits_memory(body) {
+        true => serde_json::from_slice(body).ok(),
+        false => return Err("the answer's JSON is too complex: answer with less".into()),
+    };
+    match (&path, &json) {
+        (None, Some(json)) => Ok(conditions.judge(&Subject::whole(json), Kind::Text)),
+        (None, None) => {
+            let text = String::from_utf8_lossy(body);
+            Ok(conditions.judge(&Subject::text(text.trim()), Kind::Text))
+        }
+        (Some(path), Some(json)) => {
+            let selection = path.select(json).map_err(|error| error.to_string())?;
+            let kind = match &selection {
+                Selection::Many { filtered: true, .. } => Kind::Filtered,
+                _ => Kind::Text,
+            };
+            Ok(conditions.judge(&Subject::selected(&selection), kind))
+        }
+        (Some(_), None) => {
+            let text = String::from_utf8_lossy(body);
+            Err(format!("the answer is no JSON: {}", brief(text.trim())))
+        }
+    }
+}
+
+/// Whether the JSON of a body stays within memory, told from what its brackets and commas will
+/// take; those in strings are counted too, which only makes it stricter.
+fn fits_memory(body: &[u8]) -> bool {
+    let memory: usize = body
+        .iter()
+        .map(|byte| match byte {
+            b'{' => 640,
+            b'[' => 160,
+            b',' => 64,
+            _ => 1,
+        })
+        .sum();
+    memory <= MAX_JSON_MEMORY
+}
