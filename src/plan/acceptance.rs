@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use super::draft::Draft;
 use super::pods::dry_run_pod;
+use super::quota;
 use super::update::{Blocked, Scene};
 use super::{Action, Verdict};
 
@@ -37,6 +38,9 @@ pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
     }
     let refused = match scene.world.verdicts.get(&update.name) {
         Some(Verdict::Accepted) => return Acceptance::Accepted,
+        Some(Verdict::Refused { message, .. }) if fits_in_place_of_an_old_pod(scene, message) => {
+            return Acceptance::Accepted;
+        }
         Some(Verdict::Refused { message, at }) => {
             let again = at.checked_add(ASK_AGAIN_AFTER).unwrap_or(*at);
             if again > scene.world.now {
@@ -55,6 +59,14 @@ pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
         });
     }
     refused
+}
+
+/// A quota that has no room for one pod more may have it for a new pod instead of an old one.
+fn fits_in_place_of_an_old_pod(scene: &Scene, refusal: &str) -> bool {
+    let stable = scene
+        .revisions
+        .template(&scene.rollout.progress.canary.revision);
+    stable.is_some_and(|old| quota::has_room_for_a_replacement(refusal, old))
 }
 
 fn refused(message: &str) -> Blocked {

@@ -25,6 +25,7 @@ mod pause;
 mod pod;
 mod pods;
 pub mod quantity;
+mod quota;
 mod retry;
 mod revision;
 mod scale;

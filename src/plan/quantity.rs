@@ -4,18 +4,23 @@ use serde_json::Value;
 
 /// A quantity in its canonical text: thousandths of the base unit. What is none stays as it is.
 pub fn canonical(value: &Value) -> String {
-    let text = match value {
-        Value::String(text) => text.trim().to_owned(),
-        other => other.to_string(),
-    };
+    let text = text(value);
     match milli(&text) {
         Some(milli) => format!("{milli}m"),
         None => text,
     }
 }
 
+/// A quantity's text; manifests may have it as a number.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.trim().to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// Thousandths of the base unit, rounded up as the API server does.
-fn milli(text: &str) -> Option<i128> {
+pub fn milli(text: &str) -> Option<i128> {
     let end = text
         .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))
         .unwrap_or(text.len());

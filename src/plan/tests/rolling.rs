@@ -99,6 +99,16 @@ fn a_refused_template_costs_no_running_pod_and_shows_why() {
 }
 
 #[test]
+fn a_full_quota_does_not_stop_a_rollout_that_replaces_pods() {
+    let mut story = story(3, json!({}));
+    story.settle();
+    let full = "pods \"game\" is forbidden: exceeded quota: team, requested: pods=1, used: pods=3, limited: pods=3";
+    story.refuses = Some(full.to_owned());
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+}
+
+#[test]
 fn a_crashing_version_stops_at_max_unavailable_and_a_revert_frees_it() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle();
