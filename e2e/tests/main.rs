@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+mod kubelet;
+
 fn main() -> anyhow::Result<ExitCode> {
-    e2e::trial::main(Vec::new())
+    let tests = [kubelet::tests()];
+    e2e::trial::main(tests.into_iter().flatten().collect())
 }

@@ -1,0 +1,315 @@
+//! The ground itself: the simulated kubelet reports what a real one was recorded to report, so that
+//! what the other tests show on it holds on real nodes too.
+
+use anyhow::{Context, Result, ensure};
+use e2e::audit::object::{is_true, text};
+use e2e::case::Case;
+use serde_json::{Value, json};
+
+e2e::tests![
+    a_change_is_observed_before_it_is_made,
+    a_probe_passes_only_after_the_change,
+    a_missing_image_keeps_the_old_identity,
+    a_change_under_way_is_finished_before_the_next,
+    another_name_is_a_new_container_of_the_same_image,
+    a_crashing_container_is_ready_for_a_moment,
+    ready_follows_the_gates,
+    a_resize_restarts_nothing,
+    a_hot_patch_restarts_only_where_the_kubelet_cannot,
+    a_lost_node_keeps_its_terminating_pods,
+];
+
+/// A pod of one container, with more in its spec.
+fn pod(more: Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "game", "image": "game:v1"}]});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "game"}, "spec": spec})
+}
+
+async fn change(case: &Case, image: &str) -> Result<()> {
+    let image = format!("game={image}");
+    case.kubectl(&["set", "image", "pod/game", &image]).await?;
+    Ok(())
+}
+
+/// Every status that the kubelet has written of the pod, oldest first. Its patches name the
+/// resourceVersion that they were made from; kubectl's do not.
+fn statuses(case: &Case) -> Result<Vec<Value>> {
+    let mut writes = case.plane().audit.writes(&case.namespace)?;
+    writes.retain(|event| {
+        let request = event.request_object.as_ref();
+        let object = event.object_ref.as_ref();
+        event.succeeded()
+            && object.is_some_and(|o| o.name == "game" && o.subresource == "status")
+            && request.is_some_and(|r| !text(r, "/metadata/resourceVersion").is_empty())
+    });
+    let answers = writes.into_iter().filter_map(|event| event.response_object);
+    Ok(answers.collect())
+}
+
+/// A status in a line: generation, observed generation, image, restarts, state, readiness.
+fn line(pod: &Value) -> String {
+    let container = &pod["status"]["containerStatuses"][0];
+    let state = match text(container, "/state/waiting/reason") {
+        "" if container["ready"] == true => "ready",
+        "" => "running",
+        reason => reason,
+    };
+    let end = if is_true(pod, "Ready") { ", Ready" } else { "" };
+    format!(
+        "{}/{} {} {} {state}{end}",
+        pod["metadata"]["generation"],
+        pod["status"]["observedGeneration"],
+        text(container, "/image"),
+        container["restartCount"],
+    )
+}
+
+/// Waits until the kubelet's statuses begin with these.
+async fn reports(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
+    case.eventually("the kubelet reports it", async || {
+        let seen = statuses(case)?;
+        let lines: Vec<String> = seen.iter().map(line).collect();
+        let begin = lines.get(..expected.len());
+        ensure!(
+            begin.is_some_and(|begin| begin == expected),
+            "it reported {lines:#?}"
+        );
+        Ok(seen)
+    })
+    .await
+}
+
+fn identity(pod: &Value) -> (&str, &str) {
+    let part = |pointer| text(&pod["status"]["containerStatuses"][0], pointer);
+    (part("/imageID"), part("/containerID"))
+}
+
+async fn a_change_is_observed_before_it_is_made(case: &mut Case) -> Result<()> {
+    case.apply(pod(json!({}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    change(case, "game:v2").await?;
+    let seen = reports(
+        case,
+        &[
+            "1/1 game:v1 0 ready, Ready",
+            "2/2 game:v1 0 ready, Ready",
+            "2/2 game:v2 1 ready, Ready",
+        ],
+    )
+    .await?;
+    let (image, container) = identity(&seen[1]);
+    let (new_image, new_container) = identity(&seen[2]);
+    ensure!(
+        image != new_image && container != new_container,
+        "{seen:#?}"
+    );
+    Ok(())
+}
+
+async fn a_probe_passes_only_after_the_change(case: &mut Case) -> Result<()> {
+    let probe = json!({"httpGet": {"port": 80}});
+    let container = json!({"name": "game", "image": "game:v1", "readinessProbe": probe});
+    case.apply(pod(json!({"containers": [container]}))).await?;
+    reports(
+        case,
+        &["1/1 game:v1 0 running", "1/1 game:v1 0 ready, Ready"],
+    )
+    .await?;
+    change(case, "game:v2").await?;
+    reports(
+        case,
+        &[
+            "1/1 game:v1 0 running",
+            "1/1 game:v1 0 ready, Ready",
+            "2/2 game:v1 0 ready, Ready",
+            "2/2 game:v2 1 running",
+            "2/2 game:v2 1 ready, Ready",
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
+    case.apply(pod(json!({}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    change(case, "game:nope").await?;
+    let broken = [
+        "1/1 game:v1 0 ready, Ready",
+        "2/2 game:v1 0 ready, Ready",
+        "2/2 game:v1 0 ErrImagePull",
+    ];
+    let seen = reports(case, &broken).await?;
+    ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
+    change(case, "game:v1").await?;
+    let mended = ["3/3 game:v1 0 ErrImagePull", "3/3 game:v1 1 ready, Ready"];
+    let seen = reports(case, &[broken.as_slice(), &mended].concat()).await?;
+    ensure!(identity(&seen[0]).1 != identity(&seen[4]).1, "{seen:#?}");
+    Ok(())
+}
+
+async fn a_change_under_way_is_finished_before_the_next(case: &mut Case) -> Result<()> {
+    case.apply(pod(json!({}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    change(case, "game:v2-slow3").await?;
+    let begun = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
+    reports(case, &begun).await?;
+    change(case, "game:v3").await?;
+    let ended = [
+        "3/3 game:v2-slow3 1 ready, Ready",
+        "3/3 game:v3 2 ready, Ready",
+    ];
+    reports(case, &[begun, ended].concat()).await?;
+    Ok(())
+}
+
+async fn another_name_is_a_new_container_of_the_same_image(case: &mut Case) -> Result<()> {
+    case.apply(pod(json!({}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    change(case, "game:v1-retag").await?;
+    let seen = reports(
+        case,
+        &[
+            "1/1 game:v1 0 ready, Ready",
+            "2/2 game:v1 0 ready, Ready",
+            "2/2 game:v1 1 ready, Ready",
+        ],
+    )
+    .await?;
+    let (image, container) = identity(&seen[1]);
+    let (new_image, new_container) = identity(&seen[2]);
+    ensure!(
+        image == new_image && container != new_container,
+        "{seen:#?}"
+    );
+    Ok(())
+}
+
+async fn a_crashing_container_is_ready_for_a_moment(case: &mut Case) -> Result<()> {
+    let container = json!({"name": "game", "image": "game:crash"});
+    case.apply(pod(json!({"containers": [container]}))).await?;
+    reports(
+        case,
+        &[
+            "1/1 game:crash 0 ready, Ready",
+            "1/1 game:crash 0 CrashLoopBackOff",
+            "1/1 game:crash 1 ready, Ready",
+            "1/1 game:crash 1 CrashLoopBackOff",
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn ready_follows_the_gates(case: &mut Case) -> Result<()> {
+    let gates = json!([{"conditionType": "game/open"}]);
+    case.apply(pod(json!({"readinessGates": gates}))).await?;
+    let mut expected = vec!["1/1 game:v1 0 ready"];
+    reports(case, &expected).await?;
+    for (status, then) in [
+        ("True", "1/1 game:v1 0 ready, Ready"),
+        ("False", "1/1 game:v1 0 ready"),
+        ("True", "1/1 game:v1 0 ready, Ready"),
+    ] {
+        let condition = json!({"type": "game/open", "status": status});
+        let patch = format!("-p={}", json!({"status": {"conditions": [condition]}}));
+        case.kubectl(&["patch", "pod", "game", "--subresource=status", &patch])
+            .await?;
+        expected.push(then);
+        reports(case, &expected).await?;
+    }
+    Ok(())
+}
+
+async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
+    let resources = json!({"requests": {"cpu": "100m"}});
+    let container = json!({"name": "game", "image": "game:v1", "resources": resources});
+    case.apply(pod(json!({"containers": [container]}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    let wanted = json!({"requests": {"cpu": "200m"}});
+    let container = json!({"name": "game", "resources": wanted});
+    let patch = format!("-p={}", json!({"spec": {"containers": [container]}}));
+    case.kubectl(&["patch", "pod", "game", "--subresource=resize", &patch])
+        .await?;
+    let seen = reports(
+        case,
+        &[
+            "1/1 game:v1 0 ready, Ready",
+            "2/2 game:v1 0 ready, Ready",
+            "2/2 game:v1 0 ready, Ready",
+        ],
+    )
+    .await?;
+    let given = |pod: &Value| pod["status"]["containerStatuses"][0]["resources"].clone();
+    let progress: Vec<_> = seen
+        .iter()
+        .map(|pod| (given(pod), is_true(pod, "PodResizeInProgress")))
+        .collect();
+    let expected = [
+        (resources.clone(), false),
+        (resources, true),
+        (wanted, false),
+    ];
+    ensure!(progress == expected, "{progress:?}");
+    ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
+    Ok(())
+}
+
+async fn a_hot_patch_restarts_only_where_the_kubelet_cannot(case: &mut Case) -> Result<()> {
+    let mut hot = pod(json!({}));
+    hot["metadata"]["annotations"] = json!({"io.kubernetes.hotpatch.container": "true"});
+    case.apply(hot).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    change(case, "game:v2").await?;
+    let can = [
+        "1/1 game:v1 0 ready, Ready",
+        "2/2 game:v1 0 ready, Ready",
+        "2/2 game:v2 0 ready, Ready",
+    ];
+    let seen = reports(case, &can).await?;
+    ensure!(identity(&seen[0]).1 == identity(&seen[2]).1, "{seen:#?}");
+    let cannot = "stage.gamekeeper/hot-patch=restart";
+    case.kubectl(&["annotate", "pod", "game", cannot]).await?;
+    change(case, "game:v3").await?;
+    let cannot = ["3/3 game:v2 0 ready, Ready", "3/3 game:v3 1 ready, Ready"];
+    reports(case, &[can.as_slice(), &cannot].concat()).await?;
+    Ok(())
+}
+
+async fn a_lost_node_keeps_its_terminating_pods(case: &mut Case) -> Result<()> {
+    let name = format!("lost-{}", std::process::id());
+    // The taint keeps other tests' pods away.
+    let taint = json!({"key": "lost", "effect": "NoSchedule"});
+    let spec = json!({"podCIDR": "127.99.0.0/16", "taints": [taint]});
+    let metadata = json!({"name": name});
+    case.apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}))
+        .await?;
+    case.apply(pod(json!({"nodeName": name}))).await?;
+    reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
+    case.kubectl(&["label", "node", &name, "stage.gamekeeper/lost=true"])
+        .await?;
+    let node = format!("node/{name}");
+    case.kubectl(&["wait", "--for=condition=Ready=Unknown", &node])
+        .await?;
+    case.kubectl(&["delete", "pod", "game", "--wait=false"])
+        .await?;
+    change(case, "game:v2").await?;
+    case.kubectl(&["label", "node", &name, "stage.gamekeeper/lost-"])
+        .await?;
+    let seen = statuses(case)?;
+    ensure!(seen.len() == 1, "a lost node reported {seen:#?}");
+    case.kubectl(&["-n=kube-node-lease", "delete", "lease", &name])
+        .await?;
+    case.eventually("the node is back and ends the pod", async || {
+        let pods = case.list("pods").await?;
+        ensure!(pods.is_empty(), "{pods:#?}");
+        Ok(())
+    })
+    .await
+    .context("after the lease was deleted")?;
+    case.kubectl(&["delete", "node", &name]).await?;
+    Ok(())
+}
