@@ -52,12 +52,16 @@ eventually() {
   done
 }
 
+answers() { "$kubectl" get --raw /readyz >/dev/null 2>&1; }
 no_taints() { [ -z "$("$kubectl" get nodes -o jsonpath='{.items[*].spec.taints}')" ]; }
 
-if ! "$kubectl" get --raw /readyz >/dev/null 2>&1; then
+if ! answers; then
   (
     flock 9
-    create 9>&-
+    if ! answers; then
+      "$here/down.sh" "$name" # what a crash or a reboot left
+      create 9>&-
+    fi
   ) 9>"$cache/start.lock"
   eventually "$kubectl" apply -f "$here/nodes.yaml"
   # Pods are refused until the default service account is there, a moment after the start.
