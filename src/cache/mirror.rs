@@ -72,7 +72,7 @@ impl<T: Cached> Mirror<T> {
 
     /// Plays a whole list into it.
     #[cfg(test)]
-    pub(super) fn show(&self, version: u64, objects: Vec<T>) {
+    pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
         let mut feed = Feed {
             mirror: self,
             convert: |_: Option<&T>, _, object: T| Some(object),

@@ -5,6 +5,7 @@
 //! by side; an error or panic in one never stops another.
 
 mod game_deployment;
+mod hook_run;
 mod queue;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::apply::{Applier, Requests};
 use crate::cache::Cache;
 
 pub use game_deployment::GameDeployments;
+pub use hook_run::HookRuns;
 pub use queue::{Next, Queue, work};
 
 /// What all controllers share.

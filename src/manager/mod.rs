@@ -27,11 +27,14 @@ use self::lease::Elector;
 use crate::apply::events::{Events, Regarding, Told, Writer};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Router, Sink};
-use crate::controller::{GameDeployments, Queue, Shared, work};
+use crate::controller::{GameDeployments, HookRuns, Queue, Shared, work};
 use crate::plan::Event;
+use crate::provider::{HttpOptions, Probe, ProbeError};
 
 /// Workloads that are looked at side by side.
 const WORKLOADS: usize = 64;
+/// HookRuns likewise; most of them wait for their turn to write.
+const HOOK_RUNS: usize = 16_384;
 /// How long syncs may take to end when the process is to end.
 const FINISH: Duration = Duration::from_secs(10);
 
@@ -50,6 +53,9 @@ pub enum RunError {
     /// The address is taken, or not ours.
     #[error("--listen {0}: {1}")]
     Listen(std::net::SocketAddr, std::io::Error),
+    /// Hooks cannot be measured.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
     /// Signals cannot be heard.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
@@ -64,6 +70,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = terminated().map_err(RunError::Signals)?;
+    let probe = Probe::new(HttpOptions {
+        allow_link_local: options.hook_allow_link_local,
+    })?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
     let config = Config::infer().await?;
@@ -93,7 +102,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     });
     let work = async {
         let streaming = can_stream_lists(&client).await;
-        let operator = Operator::new(&client, options.namespace.as_deref(), streaming);
+        let operator = Operator::new(&client, options.namespace.as_deref(), streaming, probe);
         let _ = health.cache.set(Arc::clone(&operator.shared.cache));
         operator.run(elector, instance, stop.clone()).await
     };
@@ -161,12 +170,13 @@ struct Operator {
     requests: Requests,
     game_deployments: Arc<Queue>,
     hook_runs: Arc<Queue>,
+    probe: Probe,
     watches: JoinSet<()>,
 }
 
 impl Operator {
     /// Starts the watches.
-    fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
+    fn new(client: &Client, namespace: Option<&str>, streaming: bool, probe: Probe) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
@@ -189,6 +199,7 @@ impl Operator {
             requests,
             game_deployments,
             hook_runs,
+            probe,
         }
     }
 
@@ -266,10 +277,30 @@ impl Operator {
             self.hook_runs.add(run.key());
         }
         info!("controllers start");
+        tokio::join!(
+            self.control_game_deployments(stop.clone()),
+            self.control_hook_runs(stop),
+        );
+        info!("controllers have ended");
+    }
+
+    async fn control_game_deployments(&self, stop: watch::Receiver<bool>) {
         let controller = Arc::new(GameDeployments::new(self.shared.clone()));
         let look = move |key| Arc::clone(&controller).look(key);
         work(Arc::clone(&self.game_deployments), WORKLOADS, stop, look).await;
-        info!("controllers have ended");
+    }
+
+    async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
+        let controller = Arc::new(HookRuns::new(
+            Arc::clone(&self.shared.cache),
+            self.requests.clone(),
+            self.probe.clone(),
+            Arc::clone(&self.hook_runs),
+        ));
+        let looking = Arc::clone(&controller);
+        let look = move |key| Arc::clone(&looking).look(key);
+        work(Arc::clone(&self.hook_runs), HOOK_RUNS, stop, look).await;
+        controller.abandon();
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Options {
     /// Work in this namespace only; in all of them when not given.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
+    /// Let hooks call link-local and cloud metadata addresses.
+    #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
+    pub hook_allow_link_local: bool,
     /// How log lines look.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

@@ -5,17 +5,15 @@ use std::sync::Arc;
 use super::arguments::Arguments;
 use super::http::{Http, HttpOptions};
 use super::web;
-use crate::api::{HookRunSpec, Metric};
+use crate::api::{HookRun, Metric};
 use crate::expr::Guard;
 use crate::plan::hook_run::Outcome;
 
 /// A measurement to make.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Uid of the run.
-    pub run_uid: String,
-    /// The run's spec.
-    pub spec: Arc<HookRunSpec>,
+    /// The run.
+    pub run: Arc<HookRun>,
     /// Index of the metric.
     pub metric: usize,
     /// Number of the measurement; the first is 1.
@@ -54,10 +52,10 @@ impl Probe {
 
     /// Makes a measurement. Whatever goes wrong is its outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
-        let Some(metric) = call.spec.metrics.get(call.metric) else {
+        let Some(metric) = call.run.spec.metrics.get(call.metric) else {
             return Outcome::error("the metric is not there");
         };
-        let arguments = Arguments::of(&call.spec.args);
+        let arguments = Arguments::of(&call.run.spec.args);
         let provider = &metric.provider;
         match (
             &provider.web,
@@ -92,5 +90,6 @@ fn idempotency_key(call: &Call, metric: &Metric) -> String {
             _ => format!("%{byte:02X}"),
         })
         .collect();
-    format!("{}/{name}/{}", call.run_uid, call.number)
+    let run = call.run.metadata.uid.as_deref().unwrap_or_default();
+    format!("{run}/{name}/{}", call.number)
 }

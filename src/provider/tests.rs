@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{Call, HttpOptions, Probe};
 use crate::api::HookPhase::{Error, Failed, Inconclusive, Successful};
-use crate::api::{Argument, HookRunSpec, Metric, WebMethod};
+use crate::api::{Argument, HookRun, HookRunSpec, Metric, WebMethod};
 use crate::plan::hook_run::Outcome;
 
 /// What the server does with one connection, after it has read the request.
@@ -129,9 +129,10 @@ async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOption
         args: args.collect(),
         ..HookRunSpec::default()
     };
+    let mut run = HookRun::new("run", spec);
+    run.metadata.uid = Some("uid-1".into());
     let call = Call {
-        run_uid: "uid-1".into(),
-        spec: Arc::new(spec),
+        run: Arc::new(run),
         metric: 0,
         number: 2,
     };

@@ -1,0 +1,247 @@
+//! What is known of a run while it is under way.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::api::HookRunStatus;
+use crate::apply::to_bytes;
+use crate::cache::{Cached, CachedHookRun};
+use crate::plan::hook_run::{Measured, assess, next_number};
+
+/// How long a status that only says Running may wait for the first result, to share its write.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// A run under way.
+pub(super) struct Live {
+    uid: String,
+    /// resourceVersion of the newest state that is known.
+    version: u64,
+    status: HookRunStatus,
+    /// Hash of the status that the API server has.
+    saved: u64,
+    /// Since when the status differs from that.
+    unsaved: Option<Instant>,
+    /// Whether that is more than the mark that the run goes on.
+    urgent: bool,
+    /// Whether the last write failed. Nothing is measured then that could not be recorded.
+    failing: bool,
+    clock: Clock,
+    running: Vec<(usize, AbortHandle)>,
+    measured: Vec<Measured>,
+}
+
+/// What to do for a run now.
+pub(super) enum Step {
+    /// Nothing ever again.
+    Over,
+    /// Nothing until it changes, or this moment.
+    Wait(Option<Instant>),
+    /// Write its status; afterwards nothing until this moment.
+    Write(Option<Instant>),
+}
+
+/// A status on its way to the API server.
+pub(super) struct Draft {
+    pub uid: String,
+    /// The whole patch. Its resourceVersion makes it fail if anything about the run has changed
+    /// that was not seen yet, a new `terminate` for example.
+    pub body: Vec<u8>,
+    /// Hash of the status in it.
+    pub hash: u64,
+}
+
+impl Live {
+    /// Takes a run up from its status.
+    pub(super) fn take_up(run: &CachedHookRun, now: Timestamp) -> Self {
+        let status = run.object.status.clone().unwrap_or_default();
+        Live {
+            uid: run.uid().to_owned(),
+            version: run.version(),
+            saved: hash(&status),
+            unsaved: None,
+            urgent: false,
+            failing: false,
+            clock: Clock::not_before(newest(&status), now),
+            running: Vec::new(),
+            measured: Vec::new(),
+            status,
+        }
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Takes in what the cache shows, if it is newer than what is known.
+    pub(super) fn observe(&mut self, run: &CachedHookRun) {
+        if run.version() <= self.version {
+            return;
+        }
+        self.version = run.version();
+        self.failing = false;
+        let shown = run.object.status.clone().unwrap_or_default();
+        let shown_hash = hash(&shown);
+        if shown_hash == self.saved {
+            return;
+        }
+        self.saved = shown_hash;
+        if shown_hash != hash(&self.status) {
+            // Somebody else has written it; what they wrote counts.
+            self.status = shown;
+        }
+        // Else it is our own write, whose answer was lost.
+        self.unsaved = None;
+        self.urgent = false;
+    }
+
+    /// Assesses the run; `start` starts a measurement (metric, number, time).
+    pub(super) fn step(
+        &mut self,
+        run: &CachedHookRun,
+        mut start: impl FnMut(usize, i32, Timestamp) -> AbortHandle,
+    ) -> Step {
+        let now = self.clock.now();
+        let spec = &run.object.spec;
+        let measured = std::mem::take(&mut self.measured);
+        self.running
+            .retain(|(metric, _)| measured.iter().all(|ended| ended.metric != *metric));
+        let running: BTreeSet<usize> = self.running.iter().map(|(metric, _)| *metric).collect();
+        let next = assess(spec, &self.status, &measured, &running, now);
+        if next.status != self.status {
+            self.unsaved.get_or_insert_with(Instant::now);
+            self.urgent |= !measured.is_empty() || next.status.phase.is_completed();
+            self.status = next.status;
+        }
+        if self.status.phase.is_completed() {
+            self.end_calls();
+            if self.unsaved.is_none() {
+                // A cache that lags would have the run taken up anew, so it is waited for.
+                let seen = run.version() >= self.version;
+                return if seen { Step::Over } else { Step::Wait(None) };
+            }
+        } else if !self.failing {
+            for metric in next.start {
+                let number = next_number(&self.status, &spec.metrics[metric]);
+                self.running.push((metric, start(metric, number, now)));
+            }
+        }
+        self.write_or_wait(next.wake.map(|wake| self.clock.instant(wake)))
+    }
+
+    fn write_or_wait(&self, wake: Option<Instant>) -> Step {
+        match self.unsaved {
+            None => Step::Wait(wake),
+            Some(since) if !self.urgent && since.elapsed() < GRACE => {
+                let due = since + GRACE;
+                Step::Wait(Some(wake.map_or(due, |wake| wake.min(due))))
+            }
+            Some(_) => Step::Write(wake),
+        }
+    }
+
+    /// The status as it is to be written.
+    pub(super) fn draft(&self) -> Draft {
+        let body = to_bytes(&json!({
+            "metadata": {"uid": self.uid, "resourceVersion": self.version.to_string()},
+            "status": self.status,
+        }));
+        Draft {
+            uid: self.uid.clone(),
+            body,
+            hash: hash(&self.status),
+        }
+    }
+
+    /// Notes a measurement that has ended, unless it was made for another run of the same name.
+    pub(super) fn measured(
+        &mut self,
+        uid: Option<&str>,
+        measured: impl FnOnce(Timestamp) -> Measured,
+    ) {
+        if uid == Some(&self.uid) {
+            self.measured.push(measured(self.clock.now()));
+        }
+    }
+
+    /// Notes that a status was written; tells whether measurements were held up until then.
+    pub(super) fn written(&mut self, version: u64, hash: u64) -> bool {
+        self.version = self.version.max(version);
+        self.saved = hash;
+        self.unsaved = None;
+        self.urgent = false;
+        std::mem::take(&mut self.failing)
+    }
+
+    /// Notes that the API server did not take, or perhaps not even get, a status.
+    pub(super) fn not_written(&mut self) {
+        self.failing = true;
+    }
+
+    fn end_calls(&mut self) {
+        for (_, call) in self.running.drain(..) {
+            call.abort();
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.end_calls();
+    }
+}
+
+/// Hash of a status as it is written, which leaves out what only memory holds.
+fn hash(status: &HookRunStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    to_bytes(status).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The latest time that a status names.
+fn newest(status: &HookRunStatus) -> Option<Timestamp> {
+    let measurements = status
+        .metric_results
+        .iter()
+        .flat_map(|result| &result.measurements);
+    measurements
+        .filter_map(|measurement| measurement.finished_at.as_ref())
+        .chain(&status.started_at)
+        .map(|time| time.0)
+        .max()
+}
+
+/// The time within one run: the wall clock where it is taken up, then as much later as has really
+/// passed. So a step of the wall clock neither skips an interval nor stretches one, and times in a
+/// status never run backwards.
+struct Clock {
+    base: Timestamp,
+    since: Instant,
+}
+
+impl Clock {
+    fn not_before(earliest: Option<Timestamp>, now: Timestamp) -> Self {
+        Clock {
+            base: earliest.map_or(now, |earliest| earliest.max(now)),
+            since: Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(self.since.elapsed()).unwrap_or_default();
+        self.base.checked_add(passed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// When this clock shows a time.
+    fn instant(&self, at: Timestamp) -> Instant {
+        let ahead = Duration::try_from(at.duration_since(self.base)).unwrap_or_default();
+        self.since
+            .checked_add(ahead)
+            .unwrap_or_else(|| self.since + Duration::from_secs(86_400))
+    }
+}

@@ -1,0 +1,173 @@
+//! The controller of HookRuns: many runs at once, each with its own timers and calls.
+//!
+//! A run is looked at when it changes, when one of its measurements ends and when its time comes;
+//! nothing is polled. What is known of it ([`Live`]) is ahead of the cache by our own last write
+//! and by measurements that are not written yet, so no measurement is repeated because of a cache
+//! that lags. A run without a `Live` is taken up from its status, which is how a restart goes on.
+
+mod live;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use self::live::{Draft, Live, Step};
+use super::queue::{Next, Queue};
+use crate::api::{GROUP, VERSION};
+use crate::apply::{Content, Refusal, Requests};
+use crate::cache::{Cache, Cached, ObjectKey};
+use crate::plan::hook_run::{Measured, Outcome};
+use crate::provider::{Call, Probe};
+
+/// Looks at HookRuns.
+pub struct HookRuns {
+    cache: Arc<Cache>,
+    requests: Requests,
+    probe: Probe,
+    /// Where runs are put whose measurement has ended.
+    queue: Arc<Queue>,
+    runs: Mutex<HashMap<ObjectKey, Live>>,
+    /// Status writes under way. Looks are many more, so that the start of a measurement does not
+    /// wait for other runs' writes.
+    writes: Semaphore,
+}
+
+/// Status writes at a time.
+const WRITES: usize = 64;
+
+impl HookRuns {
+    /// A controller that knows of no run yet.
+    pub fn new(cache: Arc<Cache>, requests: Requests, probe: Probe, queue: Arc<Queue>) -> Self {
+        Self {
+            cache,
+            requests,
+            probe,
+            queue,
+            runs: Mutex::default(),
+            writes: Semaphore::new(WRITES),
+        }
+    }
+
+    /// Looks at one run: starts what is due, and writes its status if it changed.
+    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
+        match self.step(&key) {
+            Step::Over => Next::Settled(None),
+            Step::Wait(wake) => Next::Settled(wake),
+            Step::Write(_) => {
+                // The semaphore is never closed.
+                let _turn = self.writes.acquire().await;
+                // While others wrote, more may have happened: it shares the write.
+                match self.step(&key) {
+                    Step::Over => Next::Settled(None),
+                    Step::Wait(wake) => Next::Settled(wake),
+                    Step::Write(wake) => Box::pin(self.write(&key, wake)).await,
+                }
+            }
+        }
+    }
+
+    /// Gives up all runs and ends their calls: another process may have taken over.
+    pub fn abandon(&self) {
+        self.runs().clear();
+    }
+
+    /// Brings what is known of a run up to date, and starts the measurements that are due.
+    fn step(self: &Arc<Self>, key: &ObjectKey) -> Step {
+        let run = self.cache.hook_runs.get(key);
+        let mut runs = self.runs();
+        let Some(run) = run.filter(|run| !run.terminating()) else {
+            runs.remove(key);
+            return Step::Over;
+        };
+        if runs.get(key).is_some_and(|live| live.uid() != run.uid()) {
+            // Another run of the same name: what was measured for the old one is void.
+            runs.remove(key);
+        }
+        let live = runs
+            .entry(key.clone())
+            .or_insert_with(|| Live::take_up(&run, Timestamp::now()));
+        live.observe(&run);
+        let step = live.step(&run, |metric, number, started| {
+            let call = Call {
+                run: Arc::clone(&run.object),
+                metric,
+                number,
+            };
+            let measuring = Arc::clone(self).measure(key.clone(), call, started);
+            tokio::spawn(measuring).abort_handle()
+        });
+        if matches!(step, Step::Over) {
+            runs.remove(key);
+        }
+        step
+    }
+
+    /// Makes a measurement, and has its run looked at.
+    async fn measure(self: Arc<Self>, key: ObjectKey, call: Call, started: Timestamp) {
+        let measured = AssertUnwindSafe(self.probe.measure(&call))
+            .catch_unwind()
+            .await;
+        let outcome = measured.unwrap_or_else(|_| {
+            Outcome::error("the measurement failed inside: this is a mistake in gamekeeper")
+        });
+        debug!(run = %key, call.number, ?outcome, "measured");
+        if let Some(live) = self.runs().get_mut(&key) {
+            live.measured(call.run.metadata.uid.as_deref(), |finished| Measured {
+                metric: call.metric,
+                started,
+                finished,
+                outcome,
+            });
+        }
+        self.queue.add(key);
+    }
+
+    /// Writes the status.
+    async fn write(&self, key: &ObjectKey, wake: Option<Instant>) -> Next {
+        let Some(draft) = self.runs().get(key).map(Live::draft) else {
+            return Next::Settled(None);
+        };
+        let ObjectKey { namespace, name } = key;
+        let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns/{name}/status");
+        let Draft { uid, body, hash } = draft;
+        let answer = self.requests.patch(&path, Content::MergePatch, body).await;
+        let mut runs = self.runs();
+        let Some(live) = runs.get_mut(key).filter(|live| live.uid() == uid) else {
+            return Next::Settled(None);
+        };
+        match answer {
+            Ok(answer) => match live.written(answer.version(), hash) {
+                true => Next::Now,
+                false => Next::Settled(wake),
+            },
+            Err(Refusal::NotFound(_)) => {
+                runs.remove(key);
+                Next::Settled(None)
+            }
+            Err(Refusal::Conflict(message)) => {
+                debug!(run = %key, message, "changed meanwhile; looking again");
+                Next::Retry(None)
+            }
+            Err(refusal) => {
+                warn!(run = %key, %refusal, "the status is not written; trying again later");
+                live.not_written();
+                match refusal {
+                    Refusal::Unavailable { after, .. } => Next::Retry(after),
+                    _ => Next::Retry(None),
+                }
+            }
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<ObjectKey, Live>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

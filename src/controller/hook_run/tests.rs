@@ -1,0 +1,452 @@
+//! The controller against an API server and a hook endpoint that do what a test tells them.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::api::{HookPhase, HookRun};
+use crate::cache::CachedHookRun;
+use crate::controller::queue::work;
+use crate::provider::HttpOptions;
+
+/// An API server that holds one run.
+#[derive(Default)]
+struct Server {
+    run: Mutex<Value>,
+    writes: AtomicUsize,
+    refused: AtomicUsize,
+    /// Statuses of the next answers; a write that is answered 504 is done all the same.
+    failures: Mutex<Vec<u16>>,
+}
+
+impl Server {
+    fn version(&self) -> u64 {
+        let run = self.run.lock().expect("the run");
+        let version = run["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version");
+        version.parse().expect("a number")
+    }
+
+    /// Changes the run as another client would.
+    fn change(&self, change: impl FnOnce(&mut Value)) {
+        let mut run = self.run.lock().expect("the run");
+        change(&mut run);
+        let version: u64 = run["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version")
+            .parse()
+            .expect("a number");
+        run["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+    }
+
+    fn patch(&self, patch: &Value) -> (u16, Value) {
+        let failure = self.failures.lock().expect("failures").pop();
+        if let Some(code) = failure.filter(|code| *code != 504) {
+            return (code, json!({"message": "as the test wants it"}));
+        }
+        let run = self.run.lock().expect("the run").clone();
+        for field in ["resourceVersion", "uid"] {
+            if run["metadata"][field] != patch["metadata"][field] {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                return (
+                    409,
+                    json!({"reason": "Conflict", "message": "not as it was"}),
+                );
+            }
+        }
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        self.change(|run| run["status"] = patch["status"].clone());
+        match failure {
+            Some(code) => (code, json!({"message": "no answer"})),
+            None => (200, self.run.lock().expect("the run").clone()),
+        }
+    }
+
+    fn client(self: &Arc<Self>) -> Client {
+        let server = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = Arc::clone(&server);
+            async move {
+                assert_eq!(request.method(), Method::PATCH);
+                assert!(
+                    request
+                        .uri()
+                        .path()
+                        .ends_with("/namespaces/games/hookruns/run/status")
+                );
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let (code, answer) = server.patch(&serde_json::from_slice(&body).expect("a patch"));
+                let answer = Response::builder()
+                    .status(StatusCode::from_u16(code).expect("a status"))
+                    .body(Body::from(answer.to_string().into_bytes()))
+                    .expect("an answer");
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        Client::new(service, "games")
+    }
+}
+
+/// A hook endpoint: counts calls and answers each with the next body, the last one again and again.
+struct Endpoint {
+    url: String,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Endpoint {
+    async fn start(bodies: &'static [&'static str], delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&calls);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let call = counter.fetch_add(1, Ordering::SeqCst);
+                let body = bodies[call.min(bodies.len() - 1)];
+                tokio::spawn(async move {
+                    let _ = stream.read(&mut [0; 4096]).await;
+                    sleep(delay).await;
+                    let length = body.len();
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+                    );
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                });
+            }
+        });
+        Endpoint { url, calls }
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+/// A controller at work on the run of a server.
+struct World {
+    server: Arc<Server>,
+    cache: Arc<Cache>,
+    queue: Arc<Queue>,
+    controller: Arc<HookRuns>,
+    stop: watch::Sender<bool>,
+}
+
+fn key() -> ObjectKey {
+    ObjectKey::new("games", "run")
+}
+
+impl World {
+    fn new(metric: Value) -> Self {
+        let server = Arc::new(Server::default());
+        *server.run.lock().expect("the run") = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1",
+            "kind": "HookRun",
+            "metadata": {
+                "name": "run", "namespace": "games", "uid": "uid-1", "resourceVersion": "10",
+            },
+            "spec": {"metrics": [metric]},
+        });
+        Self::on(server)
+    }
+
+    /// Another operator on the same server: what a restart is.
+    fn on(server: Arc<Server>) -> Self {
+        let cache = Arc::new(Cache::default());
+        let queue = Arc::new(Queue::default());
+        let probe = Probe::new(HttpOptions::default()).expect("a probe");
+        let requests = Requests::new(server.client());
+        let controller = Arc::new(HookRuns::new(
+            Arc::clone(&cache),
+            requests,
+            probe,
+            Arc::clone(&queue),
+        ));
+        let (stop, stopped) = watch::channel(false);
+        let looker = Arc::clone(&controller);
+        tokio::spawn(work(Arc::clone(&queue), 8, stopped, move |key| {
+            Arc::clone(&looker).look(key)
+        }));
+        let world = World {
+            server,
+            cache,
+            queue,
+            controller,
+            stop,
+        };
+        world.show();
+        world
+    }
+
+    /// Lets the cache see what the server has.
+    fn show(&self) {
+        let run = self.server.run.lock().expect("the run").clone();
+        let run: HookRun = serde_json::from_value(run).expect("a run");
+        let version = self.server.version();
+        self.cache
+            .hook_runs
+            .show(version, vec![CachedHookRun::new(run, true)]);
+        self.queue.add(key());
+    }
+
+    fn show_nothing(&self) {
+        self.cache
+            .hook_runs
+            .show(self.server.version() + 1, Vec::new());
+        self.queue.add(key());
+    }
+
+    fn status(&self) -> Value {
+        self.server.run.lock().expect("the run")["status"].clone()
+    }
+
+    fn phase(&self) -> HookPhase {
+        serde_json::from_value(self.status()["phase"].clone()).unwrap_or_default()
+    }
+
+    fn writes(&self) -> usize {
+        self.server.writes.load(Ordering::SeqCst)
+    }
+
+    async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !test(self) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), wait)
+            .await
+            .unwrap_or_else(|_| panic!("never: {what}; status {}", self.status()));
+    }
+
+    async fn until_phase(&self, phase: HookPhase) {
+        self.until(&format!("phase {phase}"), |world| world.phase() == phase)
+            .await;
+    }
+
+    fn stop(&self) {
+        self.stop.send_replace(true);
+        self.controller.abandon();
+    }
+}
+
+const QUICK: Duration = Duration::ZERO;
+
+fn metric(endpoint: &Endpoint, more: Value) -> Value {
+    let mut metric = json!({
+        "name": "webtest",
+        "successCondition": "asInt(result) < 30",
+        "provider": {"web": {"url": endpoint.url, "jsonPath": "{$.age}"}},
+    });
+    metric
+        .as_object_mut()
+        .expect("fields")
+        .extend(more.as_object().expect("fields").clone());
+    metric
+}
+
+#[tokio::test]
+async fn a_run_of_one_quick_measurement_costs_one_write() {
+    let endpoint = Endpoint::start(&["{\"age\":45}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world.until_phase(HookPhase::Failed).await;
+    let status = world.status();
+    assert_eq!(status["metricResults"][0]["count"], 1);
+    assert_eq!(status["metricResults"][0]["failed"], 1);
+    assert_eq!(status["metricResults"][0]["measurements"][0]["value"], "45");
+    assert_eq!((world.writes(), endpoint.calls()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_slow_measurement_shows_the_run_as_running() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_secs(1)).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world.until_phase(HookPhase::Running).await;
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!((world.writes(), endpoint.calls()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_cache_that_lags_does_not_repeat_a_measurement() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "1s"})));
+    // The cache shows the first state all the time.
+    world.until_phase(HookPhase::Successful).await;
+    for _ in 0..5 {
+        world.queue.add(key());
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!((world.writes(), endpoint.calls()), (2, 2));
+    assert!(
+        !world.controller.runs().is_empty(),
+        "kept until the cache has seen the end"
+    );
+    world.show();
+    world
+        .until("the run is forgotten", |world| {
+            world.controller.runs().is_empty()
+        })
+        .await;
+    assert_eq!((world.writes(), endpoint.calls()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_where_the_last_operator_stopped() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let first = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
+    first
+        .until("one measurement", |world| {
+            world.status()["metricResults"][0]["count"] == 1
+        })
+        .await;
+    first.stop();
+    let second = World::on(Arc::clone(&first.server));
+    second.until_phase(HookPhase::Successful).await;
+    assert_eq!(second.status()["metricResults"][0]["count"], 3);
+    assert_eq!(endpoint.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_completed_run_causes_no_work() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world
+        .server
+        .change(|run| run["status"] = json!({"phase": "Failed"}));
+    world.until_phase(HookPhase::Failed).await;
+    world.stop();
+    let world = World::on(Arc::clone(&world.server));
+    sleep(Duration::from_millis(200)).await;
+    assert!(world.queue.is_empty() && world.controller.runs().is_empty());
+    assert_eq!(world.writes(), 0);
+}
+
+#[tokio::test]
+async fn a_run_deleted_while_it_measures_is_let_go() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_secs(1)).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world.until("the call", |_| endpoint.calls() == 1).await;
+    world.show_nothing();
+    world
+        .until("the run is forgotten", |world| {
+            world.controller.runs().is_empty()
+        })
+        .await;
+    let writes = world.writes();
+    sleep(Duration::from_millis(1_500)).await;
+    assert_eq!((world.writes(), endpoint.calls()), (writes, 1));
+}
+
+#[tokio::test]
+async fn a_terminating_run_is_not_measured() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"initialDelay": "1s"})));
+    world.server.change(|run| {
+        run["metadata"]["deletionTimestamp"] = json!("2020-11-10T09:02:05Z");
+    });
+    world.show();
+    sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(endpoint.calls(), 0);
+    assert!(world.controller.runs().is_empty());
+}
+
+#[tokio::test]
+async fn another_run_of_the_same_name_starts_from_nothing() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_millis(500)).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world.until("the call", |_| endpoint.calls() == 1).await;
+    world.server.change(|run| {
+        run["metadata"]["uid"] = json!("uid-2");
+        run["status"] = Value::Null;
+    });
+    world.show();
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!(
+        endpoint.calls(),
+        2,
+        "what was measured for the old one does not count"
+    );
+}
+
+#[tokio::test]
+async fn terminate_stops_a_run_although_the_status_is_written_meanwhile() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"interval": "1s"})));
+    world
+        .until("one measurement", |world| world.writes() == 1)
+        .await;
+    // The user's write is not seen yet when the next result is to be written.
+    world
+        .server
+        .change(|run| run["spec"]["terminate"] = json!(true));
+    world
+        .until("a conflict", |world| {
+            world.server.refused.load(Ordering::SeqCst) > 0
+        })
+        .await;
+    world.show();
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!(world.status()["metricResults"][0]["count"], 2);
+}
+
+#[tokio::test]
+async fn nothing_is_measured_that_could_not_be_recorded() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
+    *world.server.failures.lock().expect("failures") = vec![500; 10];
+    world
+        .until("all failures", |world| {
+            world.server.failures.lock().expect("failures").is_empty()
+        })
+        .await;
+    assert_eq!(
+        endpoint.calls(),
+        1,
+        "while the API server fails, no more calls"
+    );
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!((endpoint.calls(), world.writes()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_not_made_again() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "1s"})));
+    *world.server.failures.lock().expect("failures") = vec![504];
+    world.until("one write", |world| world.writes() == 1).await;
+    world.show();
+    world.until_phase(HookPhase::Successful).await;
+    assert_eq!((endpoint.calls(), world.writes()), (2, 2));
+}
+
+#[tokio::test]
+async fn what_somebody_else_writes_into_the_status_counts() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "2s"})));
+    world
+        .until("one measurement", |world| world.writes() == 1)
+        .await;
+    world
+        .server
+        .change(|run| run["status"] = json!({"phase": "Failed", "message": "by hand"}));
+    world.show();
+    world
+        .until("the run is forgotten", |world| {
+            world.controller.runs().is_empty()
+        })
+        .await;
+    assert_eq!(
+        (world.status()["message"].clone(), endpoint.calls()),
+        (json!("by hand"), 1)
+    );
+}
