@@ -1,6 +1,6 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help cluster-up cluster-down test
+.PHONY: help crds cluster-up cluster-down test
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -11,6 +11,9 @@ cluster-up: ## start a real control plane with simulated nodes, named dev, and p
 
 cluster-down: ## stop it
 	@e2e/cluster/down.sh dev
+
+crds: ## write crds/ anew from the types in src/api
+	WRITE_CRDS=1 cargo test --quiet --lib the_crds_directory_holds_what_the_types_say
 
 test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock

@@ -85,7 +85,8 @@ impl Case {
         self.kubectl_with(args, "").await
     }
 
-    async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
+    /// Runs kubectl as a user of this namespace, with something to read.
+    pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
         let mut command = Command::new(&self.plane.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await

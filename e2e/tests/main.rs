@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+mod api;
 mod kubelet;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let tests = [kubelet::tests()];
+    let tests = [api::tests(), kubelet::tests()];
     e2e::trial::main(tests.into_iter().flatten().collect())
 }

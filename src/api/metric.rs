@@ -33,17 +33,17 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub failure_condition: Option<String>,
-    /// Failed measurements that are allowed.
+    /// Failed measurements that are allowed; 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0), extend("default" = 0))]
+    #[schemars(range(min = 0))]
     pub failure_limit: Option<i32>,
-    /// Inconclusive measurements that are allowed.
+    /// Inconclusive measurements that are allowed; 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0), extend("default" = 0))]
+    #[schemars(range(min = 0))]
     pub inconclusive_limit: Option<i32>,
-    /// Errors in a row that are allowed.
+    /// Errors in a row that are allowed; 4 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0), extend("default" = 4))]
+    #[schemars(range(min = 0))]
     pub consecutive_error_limit: Option<i32>,
     /// Successful measurements that end the metric; 0 is as if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

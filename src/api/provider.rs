@@ -17,6 +17,12 @@ pub enum WebMethod {
     PUT,
 }
 
+impl WebMethod {
+    fn is_get(&self) -> bool {
+        *self == WebMethod::GET
+    }
+}
+
 /// An HTTP header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -36,8 +42,8 @@ pub struct WebMetric {
     /// http or https URL; `{{ args.NAME }}` is filled in.
     #[schemars(schema_with = "schema::url")]
     pub url: String,
-    /// GET, POST or PUT.
-    #[serde(default)]
+    /// GET, POST or PUT; GET when absent.
+    #[serde(default, skip_serializing_if = "WebMethod::is_get")]
     pub method: WebMethod,
     /// Headers of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -51,16 +57,16 @@ pub struct WebMetric {
     #[schemars(schema_with = "schema::json_object")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json_body: Option<serde_json::Value>,
-    /// Seconds until an answer must be there.
+    /// Seconds until an answer must be there; 10 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 3600), extend("default" = 10))]
+    #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
     /// Part of the JSON answer that becomes `result`, such as {$.age}; the whole body when empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096), extend("x-kubernetes-validations" = [schema::in_braces()]))]
     pub json_path: Option<String>,
     /// Accept any server certificate.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,16 +83,16 @@ pub struct PrometheusMetric {
     /// The query; `{{ args.NAME }}` is filled in.
     #[schemars(length(min = 1, max = 8192))]
     pub query: String,
-    /// Seconds until an answer must be there.
+    /// Seconds until an answer must be there; 30 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 3600), extend("default" = 30))]
+    #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
     /// Headers of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub headers: Vec<WebHeader>,
     /// Accept any server certificate.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,233 @@
+//! What must be true of all schemas, whatever fields they get. What the API server makes of them is
+//! tested on a real one, in `e2e/tests/api.rs`.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::crds;
+
+/// The kinds and their schemas; made once, because that takes a while.
+static KINDS: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
+    crds()
+        .into_iter()
+        .map(|crd| {
+            let schema = crd.spec.versions[0].schema.clone();
+            let schema = schema.and_then(|validation| validation.open_api_v3_schema);
+            let schema = serde_json::to_value(schema).expect("a schema is JSON");
+            (crd.spec.names.kind, schema)
+        })
+        .collect()
+});
+
+/// The schema of a kind's field, by path.
+fn schema_of(kind: &str, path: &str) -> &'static Value {
+    let (_, root) = KINDS
+        .iter()
+        .find(|(name, _)| name == kind)
+        .expect("a kind of ours");
+    path.split('.').fold(root, |schema, name| {
+        let field = match name {
+            "[]" => &schema["items"],
+            name => &schema["properties"][name],
+        };
+        assert!(!field.is_null(), "{kind}.{path}: no {name}");
+        field
+    })
+}
+
+/// Calls a check with each field of spec: its path, its schema, and whether it is core's own.
+fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
+    for (kind, _) in KINDS.iter() {
+        visit(kind, schema_of(kind, "spec"), false, &mut check);
+    }
+}
+
+fn visit(path: &str, schema: &Value, of_core: bool, check: &mut impl FnMut(&str, &Value, bool)) {
+    check(path, schema, of_core);
+    let inside = of_core || schema["x-kubernetes-preserve-unknown-fields"] == true;
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        visit(&format!("{path}.{name}"), field, inside, check);
+    }
+    for key in ["items", "additionalProperties"] {
+        if schema[key].is_object() {
+            // Claims are core's although their list is ours.
+            let inside = inside || path.ends_with(".volumeClaimTemplates");
+            visit(&format!("{path}.[]"), &schema[key], inside, check);
+        }
+    }
+}
+
+#[test]
+fn each_field_of_ours_has_a_description() {
+    each_field(|path, schema, of_core| {
+        let is_item = path.ends_with("[]");
+        assert!(
+            of_core || is_item || schema["description"].is_string(),
+            "{path}"
+        );
+    });
+}
+
+#[test]
+fn what_is_core_s_has_no_description_and_keeps_unknown_fields() {
+    each_field(|path, schema, of_core| {
+        if !of_core {
+            return;
+        }
+        assert!(schema["description"].is_null(), "{path}");
+        let has_fields = schema["properties"].is_object();
+        let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
+        assert!(keeps || !has_fields, "{path}");
+    });
+}
+
+#[test]
+fn each_list_of_ours_says_how_it_merges() {
+    each_field(|path, schema, of_core| {
+        if schema["type"] == "array" && !of_core {
+            assert!(schema["x-kubernetes-list-type"].is_string(), "{path}");
+        }
+    });
+}
+
+#[test]
+fn the_keys_of_a_list_are_required() {
+    each_field(|path, schema, _| {
+        for key in schema["x-kubernetes-list-map-keys"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let required = schema["items"]["required"].as_array();
+            assert!(
+                required.is_some_and(|fields| fields.contains(key)),
+                "{path}: {key}"
+            );
+        }
+    });
+}
+
+#[test]
+fn containers_volumes_and_mounts_merge_and_env_and_ports_do_not() {
+    let spec = schema_of("GameDeployment", "spec.template.spec");
+    let container = &spec["properties"]["containers"]["items"]["properties"];
+    for (list, key) in [
+        (&spec["properties"]["containers"], "name"),
+        (&spec["properties"]["initContainers"], "name"),
+        (&spec["properties"]["volumes"], "name"),
+        (&container["volumeMounts"], "mountPath"),
+    ] {
+        assert_eq!(list["x-kubernetes-list-map-keys"], json!([key]));
+    }
+    for list in ["env", "ports"] {
+        assert_eq!(container[list]["x-kubernetes-list-type"], Value::Null);
+    }
+}
+
+#[test]
+fn quantities_may_be_numbers() {
+    let limits = "spec.template.spec.containers.[].resources";
+    let quantity =
+        &schema_of("GameDeployment", limits)["properties"]["limits"]["additionalProperties"];
+    assert_eq!(quantity["type"], Value::Null);
+    assert!(quantity["pattern"].is_string());
+}
+
+#[test]
+fn each_rule_has_a_message_of_one_line() {
+    each_field(|path, schema, _| {
+        for rule in schema["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let message = rule["message"].as_str().unwrap_or_default();
+            assert!(
+                !message.is_empty() && !message.contains('\n'),
+                "{path}: {rule}"
+            );
+        }
+    });
+}
+
+#[test]
+fn no_default_stands_inside_a_list() {
+    each_field(|path, schema, _| {
+        assert!(
+            !path.contains("[]") || schema["default"].is_null(),
+            "{path}"
+        );
+    });
+}
+
+#[test]
+fn no_field_is_nullable() {
+    each_field(|path, schema, _| assert!(schema["nullable"].is_null(), "{path}"));
+}
+
+#[test]
+fn absent_parents_of_paused_and_retry_come_with_them() {
+    for kind in ["GameDeployment", "GameStatefulSet"] {
+        assert_eq!(
+            schema_of(kind, "spec.updateStrategy")["default"]["paused"],
+            json!(false)
+        );
+        for point in ["preDelete", "preInplace", "postInplace"] {
+            let strategy = schema_of(kind, &format!("spec.{point}UpdateStrategy"));
+            assert_eq!(strategy["default"], json!({"retry": false}));
+            assert_eq!(strategy["properties"]["retry"]["default"], json!(false));
+        }
+    }
+}
+
+#[test]
+fn enum_values_are_cased_as_bk_bcs_has_them() {
+    for (kind, path, values) in [
+        (
+            "GameDeployment",
+            "spec.updateStrategy.type",
+            json!(["RollingUpdate", "InplaceUpdate", "HotPatchUpdate"]),
+        ),
+        (
+            "GameStatefulSet",
+            "spec.updateStrategy.type",
+            json!([
+                "RollingUpdate",
+                "InplaceUpdate",
+                "HotPatchUpdate",
+                "OnDelete"
+            ]),
+        ),
+        (
+            "GameStatefulSet",
+            "spec.podManagementPolicy",
+            json!(["OrderedReady", "Parallel"]),
+        ),
+        (
+            "HookTemplate",
+            "spec.policy",
+            json!(["Parallel", "Ordered"]),
+        ),
+        (
+            "HookTemplate",
+            "spec.metrics.[].provider.kubernetes.function",
+            json!(["get", "patch"]),
+        ),
+    ] {
+        assert_eq!(schema_of(kind, path)["enum"], values, "{kind} {path}");
+    }
+}
+
+#[test]
+fn limits_of_a_game_stateful_set_have_no_default_so_that_one_place_may_be_chosen() {
+    for place in ["", "rollingUpdate."] {
+        for field in ["partition", "maxUnavailable", "maxSurge"] {
+            let limit = schema_of(
+                "GameStatefulSet",
+                &format!("spec.updateStrategy.{place}{field}"),
+            );
+            assert_eq!(limit["default"], Value::Null, "{place}{field}");
+        }
+    }
+}

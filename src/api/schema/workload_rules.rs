@@ -1,0 +1,164 @@
+//! CEL rules on workloads: names, selectors and limits that belong together.
+
+use kube::core::Rule;
+
+use super::rules::{rule, unless_broken_before};
+use crate::api::names::MAX_WORKLOAD_NAME;
+
+/// The name of a workload leaves room for what is appended to it. Binds on create only: it stands
+/// on the root, where it would otherwise refuse every later write of an object that broke it.
+pub fn workload_name() -> Rule {
+    rule(
+        "",
+        format!("oldSelf.hasValue() || size(self.metadata.name) <= {MAX_WORKLOAD_NAME}"),
+        format!(
+            "metadata.name must be no longer than {MAX_WORKLOAD_NAME} characters, because the names of \
+             revisions are made of it and go into labels, which end at 63"
+        ),
+    )
+    .optional_old_self(true)
+}
+
+/// The name of a GameStatefulSet is also a part of its pods' host names.
+pub fn dns_label_name() -> Rule {
+    rule(
+        "",
+        "oldSelf.hasValue() || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name must be a DNS label, because pods' host names are made of it: write lower case letters, \
+         digits and '-', no dots",
+    )
+    .optional_old_self(true)
+}
+
+/// The template's labels are such that the selector finds its pods. Judged when labels are set or
+/// changed; the selector cannot change.
+pub fn selector_matches_template() -> [Rule; 2] {
+    let at = "template.metadata.labels";
+    let labels = "self.template.metadata.labels";
+    let labelled = format!("has(self.template.metadata) && has({labels})");
+    let unchanged = format!(
+        "(oldSelf.hasValue() && {labelled} && \
+         oldSelf.?template.?metadata.?labels.orValue({{}}) == {labels})"
+    );
+    let of_labels = format!(
+        "!has(self.selector.matchLabels) || ({labelled} && self.selector.matchLabels.all(key, \
+         key in {labels} && {labels}[key] == self.selector.matchLabels[key]))"
+    );
+    let of_expressions = format!(
+        "!has(self.selector.matchExpressions) || self.selector.matchExpressions.all(wanted, \
+         ({labelled} && wanted.key in {labels} && (!has(wanted.values) || \
+         size(wanted.values) == 0 || {labels}[wanted.key] in wanted.values)) == \
+         (wanted.operator in ['In', 'Exists']))"
+    );
+    [
+        (of_labels, "must hold all labels of selector.matchLabels"),
+        (of_expressions, "must match all selector.matchExpressions"),
+    ]
+    .map(|(matches, message)| {
+        rule(at, format!("{matches} || {unchanged}"), message).optional_old_self(true)
+    })
+}
+
+/// A deadline would end matches.
+pub fn no_deadline() -> Rule {
+    rule(
+        "activeDeadlineSeconds",
+        "!has(self.activeDeadlineSeconds)",
+        "would end pods whatever their hooks say; leave it out",
+    )
+}
+
+/// Where limits stand in an update strategy: a GameStatefulSet has two places for them.
+const ONE_PLACE: [&str; 1] = [""];
+const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];
+
+/// An expression: a limit is set in a place, and is 0.
+fn is_zero(path: &str) -> String {
+    format!("{} && ({path} == 0 || {path} == '0%')", is_set(path))
+}
+
+/// An expression: a limit is set at one of the places, and is not 0.
+fn is_above_zero(strategy: &str, places: &[&str], field: &str) -> String {
+    let at_each: Vec<String> = places
+        .iter()
+        .map(|place| format!("{strategy}.{place}{field}"))
+        .map(|path| format!("({} && {path} != 0 && {path} != '0%')", is_set(&path)))
+        .collect();
+    format!("({})", at_each.join(" || "))
+}
+
+/// An expression: a limit is set.
+fn is_set(path: &str) -> String {
+    match path.rsplit_once('.') {
+        Some((parent, _)) if parent.ends_with("rollingUpdate") => {
+            format!("has({parent}) && has({path})")
+        }
+        _ => format!("has({path})"),
+    }
+}
+
+/// Limits with which an update goes on. An absent maxUnavailable is above 0.
+fn limits_let_go_on(places: &[&str]) -> Vec<Rule> {
+    let surge = is_above_zero("self", places, "maxSurge");
+    let mut rules = Vec::new();
+    for place in places {
+        let at = format!("{place}maxUnavailable");
+        let zero = is_zero(&format!("self.{at}"));
+        rules.push(rule(
+            &at,
+            format!("!({zero}) || {surge}"),
+            "must not be 0 while maxSurge is 0, or no pod could ever be updated; set one of them \
+             to 1 or more",
+        ));
+        rules.push(rule(
+            &at,
+            format!("!(self.type == 'HotPatchUpdate' && {zero} && {surge})"),
+            "must not be 0 with type HotPatchUpdate, which makes no surge pods; set it to 1 or more",
+        ));
+    }
+    rules
+}
+
+/// Limits of a GameDeployment.
+pub fn game_deployment_limits() -> Vec<Rule> {
+    limits_let_go_on(&ONE_PLACE)
+        .into_iter()
+        .map(unless_broken_before)
+        .collect()
+}
+
+/// Limits of a GameStatefulSet: each at one place only.
+pub fn game_stateful_set_limits() -> Vec<Rule> {
+    ["partition", "maxUnavailable", "maxSurge"]
+        .map(|field| {
+            rule(
+                field,
+                format!(
+                    "!(has(self.{field}) && {})",
+                    is_set(&format!("self.rollingUpdate.{field}"))
+                ),
+                "is set here and in rollingUpdate; keep one of the two",
+            )
+        })
+        .into_iter()
+        .chain(limits_let_go_on(&TWO_PLACES))
+        .map(unless_broken_before)
+        .collect()
+}
+
+/// Rules on a GameStatefulSet's spec as a whole.
+pub fn game_stateful_set_rules() -> Vec<Rule> {
+    let mut rules = Vec::from(selector_matches_template());
+    rules.extend(TWO_PLACES.map(surge_is_parallel).map(unless_broken_before));
+    rules
+}
+
+/// Surge pods of a GameStatefulSet are made beside the others, which OrderedReady does not do.
+fn surge_is_parallel(place: &str) -> Rule {
+    let surge = is_above_zero("self.updateStrategy", &[place], "maxSurge");
+    rule(
+        &format!("updateStrategy.{place}maxSurge"),
+        format!("self.podManagementPolicy == 'Parallel' || !{surge}"),
+        "needs podManagementPolicy Parallel; leave maxSurge out, or make the workload Parallel",
+    )
+}
