@@ -155,3 +155,6 @@ impl Applier {
         Self { requests, events }
     }
 }
+
+#[cfg(test)]
+mod tests;

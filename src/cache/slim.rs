@@ -303,3 +303,6 @@ impl Cached for Pod {
         self.controller.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests;

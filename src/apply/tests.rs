@@ -1,0 +1,291 @@
+//! Plans carried out against a scripted API server.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tower::service_fn;
+
+use super::*;
+use crate::plan::{Action, Deletion, DeletionReason, NewPod, Plan, PodRef, WorkloadPatch};
+
+/// Answers a request ("METHOD path") with a code and a body.
+type Script = fn(&str, usize) -> (u16, Value);
+
+/// Carries plans out, and keeps what was sent and noted.
+struct Play {
+    applier: Applier,
+    sent: Arc<Mutex<Vec<String>>>,
+    noted: Mutex<Vec<Written>>,
+    memory: Memory,
+    target: Target,
+    _events: events::Writer,
+}
+
+impl Play {
+    fn new(script: Script) -> Self {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let server = service_fn({
+            let sent = Arc::clone(&sent);
+            move |request: Request<Body>| {
+                let path = request.uri().path().replace("/namespaces/games", "");
+                let line = format!("{} {path}", request.method());
+                let mut sent = sent.lock().unwrap();
+                let (code, body) = script(&line, sent.len());
+                sent.push(line);
+                let response = Response::builder()
+                    .status(code)
+                    .header("Retry-After", "7")
+                    .body(Body::from(body.to_string().into_bytes()))
+                    .unwrap();
+                async move {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    Ok::<_, Infallible>(response)
+                }
+            }
+        });
+        let requests = Requests::new(Client::new(server, "games"));
+        let (events, writer) = events::Events::new();
+        Self {
+            applier: Applier::new(requests, events),
+            sent,
+            noted: Mutex::default(),
+            memory: Memory::default(),
+            target: target(),
+            _events: writer,
+        }
+    }
+
+    async fn carry_out(&mut self, plan: Plan<Value>) -> Report {
+        let note = |written| self.noted.lock().unwrap().push(written);
+        let shown = json!({"replicas": 0});
+        self.applier
+            .carry_out(
+                &mut self.target,
+                plan,
+                Some(&shown),
+                &mut self.memory,
+                &note,
+            )
+            .await
+    }
+
+    fn sent(&self) -> Vec<String> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+}
+
+fn target() -> Target {
+    Target {
+        kind: WorkloadKind::GameDeployment,
+        namespace: "games".into(),
+        name: "lobby".into(),
+        uid: "u".into(),
+        generation: 3,
+        resource_version: "10".into(),
+        selector_labels: BTreeMap::new(),
+    }
+}
+
+const WORKLOAD: &str = "/apis/tkex.tencent.com/v1alpha1/gamedeployments/lobby";
+
+fn object(uid: &str, generation: i64, version: usize) -> Value {
+    json!({"metadata": {
+        "uid": uid, "generation": generation, "resourceVersion": version.to_string(),
+    }})
+}
+
+/// Everything is taken.
+fn willing(_: &str, count: usize) -> (u16, Value) {
+    (200, object("u", 3, 11 + count))
+}
+
+fn create(n: usize) -> Action {
+    Action::CreatePod(NewPod {
+        name: format!("lobby-{n}"),
+        revision: "lobby-1".into(),
+        pod: json!({"metadata": {"name": format!("lobby-{n}")}}),
+    })
+}
+
+fn delete(name: &str) -> Action {
+    Action::DeletePod(Deletion {
+        pod: pod(name),
+        reason: DeletionReason::ScaleIn,
+    })
+}
+
+fn pod(name: &str) -> PodRef {
+    PodRef {
+        name: name.into(),
+        uid: format!("uid-{name}"),
+    }
+}
+
+fn plan(actions: Vec<Action>) -> Plan<Value> {
+    Plan {
+        actions,
+        ..Plan::nothing()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_what_prepares_then_the_status_then_the_rest() {
+    let mut play = Play::new(willing);
+    let report = play
+        .carry_out(Plan {
+            status: Some(json!({"replicas": 1})),
+            status_first: true,
+            ..plan(vec![create(1), Action::OpenGate(pod("a"))])
+        })
+        .await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let expected = [
+        "PATCH /api/v1/pods/a/status".to_owned(),
+        // That it is taken proves the workload unmoved: no GET.
+        format!("PUT {WORKLOAD}/status"),
+        "POST /api/v1/pods".to_owned(),
+    ];
+    assert_eq!(play.sent(), expected);
+    assert_eq!(play.noted.lock().unwrap().len(), 3);
+    assert_eq!(play.memory.verdicts["lobby-1"], Verdict::Accepted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_that_cannot_be_taken_back_is_done_for_a_workload_that_moved() {
+    let moved: [Script; 3] = [
+        |_, _| (200, object("u", 4, 11)),
+        |_, _| (200, object("another", 3, 11)),
+        |_, _| {
+            let mut terminating = object("u", 3, 11);
+            terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            (200, terminating)
+        },
+    ];
+    for script in moved {
+        let mut play = Play::new(script);
+        let report = play.carry_out(plan(vec![delete("a"), create(1)])).await;
+        assert!(matches!(report.outcome, Outcome::Moved(_)));
+        assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_of_our_own_that_moves_the_generation_ends_the_plan() {
+    let mut play = Play::new(|_, _| (200, object("u", 4, 11)));
+    let patch = WorkloadPatch {
+        paused: Some(true),
+        ..WorkloadPatch::default()
+    };
+    let report = play
+        .carry_out(plan(vec![create(1), Action::PatchWorkload(patch)]))
+        .await;
+    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert_eq!(play.sent(), [format!("PATCH {WORKLOAD}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_only_shows_is_written_once_a_second() {
+    let mut play = Play::new(willing);
+    let show = |replicas: i64| Plan {
+        status: Some(json!({"replicas": replicas})),
+        ..plan(Vec::new())
+    };
+    assert_eq!(play.carry_out(show(1)).await.status_due, None);
+    let due = play.carry_out(show(2)).await.status_due.unwrap();
+    assert_eq!(play.sent().len(), 1);
+    tokio::time::sleep_until(due).await;
+    assert_eq!(play.carry_out(show(3)).await.status_due, None);
+    assert_eq!(
+        play.carry_out(show(0)).await.status_due,
+        None,
+        "shown already"
+    );
+    assert_eq!(play.sent().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_decision_half_a_second_old_asks_for_is_left_to_the_next_plan() {
+    let mut play = Play::new(willing);
+    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    assert_eq!(report.outcome, Outcome::Unfinished);
+    let sent = play.sent().len();
+    assert!((200..500).contains(&sent), "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_stops_its_revision_and_is_tried_alone_next_time() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
+        _ => willing(request, 0),
+    });
+    let creations = || plan((0..1_000).map(create).collect());
+    let report = play.carry_out(creations()).await;
+    let refused = Outcome::Failed {
+        message: "exceeded quota".into(),
+        after: None,
+    };
+    assert_eq!(report.outcome, refused);
+    assert!(play.sent().len() <= 65);
+    assert_eq!(
+        play.memory.failures.scale.as_deref(),
+        Some("exceeded quota")
+    );
+    let verdict = &play.memory.verdicts["lobby-1"];
+    assert!(matches!(verdict, Verdict::Refused { message, .. } if message == "exceeded quota"));
+    play.carry_out(creations()).await;
+    assert_eq!(play.sent().len(), 2, "one GET, one POST");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_is_looked_at_before_the_next_plan() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
+        "GET /api/v1/pods/lobby-1" => (200, object("pod", 1, 99)),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    let noted = play.noted.lock().unwrap();
+    assert_eq!(*noted, [Written::Version(Thing::Pod, 99)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_already_is_deleted_well_enough() {
+    let mut play = Play::new(|request, _| match request {
+        "DELETE /api/v1/pods/a" => (404, json!({"reason": "NotFound"})),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![delete("a")])).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let noted = play.noted.lock().unwrap();
+    let gone = Written::Deleted(Thing::Pod, "a".into(), "uid-a".into());
+    assert_eq!(*noted, [gone]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_busy_says_when_to_come_again() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (429, json!("too many requests")),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    let Outcome::Failed { after, .. } = report.outcome else {
+        panic!("{report:?}");
+    };
+    assert_eq!(after, Some(Duration::from_secs(7)));
+    assert_eq!(play.memory.failures.scale, None, "nothing is wrong with it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_taken_over_only_by_a_workload_that_is_seen_to_live() {
+    let mut play = Play::new(|request, _| match request {
+        _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![Action::AdoptPod(pod("a"))])).await;
+    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+}

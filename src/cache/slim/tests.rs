@@ -1,0 +1,189 @@
+//! What is folded out of pods as a kubelet reports them.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A pod of ours at a generation, with the kubelet's observedGeneration and a container's id.
+fn pod(generation: i64, observed: i64, container_id: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "games", "name": "lobby-aaaaa", "uid": "pod-uid",
+            "resourceVersion": "7", "generation": generation,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "lobby"},
+            "ownerReferences": [{
+                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+                "name": "lobby", "uid": "owner-uid", "controller": true,
+            }],
+        },
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+        "status": {
+            "phase": "Running", "observedGeneration": observed,
+            "containerStatuses": [{
+                "name": "game", "image": "game:v1", "imageID": "sha256:1", "ready": true,
+                "restartCount": 0, "containerID": container_id,
+            }],
+        },
+    })
+}
+
+fn fold(previous: Option<&Pod>, sight: Sight, pod: &Value) -> Option<Pod> {
+    let pod = serde_json::from_value(pod.clone()).unwrap();
+    slim(previous, sight, pod, &mut Interner::default())
+}
+
+/// The last state of a pod that was watched from the first of these on.
+fn watched(states: &[Value]) -> Pod {
+    let fold_next =
+        |previous: Option<Pod>, state: &Value| fold(previous.as_ref(), Sight::Watched, state);
+    states.iter().fold(None, fold_next).unwrap()
+}
+
+fn first(generation: i64, container_id: &str) -> Option<FirstStatus> {
+    Some(FirstStatus {
+        generation,
+        container_ids: vec![container_id.to_owned()],
+    })
+}
+
+#[test]
+fn the_first_status_of_a_generation_is_the_one_that_arrives_there() {
+    let states = [
+        pod(1, 1, "old"),
+        pod(2, 1, "old"),
+        pod(2, 2, "old"),
+        pod(2, 2, "new"),
+    ];
+    assert_eq!(watched(&states).first_status, first(2, "old"));
+}
+
+#[test]
+fn a_first_status_already_behind_by_one_change_is_not_taken() {
+    let states = [pod(1, 1, "old"), pod(3, 2, "between")];
+    assert_eq!(watched(&states).first_status, None);
+}
+
+#[test]
+fn what_a_list_shows_may_not_be_the_first_status() {
+    let before = watched(&[pod(1, 1, "old"), pod(2, 1, "old")]);
+    let listed = fold(Some(&before), Sight::Listed, &pod(2, 2, "new")).unwrap();
+    assert_eq!(listed.first_status, None);
+    let later = fold(Some(&listed), Sight::Watched, &pod(2, 2, "newer")).unwrap();
+    assert_eq!(later.first_status, None);
+}
+
+#[test]
+fn a_known_first_status_stays_known_over_a_list() {
+    let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
+    let listed = fold(Some(&before), Sight::Listed, &pod(2, 2, "new")).unwrap();
+    assert_eq!(listed.first_status, first(2, "old"));
+}
+
+#[test]
+fn a_first_status_ends_with_its_generation_and_with_its_pod() {
+    let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
+    let changed = fold(Some(&before), Sight::Watched, &pod(3, 2, "old")).unwrap();
+    assert_eq!(changed.first_status, None);
+    let mut successor = pod(2, 2, "old");
+    successor["metadata"]["uid"] = json!("another");
+    let successor = fold(Some(&before), Sight::Watched, &successor).unwrap();
+    assert_eq!(successor.first_status, None);
+}
+
+#[test]
+fn pods_of_others_are_not_kept_and_orphans_are() {
+    let mut foreign = pod(1, 1, "c");
+    foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
+    assert_eq!(fold(None, Sight::Watched, &foreign), None);
+    let mut orphan = pod(1, 1, "c");
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    let orphan = fold(None, Sight::Watched, &orphan).unwrap();
+    assert_eq!(orphan.controller, None);
+    let ours = fold(None, Sight::Watched, &pod(1, 1, "c")).unwrap();
+    assert_eq!(ours.controller.as_deref(), Some("owner-uid"));
+}
+
+#[test]
+fn the_gate_is_read_from_spec_and_condition() {
+    let gate = |gates: Value, conditions: Value| {
+        let mut pod = pod(1, 1, "c");
+        pod["spec"]["readinessGates"] = gates;
+        pod["status"]["conditions"] = conditions;
+        fold(None, Sight::Watched, &pod).unwrap().gate
+    };
+    let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
+    let condition = |status: &str| {
+        json!([{
+            "type": "InPlaceUpdateReady", "status": status,
+            "lastTransitionTime": "2026-01-01T00:00:05Z",
+        }])
+    };
+    assert_eq!(gate(json!([]), condition("False")), Gate::None);
+    assert_eq!(gate(gates.clone(), json!([])), Gate::Unset);
+    assert_eq!(gate(gates.clone(), condition("True")), Gate::Open);
+    let closed = "2026-01-01T00:00:05Z".parse().unwrap();
+    assert_eq!(gate(gates, condition("False")), Gate::Closed(closed));
+}
+
+#[test]
+fn a_resize_that_finds_no_room_is_told_apart_from_one_under_way() {
+    let resize = |type_: &str, reason: &str| {
+        let mut pod = pod(1, 1, "c");
+        pod["status"]["conditions"] =
+            json!([{"type": type_, "status": "True", "reason": reason, "message": "m"}]);
+        fold(None, Sight::Watched, &pod).unwrap().resize
+    };
+    let message = "m".to_owned();
+    let cases = [
+        (
+            "PodResizePending",
+            "Deferred",
+            Resize::Deferred(message.clone()),
+        ),
+        (
+            "PodResizePending",
+            "Infeasible",
+            Resize::Infeasible(message),
+        ),
+        ("PodResizeInProgress", "", Resize::InProgress),
+        ("Ready", "", Resize::Settled),
+    ];
+    for (type_, reason, expected) in cases {
+        assert_eq!(resize(type_, reason), expected);
+    }
+}
+
+#[test]
+fn init_containers_count_only_when_they_keep_running() {
+    let mut pod = pod(1, 1, "c");
+    pod["spec"]["initContainers"] = json!([
+        {"name": "setup", "image": "setup:v1"},
+        {"name": "proxy", "image": "proxy:v1", "restartPolicy": "Always"},
+    ]);
+    pod["status"]["initContainerStatuses"] = json!([{
+        "name": "proxy", "image": "proxy:v1", "imageID": "", "ready": true, "restartCount": 2,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:09Z"}},
+    }]);
+    let slim = fold(None, Sight::Watched, &pod).unwrap();
+    let names = |container: &Container| (container.name.clone(), container.init, container.index);
+    let found: Vec<_> = slim.containers.iter().map(names).collect();
+    assert_eq!(
+        found,
+        [("game".into(), false, 0), ("proxy".into(), true, 1)]
+    );
+    let status = slim.containers[1].status.as_ref().unwrap();
+    assert_eq!(status.restart_count, 2);
+    assert!(status.started_at.is_some());
+}
+
+#[test]
+fn annotations_that_make_no_sense_do_no_harm() {
+    let mut pod = pod(1, 1, "c");
+    pod["metadata"]["annotations"] = json!({
+        names::POD_DELETION_COST: "much",
+        names::IN_PLACE_RECORD: "{",
+    });
+    let slim = fold(None, Sight::Watched, &pod).unwrap();
+    assert_eq!((slim.deletion_cost, slim.record.is_some()), (0, false));
+}
