@@ -8,6 +8,7 @@ mod act;
 mod body;
 pub mod events;
 mod go_json;
+mod metrics;
 mod request;
 mod run;
 mod tally;
@@ -22,6 +23,7 @@ use crate::api::names::WorkloadKind;
 use crate::api::{API_VERSION, GROUP, VERSION};
 use crate::plan::{Failures, Verdict};
 
+pub use metrics::Metrics;
 pub use request::{Answer, Content, FIELD_MANAGER, Refusal, Requests, to_bytes};
 
 /// The workload that a plan is about, as it was decided on.
@@ -147,12 +149,17 @@ pub struct Report {
 pub struct Applier {
     requests: Requests,
     events: events::Events,
+    metrics: Metrics,
 }
 
 impl Applier {
-    /// An applier that writes through these requests and tells these events.
-    pub fn new(requests: Requests, events: events::Events) -> Self {
-        Self { requests, events }
+    /// An applier that writes through these requests, and tells and counts what it does.
+    pub fn new(requests: Requests, events: events::Events, metrics: Metrics) -> Self {
+        Self {
+            requests,
+            events,
+            metrics,
+        }
     }
 }
 

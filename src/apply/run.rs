@@ -154,7 +154,10 @@ impl<S: Serialize> Run<'_, S> {
             if proven.is_some_and(|proven| proven.elapsed() > PROOF) {
                 lock().left = true;
             } else if lock().may_begin(&action) {
+                let begun = Instant::now();
                 let answer = applier.act(target, &action, note).await;
+                let took = begun.elapsed();
+                applier.metrics.wrote(target, &action, &answer, took);
                 lock().count(&action, answer);
             }
         });

@@ -49,7 +49,7 @@ impl Play {
         let requests = Requests::new(Client::new(server, "games"));
         let (events, writer) = events::Events::new();
         Self {
-            applier: Applier::new(requests, events),
+            applier: Applier::new(requests, events, Metrics::default()),
             sent,
             noted: Mutex::default(),
             memory: Memory::default(),

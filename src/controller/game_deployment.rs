@@ -53,7 +53,11 @@ impl GameDeployments {
             return Next::Settled(None);
         };
         let mut memory = self.recall(&key, workload.uid());
+        let begun = Instant::now();
         let next = self.reconcile(&workload, &mut memory).await;
+        let well = !matches!(next, Next::Retry(_));
+        let metrics = &self.shared.metrics;
+        metrics.reconciled(&key.namespace, &key.name, well, begun.elapsed());
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
         next
@@ -167,6 +171,7 @@ impl GameDeployments {
     fn forget(&self, key: &ObjectKey) {
         if let Some(remembered) = self.memories().remove(key) {
             self.shared.cache.expectations.forget(&remembered.uid);
+            self.shared.metrics.forget(&key.namespace, &key.name);
             info!("gone");
         }
     }

@@ -11,7 +11,7 @@ mod queue;
 use std::sync::Arc;
 
 use crate::apply::events::Events;
-use crate::apply::{Applier, Requests};
+use crate::apply::{Applier, Metrics, Requests};
 use crate::cache::Cache;
 
 pub use game_deployment::GameDeployments;
@@ -29,4 +29,6 @@ pub struct Shared {
     pub applier: Applier,
     /// Where events are told.
     pub events: Events,
+    /// Where durations are counted.
+    pub metrics: Metrics,
 }

@@ -59,7 +59,8 @@ impl Gate {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_open(&self) -> bool {
+    /// Whether writes pass.
+    pub fn is_open(&self) -> bool {
         match self.until() {
             Until::Closed => false,
             Until::Open(deadline) => Instant::now() < deadline,

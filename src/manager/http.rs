@@ -4,9 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::get;
 
+use super::metrics::Shown;
 use crate::cache::Cache;
 
 /// What there is to say.
@@ -14,13 +16,16 @@ use crate::cache::Cache;
 pub struct Health {
     /// The caches, once there are any.
     pub cache: OnceLock<Arc<Cache>>,
+    /// The metrics, once there are any.
+    pub metrics: OnceLock<Shown>,
 }
 
-/// The routes: /healthz (the process answers), /readyz (the caches are filled).
+/// The routes: /healthz (the process answers), /readyz (the caches are filled), /metrics.
 pub fn routes(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
         .with_state(health)
 }
 
@@ -32,4 +37,16 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) 
             "the caches are not filled yet",
         ),
     }
+}
+
+/// What Prometheus is told about the page.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+async fn metrics(State(health): State<Arc<Health>>) -> Result<impl IntoResponse, StatusCode> {
+    let page = match health.metrics.get() {
+        Some(shown) => shown.page(),
+        None => Ok("# EOF\n".to_owned()),
+    };
+    let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], page))
 }

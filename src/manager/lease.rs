@@ -232,3 +232,6 @@ impl Elector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

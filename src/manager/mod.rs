@@ -4,6 +4,7 @@ mod client;
 mod gate;
 mod http;
 mod lease;
+mod metrics;
 mod options;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,8 +25,9 @@ pub use options::{LogFormat, Options};
 
 use self::http::Health;
 use self::lease::Elector;
+use self::metrics::{Gauges, Shown};
 use crate::apply::events::{Events, Regarding, Told, Writer};
-use crate::apply::{Applier, Requests};
+use crate::apply::{Applier, Metrics, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Router, Sink};
 use crate::controller::{GameDeployments, HookRuns, Queue, Shared, work};
 use crate::plan::Event;
@@ -87,6 +89,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             // The lease itself is written before the gate is open.
             let client = self::client(&config, Gate::always_open())?;
             let namespace = &config.default_namespace;
+            let gate = Arc::clone(&gate);
             Some(Elector::new(client, namespace, instance.clone(), gate))
         }
         false => None,
@@ -103,7 +106,20 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let work = async {
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(&client, options.namespace.as_deref(), streaming, probe);
-        let _ = health.cache.set(Arc::clone(&operator.shared.cache));
+        let cache = &operator.shared.cache;
+        let gauges = Gauges {
+            cache: Arc::clone(cache),
+            queues: vec![
+                ("gamedeployment", Arc::clone(&operator.game_deployments)),
+                ("hookrun", Arc::clone(&operator.hook_runs)),
+            ],
+            gate: Arc::clone(&gate),
+        };
+        // Nobody else sets them.
+        let _ = health.cache.set(Arc::clone(cache));
+        let _ = health
+            .metrics
+            .set(Shown::new(&operator.shared.metrics, gauges));
         operator.run(elector, instance, stop.clone()).await
     };
     tokio::select! {
@@ -180,6 +196,7 @@ impl Operator {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
+        let metrics = Metrics::default();
         let game_deployments = Arc::new(Queue::default());
         let hook_runs = Arc::new(Queue::default());
         let router = Router::new(
@@ -192,8 +209,9 @@ impl Operator {
             shared: Shared {
                 cache,
                 requests: requests.clone(),
-                applier: Applier::new(requests.clone(), events.clone()),
+                applier: Applier::new(requests.clone(), events.clone(), metrics.clone()),
                 events,
+                metrics,
             },
             events: writer,
             requests,
