@@ -116,18 +116,31 @@ impl Write<'_> {
     async fn create(&self, thing: Thing, name: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
         let requests = &self.applier.requests;
         let created = requests.create(&self.collection(thing), body).await;
-        match &created {
-            Ok(answer) => self.written(thing, answer),
-            Err(Refusal::AlreadyExists(_)) => {
-                // The next plan must see what is there.
-                let there = requests.get(&self.path(thing, name)).await;
-                if let Ok(answer) = there {
-                    self.written(thing, &answer);
-                }
+        match created {
+            Ok(answer) => {
+                self.written(thing, &answer);
+                Ok(answer)
             }
-            Err(_) => {}
+            Err(Refusal::AlreadyExists(message)) => {
+                let there = requests.get(&self.path(thing, name)).await?;
+                if !there.is_controlled_by(&self.target.uid) {
+                    let message = format!("{message}; it is not one of this workload's");
+                    return Err(Refusal::Rejected(message));
+                }
+                // The next plan must see it.
+                self.written(thing, &there);
+                Err(Refusal::Conflict(message))
+            }
+            Err(refusal) => Err(self.unknown(thing, refusal)),
         }
-        created
+    }
+
+    /// Without an answer nobody knows whether it was done; the next plan must not guess.
+    fn unknown(&self, thing: Thing, refusal: Refusal) -> Refusal {
+        if matches!(refusal, Refusal::Unavailable { .. }) {
+            (self.note)(Written::Unknown(thing));
+        }
+        refusal
     }
 
     async fn dry_run(&self, pod: &Value) -> Result<Answer, Refusal> {
@@ -153,7 +166,7 @@ impl Write<'_> {
                 self.gone(thing, name, uid);
                 Ok(Answer::default())
             }
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(self.unknown(thing, refusal)),
         }
     }
 
@@ -180,7 +193,7 @@ impl Write<'_> {
                 self.gone(thing, name, uid);
                 Err(Refusal::Conflict(message))
             }
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(self.unknown(thing, refusal)),
         }
     }
 

@@ -104,6 +104,8 @@ pub enum Written {
     Version(Thing, u64),
     /// The object with this name and uid is gone, or going.
     Deleted(Thing, String, String),
+    /// A write of this kind was not answered: it may have been made.
+    Unknown(Thing),
 }
 
 /// What is remembered of one workload between plans: the API server's answers.

@@ -53,9 +53,23 @@ pub struct Answer {
     pub generation: i64,
     /// When it began to be Terminating.
     pub deletion_timestamp: Option<String>,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Owner {
+    uid: String,
+    controller: bool,
 }
 
 impl Answer {
+    /// Whether the object with this uid controls it.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        let mut owners = self.owner_references.iter();
+        owners.any(|owner| owner.controller && owner.uid == uid)
+    }
+
     /// The resourceVersion as a number.
     pub fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()

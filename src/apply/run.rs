@@ -15,7 +15,7 @@ use crate::plan::{Action, Phase, Plan};
 
 /// Writes under way at once.
 const CONCURRENCY: usize = 64;
-/// For how long a proof that the workload has not moved is good.
+/// For how long a decision, and the proof that the workload has not moved, is good.
 const PROOF: Duration = Duration::from_millis(500);
 /// Shortest time between two writes of a status that only shows.
 const STATUS_PACE: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ impl Applier {
     ///
     /// First what takes something back or prepares; then the status, if the rest leans on it; then,
     /// after a proof that the workload is still as it was decided on, the rest. What would be
-    /// begun when the proof is no longer fresh is left to the next plan.
+    /// begun half a second later is left to the next plan.
     pub async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
@@ -121,7 +121,10 @@ impl<S: Serialize> Run<'_, S> {
         if before.iter().any(is_adoption) {
             self.prove().await?;
         }
-        let mut outcome = self.batch(before, None).await?;
+        let mut outcome = self.batch(before, Instant::now()).await?;
+        if outcome == Outcome::Unfinished {
+            return Ok(outcome);
+        }
         if self.target.generation != generation {
             return Ok(Outcome::Moved("by a patch of our own".to_owned()));
         }
@@ -132,7 +135,8 @@ impl<S: Serialize> Run<'_, S> {
             self.prove().await?;
         }
         if !after.is_empty() {
-            let rest = self.batch(after, self.proven).await?;
+            let decided = self.proven.unwrap_or_else(Instant::now);
+            let rest = self.batch(after, decided).await?;
             if outcome == Outcome::Done {
                 outcome = rest;
             }
@@ -140,18 +144,14 @@ impl<S: Serialize> Run<'_, S> {
         Ok(outcome)
     }
 
-    /// Carries out actions side by side. With a proof, none is begun once it is no longer fresh.
-    async fn batch(
-        &mut self,
-        actions: Vec<Action>,
-        proven: Option<Instant>,
-    ) -> Result<Outcome, Stop> {
+    /// Carries out actions side by side; none is begun when the decision is no longer fresh.
+    async fn batch(&mut self, actions: Vec<Action>, decided: Instant) -> Result<Outcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
         let (applier, note) = (self.applier, self.note);
         let target = &*self.target;
         let answers = stream::iter(actions).map(async |action| {
-            if proven.is_some_and(|proven| proven.elapsed() > PROOF) {
+            if decided.elapsed() > PROOF {
                 lock().left = true;
             } else if lock().may_begin(&action) {
                 let begun = Instant::now();

@@ -243,13 +243,29 @@ async fn a_refused_pod_stops_its_revision_and_is_tried_alone_next_time() {
 async fn a_name_that_is_taken_is_looked_at_before_the_next_plan() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
-        "GET /api/v1/pods/lobby-1" => (200, object("pod", 1, 99)),
+        "GET /api/v1/pods/lobby-1" => {
+            let mut pod = object("pod", 1, 99);
+            pod["metadata"]["ownerReferences"] = json!([{"uid": "u", "controller": true}]);
+            (200, pod)
+        }
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, Outcome::Moved(_)));
     let noted = play.noted.lock().unwrap();
     assert_eq!(*noted, [Written::Version(Thing::Pod, 99)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_somebody_else_holds_is_told() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(matches!(report.outcome, Outcome::Failed { .. }));
+    let failure = play.memory.failures.scale.unwrap_or_default();
+    assert!(failure.contains("not one of this workload's"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,6 +293,8 @@ async fn a_server_that_is_busy_says_when_to_come_again() {
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
     assert_eq!(play.memory.failures.scale, None, "nothing is wrong with it");
+    let noted = play.noted.lock().unwrap();
+    assert_eq!(*noted, [Written::Unknown(Thing::Pod)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ pub enum Write {
     Version(Kind, u64),
     /// This object is deleted, or being deleted.
     Deleted(Deleted),
+    /// A write of this kind was not answered: whatever the API server has now must be seen.
+    Unknown(Kind),
 }
 
 /// An object that was deleted.
@@ -50,6 +52,7 @@ struct Expected {
     since: Instant,
     versions: BTreeMap<Kind, u64>,
     deletions: BTreeSet<Deleted>,
+    unknown: BTreeSet<Kind>,
 }
 
 impl Expectations {
@@ -60,6 +63,7 @@ impl Expectations {
             since: Instant::now(),
             versions: BTreeMap::new(),
             deletions: BTreeSet::new(),
+            unknown: BTreeSet::new(),
         });
         match write {
             Write::Version(kind, version) => {
@@ -68,6 +72,9 @@ impl Expectations {
             }
             Write::Deleted(deleted) => {
                 expected.deletions.insert(deleted);
+            }
+            Write::Unknown(kind) => {
+                expected.unknown.insert(kind);
             }
         }
     }
@@ -94,6 +101,9 @@ impl Cache {
         let Some(expected) = self.expectations.of(owner) else {
             return;
         };
+        for kind in &expected.unknown {
+            self.reach_newest(*kind).await;
+        }
         let deadline = (expected.since + PATIENCE).max(Instant::now() + Duration::from_secs(1));
         if timeout_at(deadline, self.shows(&expected)).await.is_err() {
             self.check(owner, &expected).await;

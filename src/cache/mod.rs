@@ -25,7 +25,8 @@ use k8s_openapi::api::core::v1::{Node, Pod as CorePod};
 use kube::{Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 pub use barrier::{Deleted, Expectations, Write};
 pub use kinds::*;
@@ -200,15 +201,32 @@ impl Cache {
 
     /// Waits until the cache shows at least what the API server has now.
     pub async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
-        let kinds = self.sources.iter().map(async |(kind, source)| {
-            let newest = source.newest().await?;
-            // A quiet kind would learn only by the next bookmark, up to a minute from now.
-            if timeout(BOOKMARK, self.reach(*kind, newest)).await.is_err() {
-                self.relist(*kind).await;
-            }
-            Ok(())
-        });
+        let kinds = self.sources.iter();
+        let kinds = kinds.map(|(kind, source)| self.catch_up(*kind, source));
         futures::future::try_join_all(kinds).await.map(|_| ())
+    }
+
+    /// Waits until the cache shows what the API server has of a kind now; asks until it answers.
+    async fn reach_newest(&self, kind: Kind) {
+        let Some(source) = self.sources.get(&kind) else {
+            return;
+        };
+        loop {
+            match self.catch_up(kind, source).await {
+                Ok(()) => return,
+                Err(error) => warn!(?kind, %error, "the cache cannot be compared"),
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn catch_up(&self, kind: Kind, source: &Source) -> Result<(), kube::Error> {
+        let newest = source.newest().await?;
+        // A quiet kind would learn only by the next bookmark, up to a minute from now.
+        if timeout(BOOKMARK, self.reach(kind, newest)).await.is_err() {
+            self.relist(kind).await;
+        }
+        Ok(())
     }
 
     /// How far a kind has been seen, to wait on.
@@ -234,7 +252,7 @@ impl Cache {
     }
 }
 
-/// How long a new leader waits for an event or bookmark before it lists anew.
+/// How long an event or bookmark is waited for before a kind is listed anew.
 const BOOKMARK: Duration = Duration::from_millis(200);
 
 /// A router for kinds where a broken object concerns nobody but the log.

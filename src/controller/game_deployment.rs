@@ -156,6 +156,7 @@ impl GameDeployments {
                 key: ObjectKey::new(namespace, name),
                 uid,
             }),
+            Written::Unknown(thing) => Write::Unknown(kind(thing)),
         };
         self.shared.cache.expectations.note(uid, write);
     }

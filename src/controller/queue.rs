@@ -9,9 +9,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -199,6 +201,25 @@ impl State {
     }
 }
 
+/// A look under way. However it ends, also when it is aborted, the queue is told.
+struct UnderWay {
+    queue: Arc<Queue>,
+    key: ObjectKey,
+    next: Next,
+}
+
+impl UnderWay {
+    fn ended(&mut self, next: Next) {
+        self.next = next;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.queue.done(self.key.clone(), self.next);
+    }
+}
+
 /// Looks at what the queue names, with at most `concurrency` workers, until told to stop; then
 /// lets those at work finish.
 ///
@@ -225,15 +246,19 @@ pub async fn work<F, L>(
             key = queue.next() => key,
         };
         let span = error_span!("sync", object = %key);
-        let looking = tokio::spawn(look(key.clone()).instrument(span));
-        let queue = Arc::clone(&queue);
-        looks.spawn(async move {
-            let next = looking.await.unwrap_or_else(|failure| {
-                error!(object = %key, %failure, "a sync broke down; it is tried again");
-                Next::Retry(None)
-            });
-            queue.done(key, next);
-        });
+        let looking = AssertUnwindSafe(look(key.clone())).catch_unwind();
+        let mut under_way = UnderWay {
+            queue: Arc::clone(&queue),
+            key,
+            next: Next::Retry(None),
+        };
+        let look = async move {
+            match looking.await {
+                Ok(next) => under_way.ended(next),
+                Err(_) => error!("a sync broke down; it is tried again"),
+            }
+        };
+        looks.spawn(look.instrument(span));
     }
     while looks.join_next().await.is_some() {}
 }
@@ -241,8 +266,6 @@ pub async fn work<F, L>(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::FutureExt;
 
     use super::*;
 
@@ -358,6 +381,21 @@ mod tests {
         assert_eq!(looked.load(Ordering::SeqCst), 3, "bad, good, and bad again");
         stop.send(true).unwrap();
         worker.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_given_up_is_not_under_way_any_more() {
+        let queue = Arc::new(Queue::default());
+        let (_go_on, stop) = watch::channel(false);
+        let worker = work(Arc::clone(&queue), 2, stop, |_| async {
+            std::future::pending().await
+        });
+        queue.add(key("a"));
+        let limit = Duration::from_secs(1);
+        assert!(tokio::time::timeout(limit, worker).await.is_err());
+        let limit = Duration::from_secs(60);
+        let again = tokio::time::timeout(limit, queue.next()).await;
+        assert_eq!(again.ok(), Some(key("a")));
     }
 
     #[tokio::test]
