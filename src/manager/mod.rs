@@ -72,9 +72,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = terminated().map_err(RunError::Signals)?;
-    let probe = Probe::new(HttpOptions {
-        allow_link_local: options.hook_allow_link_local,
-    })?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
     let config = Config::infer().await?;
@@ -104,6 +101,8 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         }
     });
     let work = async {
+        let allow_link_local = options.hook_allow_link_local;
+        let probe = Probe::new(HttpOptions { allow_link_local }, Some(client.clone()))?;
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(&client, options.namespace.as_deref(), streaming, probe);
         let cache = &operator.shared.cache;

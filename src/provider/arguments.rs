@@ -3,40 +3,82 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use crate::api::Argument;
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::field::{NoField, field};
+use super::secrets::Secrets;
+use crate::api::{Argument, HookRun};
 use crate::plan::hook_run::{ArgumentError, fill};
 
 /// Values by name.
-#[derive(Clone, Debug, Default)]
-pub struct Arguments {
+#[derive(Clone, Default)]
+pub(super) struct Arguments {
     values: BTreeMap<String, String>,
+    /// Those of them that must not be shown.
+    pub secrets: Secrets,
 }
 
 impl Arguments {
-    /// The arguments of a run that have a value of their own.
-    pub fn of(args: &[Argument]) -> Self {
-        let values = args
-            .iter()
-            .filter_map(|argument| Some((argument.name.clone(), argument.value.clone()?)));
-        Arguments {
-            values: values.collect(),
+    /// The values of a run's arguments, as far as `names` asks for them: a Secret that one metric
+    /// lacks must not hold up another. Secrets are read now, and kept nowhere.
+    pub(super) async fn resolve(
+        run: &HookRun,
+        names: &[&str],
+        cluster: Option<&Cluster>,
+    ) -> Result<Self, String> {
+        let mut arguments = Arguments::default();
+        for argument in &run.spec.args {
+            if names.contains(&argument.name.as_str()) {
+                arguments.add(run, argument, cluster).await?;
+            }
         }
+        Ok(arguments)
+    }
+
+    async fn add(
+        &mut self,
+        run: &HookRun,
+        argument: &Argument,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), String> {
+        let name = &argument.name;
+        let source = argument.value_from.as_ref();
+        let value = match (&argument.value, source) {
+            (Some(value), _) => value.clone(),
+            (None, None) => return Ok(()),
+            (None, Some(source)) => match (&source.secret_key_ref, &source.field_ref) {
+                (Some(key), _) => {
+                    let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+                    let cluster =
+                        cluster.ok_or_else(|| format!("argument {name}: needs a cluster"))?;
+                    let secret = cluster.secret(namespace, key).await;
+                    let secret = secret.map_err(|why| format!("argument {name}: {why}"))?;
+                    self.secrets.add(&secret);
+                    secret
+                }
+                (None, Some(reference)) => field_of(run, &reference.field_path)
+                    .map_err(|why| format!("argument {name}: {why}"))?,
+                (None, None) => return Ok(()),
+            },
+        };
+        self.values.insert(name.clone(), value);
+        Ok(())
+    }
+
+    /// The value of an argument.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
     }
 
     /// Fills arguments into a text.
-    ///
-    /// # Errors
-    /// When a name has no value, or braces hold no argument.
-    pub fn fill(&self, text: &str) -> Result<String, ArgumentError> {
-        fill(text, |name| self.values.get(name).map(String::as_str))
+    pub(super) fn fill(&self, text: &str) -> Result<String, ArgumentError> {
+        fill(text, |name| self.get(name))
     }
 
     /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs there, so that
     /// `http://{{ args.PodIP }}:9091` works for every pod.
-    ///
-    /// # Errors
-    /// As [`fill`](Self::fill).
-    pub fn fill_url(&self, url: &str) -> Result<String, ArgumentError> {
+    pub(super) fn fill_url(&self, url: &str) -> Result<String, ArgumentError> {
         let bracketed: BTreeMap<&str, String> = self
             .values
             .iter()
@@ -44,19 +86,17 @@ impl Arguments {
             .map(|(name, value)| (name.as_str(), format!("[{value}]")))
             .collect();
         let filled = fill(url, |name| {
-            let plain = || self.values.get(name).map(String::as_str);
-            bracketed.get(name).map(String::as_str).or_else(plain)
+            bracketed
+                .get(name)
+                .map(String::as_str)
+                .or_else(|| self.get(name))
         })?;
         // Where the template has brackets already.
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
 
     /// Fills arguments into every string of a JSON value.
-    ///
-    /// # Errors
-    /// As [`fill`](Self::fill).
-    pub fn fill_json(&self, value: &serde_json::Value) -> Result<serde_json::Value, ArgumentError> {
-        use serde_json::Value;
+    pub(super) fn fill_json(&self, value: &Value) -> Result<Value, ArgumentError> {
         Ok(match value {
             Value::String(text) => Value::String(self.fill(text)?),
             Value::Array(items) => items
@@ -74,26 +114,72 @@ impl Arguments {
     }
 }
 
+/// A field of the run itself.
+fn field_of(run: &HookRun, path: &str) -> Result<String, String> {
+    let object = serde_json::to_value(run).map_err(|error| error.to_string())?;
+    field(&object, path).map_err(|none| match none {
+        NoField::NotSet => format!("{path} of the HookRun is not set"),
+        NoField::Bad(why) => why,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{ArgumentSource, FieldRef, HookRunSpec, SecretKeyRef};
 
-    fn arguments() -> Arguments {
-        let argument = |name: &str, value: Option<&str>| Argument {
+    fn run() -> HookRun {
+        let argument = |name: &str, value: Option<&str>, value_from| Argument {
             name: name.into(),
             value: value.map(Into::into),
-            value_from: None,
+            value_from,
         };
-        Arguments::of(&[
-            argument("PodIP", Some("127.9.0.4")),
-            argument("PodIP6", Some("fd00::4")),
-            argument("unset", None),
-        ])
+        let field = |path: &str| {
+            let field_ref = Some(FieldRef {
+                field_path: path.into(),
+            });
+            Some(ArgumentSource {
+                field_ref,
+                ..ArgumentSource::default()
+            })
+        };
+        let secret = SecretKeyRef {
+            name: "token".into(),
+            key: "key".into(),
+        };
+        let secret = ArgumentSource {
+            secret_key_ref: Some(secret),
+            ..ArgumentSource::default()
+        };
+        let args = vec![
+            argument("PodIP", Some("127.9.0.4"), None),
+            argument("PodIP6", Some("fd00::4"), None),
+            argument("unset", None, None),
+            argument("namespace", None, field("metadata.namespace")),
+            argument("team", None, field("metadata.labels['example.com/team']")),
+            argument("none", None, field("metadata.labels.none")),
+            argument("token", None, Some(secret)),
+        ];
+        let mut run = HookRun::new(
+            "run",
+            HookRunSpec {
+                args,
+                ..HookRunSpec::default()
+            },
+        );
+        run.metadata.namespace = Some("games".into());
+        run.metadata.labels = Some([("example.com/team".into(), "red".into())].into());
+        run
     }
 
-    #[test]
-    fn an_ipv6_address_gets_its_brackets_in_a_url() {
-        let fill = |url| arguments().fill_url(url).expect("a URL");
+    async fn arguments(names: &[&str]) -> Result<Arguments, String> {
+        Arguments::resolve(&run(), names, None).await
+    }
+
+    #[tokio::test]
+    async fn an_ipv6_address_gets_its_brackets_in_a_url() {
+        let arguments = arguments(&["PodIP", "PodIP6"]).await.expect("arguments");
+        let fill = |url| arguments.fill_url(url).expect("a URL");
         assert_eq!(
             fill("http://{{ args.PodIP }}:9091"),
             "http://127.9.0.4:9091"
@@ -108,19 +194,42 @@ mod tests {
         );
     }
 
-    #[test]
-    fn strings_at_any_depth_of_a_body_are_filled() {
-        let body = serde_json::json!({"ip": "{{ args.PodIP }}", "more": [{"n": 1, "t": "to {{args.PodIP}}"}]});
-        let filled = arguments().fill_json(&body).expect("a body");
+    #[tokio::test]
+    async fn strings_at_any_depth_of_a_body_are_filled() {
+        let arguments = arguments(&["PodIP"]).await.expect("arguments");
+        let body = serde_json::json!({
+            "ip": "{{ args.PodIP }}", "more": [{"n": 1, "t": "to {{args.PodIP}}"}],
+        });
+        let filled = arguments.fill_json(&body).expect("a body");
         assert_eq!(
             filled,
             serde_json::json!({"ip": "127.9.0.4", "more": [{"n": 1, "t": "to 127.9.0.4"}]})
         );
     }
 
-    #[test]
-    fn an_argument_without_a_value_is_an_error() {
-        let error = arguments().fill("{{ args.unset }}").expect_err("no value");
+    #[tokio::test]
+    async fn an_argument_without_a_value_is_an_error() {
+        let arguments = arguments(&["unset"]).await.expect("arguments");
+        let error = arguments.fill("{{ args.unset }}").expect_err("no value");
         assert_eq!(error, ArgumentError::NoValue("unset".into()));
+    }
+
+    #[tokio::test]
+    async fn fields_of_the_run_can_be_arguments() {
+        let arguments = arguments(&["namespace", "team"]).await.expect("arguments");
+        assert_eq!(
+            arguments.fill("{{args.team}} in {{args.namespace}}"),
+            Ok("red in games".into())
+        );
+        let error = Arguments::resolve(&run(), &["none"], None).await.err();
+        let expected = "argument none: metadata.labels.none of the HookRun is not set";
+        assert_eq!(error.as_deref(), Some(expected));
+    }
+
+    #[tokio::test]
+    async fn what_a_metric_does_not_use_is_not_looked_up() {
+        assert!(arguments(&["PodIP"]).await.is_ok());
+        let error = arguments(&["token"]).await.err();
+        assert_eq!(error.as_deref(), Some("argument token: needs a cluster"));
     }
 }

@@ -7,6 +7,7 @@ use reqwest::{Client, Method, StatusCode, Url};
 use tokio::sync::Semaphore;
 
 use super::address::{self, Resolver};
+use super::secrets::Secrets;
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
@@ -33,7 +34,7 @@ pub struct Http {
 }
 
 /// A request, complete.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Request {
     pub method: Method,
     pub url: Url,
@@ -42,6 +43,22 @@ pub(super) struct Request {
     /// Whether any server certificate will do.
     pub insecure: bool,
     pub timeout: Duration,
+    /// What must not be seen of it, nor of its answer.
+    pub secrets: Secrets,
+}
+
+impl Request {
+    pub(super) fn new(method: Method, url: Url, timeout: Duration) -> Self {
+        Request {
+            method,
+            url,
+            headers: HeaderMap::new(),
+            body: Vec::new(),
+            insecure: false,
+            timeout,
+            secrets: Secrets::default(),
+        }
+    }
 }
 
 /// An answer, complete.
@@ -94,7 +111,8 @@ impl Http {
     /// # Errors
     /// Tells in words why there is no answer, and from where.
     pub(super) async fn send(&self, request: Request) -> Result<Answer, String> {
-        let from = shown(&request.url);
+        let secrets = request.secrets.clone();
+        let from = secrets.hide(shown(&request.url));
         // The semaphore is never closed.
         let _turn = self
             .calls
@@ -104,16 +122,22 @@ impl Http {
         let begun = Instant::now();
         let limit = request.timeout;
         match tokio::time::timeout(limit, self.follow(request)).await {
-            Ok(Ok((status, body))) => Ok(Answer {
-                status,
-                body,
-                from,
-                elapsed: begun.elapsed(),
-            }),
-            Ok(Err(why)) => Err(format!(
-                "no answer from {from} in {}: {why}",
-                millis(begun.elapsed())
-            )),
+            Ok(Ok((status, body))) => {
+                let body = secrets.hide_bytes(body);
+                Ok(Answer {
+                    status,
+                    body,
+                    from,
+                    elapsed: begun.elapsed(),
+                })
+            }
+            Ok(Err(why)) => {
+                let why = secrets.hide(why);
+                Err(format!(
+                    "no answer from {from} in {}: {why}",
+                    millis(begun.elapsed())
+                ))
+            }
             Err(_) => Err(format!(
                 "no answer from {from} within {} s",
                 limit.as_secs()

@@ -14,6 +14,8 @@ pub(super) enum Kind {
     Text,
     /// The same, selected by a path with a filter.
     Filtered,
+    /// A number, or a list of numbers.
+    Number,
 }
 
 /// The two conditions of a metric.
@@ -31,13 +33,18 @@ impl Conditions {
         }
     }
 
-    /// Judges what was measured. To be called on the threads of a guard.
-    pub(super) fn judge(&self, subject: &Subject<'_>, kind: Kind) -> Outcome {
+    /// Judges what was measured; `note` is what a message should add. To be called on the threads
+    /// of a guard.
+    pub(super) fn judge(&self, subject: &Subject<'_>, kind: Kind, note: Option<&str>) -> Outcome {
         let value = subject.shown();
+        let noted = |message: String| match note {
+            Some(note) => format!("{message} ({note})"),
+            None => message,
+        };
         match self.decide(subject, kind) {
             Ok((success, failure)) => {
                 let phase = judge(success, failure);
-                let message = self.explain(phase, success, &value);
+                let message = self.explain(phase, success, &value).map(noted);
                 Outcome {
                     phase,
                     value: Some(value),
@@ -46,7 +53,7 @@ impl Conditions {
             }
             Err(why) => Outcome {
                 value: Some(value),
-                ..Outcome::error(why)
+                ..Outcome::error(noted(why))
             },
         }
     }
@@ -89,6 +96,7 @@ impl Conditions {
 fn holds(source: &str, subject: &Subject<'_>, kind: Kind) -> Result<bool, ConditionError> {
     let condition = Condition::compile(source)?;
     let mistake = match kind {
+        Kind::Number => None,
         Kind::Text => condition.compares_result_with_number(),
         Kind::Filtered => condition
             .compares_result_with_number()

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use kube::Client;
+use reqwest::StatusCode;
+use reqwest::header::AUTHORIZATION;
+
 use super::arguments::Arguments;
-use super::http::{Http, HttpOptions};
-use super::web;
-use crate::api::{HookRun, Metric};
+use super::authentication::Tokens;
+use super::cluster::Cluster;
+use super::http::{Answer, Http, HttpOptions, Request};
+use super::{kubernetes, prometheus, web};
+use crate::api::{Authentication, HookRun, Metric};
 use crate::expr::Guard;
-use crate::plan::hook_run::Outcome;
+use crate::plan::hook_run::{Outcome, used_arguments};
 
 /// A measurement to make.
 #[derive(Clone, Debug)]
@@ -23,8 +29,10 @@ pub struct Call {
 /// Makes measurements.
 #[derive(Clone)]
 pub struct Probe {
-    http: Arc<Http>,
-    guard: Guard,
+    pub(super) http: Arc<Http>,
+    pub(super) guard: Guard,
+    tokens: Arc<Tokens>,
+    cluster: Option<Cluster>,
 }
 
 /// Measurements cannot be made at all.
@@ -39,14 +47,17 @@ pub enum ProbeError {
 }
 
 impl Probe {
-    /// Sets everything up that measurements share.
+    /// Sets everything up that measurements share. Without a cluster there are no Secrets and no
+    /// Kubernetes metrics.
     ///
     /// # Errors
     /// When the system does not give what is needed.
-    pub fn new(options: HttpOptions) -> Result<Self, ProbeError> {
+    pub fn new(options: HttpOptions, cluster: Option<Client>) -> Result<Self, ProbeError> {
         Ok(Probe {
             http: Arc::new(Http::new(options)?),
             guard: Guard::start()?,
+            tokens: Arc::default(),
+            cluster: cluster.map(Cluster::new),
         })
     }
 
@@ -55,41 +66,129 @@ impl Probe {
         let Some(metric) = call.run.spec.metrics.get(call.metric) else {
             return Outcome::error("the metric is not there");
         };
-        let arguments = Arguments::of(&call.run.spec.args);
-        let provider = &metric.provider;
+        let mut names = used_arguments(metric);
+        if metric.provider.kubernetes.is_some() {
+            names.extend(kubernetes::POD_ARGUMENTS);
+        }
+        let arguments = Arguments::resolve(&call.run, &names, self.cluster.as_ref()).await;
+        let arguments = match arguments {
+            Ok(arguments) => arguments,
+            Err(why) => return Outcome::error(why),
+        };
+        let measurement = Measurement {
+            probe: self,
+            run: &call.run,
+            metric,
+            arguments: &arguments,
+            number: call.number,
+        };
+        let mut outcome = measurement.make().await;
+        outcome.message = outcome
+            .message
+            .map(|message| arguments.secrets.hide(message));
+        outcome.value = outcome.value.map(|value| arguments.secrets.hide(value));
+        outcome
+    }
+}
+
+/// A measurement with everything that it needs.
+pub(super) struct Measurement<'a> {
+    pub probe: &'a Probe,
+    pub run: &'a HookRun,
+    pub metric: &'a Metric,
+    pub arguments: &'a Arguments,
+    pub number: i32,
+}
+
+impl Measurement<'_> {
+    async fn make(&self) -> Outcome {
+        let name = &self.metric.name;
+        let provider = &self.metric.provider;
         match (
             &provider.web,
             &provider.prometheus,
             &provider.kubernetes,
             &provider.job,
         ) {
-            (Some(web), None, None, None) => {
-                let key = idempotency_key(call, metric);
-                web::measure(&self.http, &self.guard, metric, web, &arguments, &key).await
+            (Some(web), None, None, None) => web::measure(self, web).await,
+            (None, Some(prometheus), None, None) => prometheus::measure(self, prometheus).await,
+            (None, None, Some(kubernetes), None) => kubernetes::measure(self, kubernetes).await,
+            (None, None, None, None) => {
+                Outcome::error(format!("metric {name} has no provider: give it one"))
             }
-            (None, None, None, None) => Outcome::error(format!(
-                "metric {} has no provider: give it one",
-                metric.name
-            )),
             _ => Outcome::error(format!(
-                "metric {}: this provider is not supported: write web",
-                metric.name
+                "metric {name}: write one of web, prometheus and kubernetes"
             )),
         }
     }
-}
 
-/// The same for each attempt at a measurement, and for no other measurement. What a header cannot
-/// hold is escaped.
-fn idempotency_key(call: &Call, metric: &Metric) -> String {
-    let name: String = metric
-        .name
-        .bytes()
-        .map(|byte| match byte {
-            b'!'..=b'~' if byte != b'%' => char::from(byte).to_string(),
-            _ => format!("%{byte:02X}"),
-        })
-        .collect();
-    let run = call.run.metadata.uid.as_deref().unwrap_or_default();
-    format!("{run}/{name}/{}", call.number)
+    /// The cluster that the run is in.
+    pub(super) fn cluster(&self) -> Result<&super::cluster::Cluster, String> {
+        self.probe
+            .cluster
+            .as_ref()
+            .ok_or_else(|| "this metric needs a cluster".into())
+    }
+
+    /// Fills arguments into a field of the metric.
+    pub(super) fn fill(&self, field: &str, text: &str) -> Result<String, String> {
+        self.arguments
+            .fill(text)
+            .map_err(|error| format!("{field}: {error}"))
+    }
+
+    /// Sends a request, signed, and has its answer assessed on the guard's threads.
+    pub(super) async fn send(
+        &self,
+        mut request: Request,
+        authentication: Option<&Authentication>,
+        assess: impl FnOnce(Answer) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let probe = self.probe;
+        request.secrets.extend(&self.arguments.secrets);
+        let mut credentials = None;
+        if let Some(authentication) = authentication {
+            let namespace = self.run.metadata.namespace.as_deref().unwrap_or_default();
+            let cluster = probe.cluster.as_ref();
+            let tokens = &probe.tokens;
+            match tokens
+                .credentials(authentication, namespace, cluster, &probe.http)
+                .await
+            {
+                Ok(had) => {
+                    request.headers.insert(AUTHORIZATION, had.header.clone());
+                    request.secrets.extend(&had.secrets);
+                    credentials = Some(had);
+                }
+                Err(why) => return Outcome::error(why),
+            }
+        }
+        let answer = match probe.http.send(request).await {
+            Ok(answer) => answer,
+            Err(why) => return Outcome::error(why),
+        };
+        if answer.status == StatusCode::UNAUTHORIZED
+            && let Some(credentials) = &credentials
+        {
+            probe.tokens.refused(credentials);
+        }
+        let assessed = probe.guard.run(move || assess(answer)).await;
+        assessed.unwrap_or_else(|panicked| Outcome::error(panicked.to_string()))
+    }
+
+    /// The same for each attempt at a measurement, and for no other measurement. What a header
+    /// cannot hold is escaped.
+    pub(super) fn idempotency_key(&self) -> String {
+        let name: String = self
+            .metric
+            .name
+            .bytes()
+            .map(|byte| match byte {
+                b'!'..=b'~' if byte != b'%' => char::from(byte).to_string(),
+                _ => format!("%{byte:02X}"),
+            })
+            .collect();
+        let run = self.run.metadata.uid.as_deref().unwrap_or_default();
+        format!("{run}/{name}/{}", self.number)
+    }
 }

@@ -3,13 +3,18 @@
 
 mod address;
 mod arguments;
+mod authentication;
+mod cluster;
+mod field;
 mod http;
 mod judge;
+mod kubernetes;
 mod measure;
+mod prometheus;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod web;
 
-pub use arguments::Arguments;
-pub use http::{Http, HttpOptions};
+pub use http::HttpOptions;
 pub use measure::{Call, Probe, ProbeError};

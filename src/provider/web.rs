@@ -10,11 +10,12 @@ use reqwest::{Method, Url};
 use serde_json::Value;
 
 use super::arguments::Arguments;
-use super::http::{Answer, Http, Request, millis};
+use super::http::{Answer, Request, millis};
 use super::judge::{Conditions, Kind, brief};
-use crate::api::{Metric, WebMethod, WebMetric};
+use super::measure::Measurement;
+use crate::api::{WebMethod, WebMetric};
+use crate::expr::Subject;
 use crate::expr::jsonpath::{JsonPath, Selection};
-use crate::expr::{Guard, Subject};
 use crate::plan::hook_run::Outcome;
 
 /// Name of the header that tells a repeated call from a new one.
@@ -26,35 +27,19 @@ const DEFAULT_TIMEOUT: u64 = 10;
 const MAX_JSON_MEMORY: usize = 40 << 20;
 
 /// Makes the call of a web metric and judges its answer.
-pub(super) async fn measure(
-    http: &Http,
-    guard: &Guard,
-    metric: &Metric,
-    web: &WebMetric,
-    arguments: &Arguments,
-    idempotency_key: &str,
-) -> Outcome {
-    let request = match request(web, arguments, idempotency_key) {
+pub(super) async fn measure(of: &Measurement<'_>, web: &WebMetric) -> Outcome {
+    let request = match request(of, web) {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
-    let answer = match http.send(request).await {
-        Ok(answer) => answer,
-        Err(why) => return Outcome::error(why),
-    };
     let path = web.json_path.clone().unwrap_or_default();
-    let conditions = Conditions::of(metric);
-    guard
-        .run(move || assess(&answer, &path, &conditions))
-        .await
-        .unwrap_or_else(|panicked| Outcome::error(panicked.to_string()))
+    let conditions = Conditions::of(of.metric);
+    let assess = move |answer| assess(&answer, &path, &conditions);
+    of.send(request, web.authentication.as_ref(), assess).await
 }
 
-fn request(
-    web: &WebMetric,
-    arguments: &Arguments,
-    idempotency_key: &str,
-) -> Result<Request, String> {
+fn request(of: &Measurement<'_>, web: &WebMetric) -> Result<Request, String> {
+    let arguments = of.arguments;
     let url = arguments
         .fill_url(&web.url)
         .map_err(|error| format!("url: {error}"))?;
@@ -69,7 +54,7 @@ fn request(
         let (name, value) = self::header(&header.key, &header.value, arguments)?;
         headers.insert(name, value);
     }
-    let key = HeaderValue::from_str(idempotency_key).map_err(|error| error.to_string())?;
+    let key = HeaderValue::from_str(&of.idempotency_key()).map_err(|error| error.to_string())?;
     headers.insert(IDEMPOTENCY_KEY, key);
     let method = match web.method {
         WebMethod::GET => Method::GET,
@@ -80,13 +65,12 @@ fn request(
         .timeout_seconds
         .and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
+    let insecure = web.insecure;
     Ok(Request {
-        method,
-        url,
         headers,
         body,
-        insecure: web.insecure,
-        timeout,
+        insecure,
+        ..Request::new(method, url, timeout)
     })
 }
 
@@ -158,10 +142,10 @@ fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, St
         false => return Err("the answer's JSON is too complex: answer with less".into()),
     };
     match (&path, &json) {
-        (None, Some(json)) => Ok(conditions.judge(&Subject::whole(json), Kind::Text)),
+        (None, Some(json)) => Ok(conditions.judge(&Subject::whole(json), Kind::Text, None)),
         (None, None) => {
             let text = String::from_utf8_lossy(body);
-            Ok(conditions.judge(&Subject::text(text.trim()), Kind::Text))
+            Ok(conditions.judge(&Subject::text(text.trim()), Kind::Text, None))
         }
         (Some(path), Some(json)) => {
             let selection = path.select(json).map_err(|error| error.to_string())?;
@@ -169,7 +153,7 @@ fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, St
                 Selection::Many { filtered: true, .. } => Kind::Filtered,
                 _ => Kind::Text,
             };
-            Ok(conditions.judge(&Subject::selected(&selection), kind))
+            Ok(conditions.judge(&Subject::selected(&selection), kind, None))
         }
         (Some(_), None) => {
             let text = String::from_utf8_lossy(body);

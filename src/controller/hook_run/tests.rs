@@ -164,7 +164,7 @@ impl World {
     fn on(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
-        let probe = Probe::new(HttpOptions::default()).expect("a probe");
+        let probe = Probe::new(HttpOptions::default(), None).expect("a probe");
         let requests = Requests::new(server.client());
         let controller = Arc::new(HookRuns::new(
             Arc::clone(&cache),

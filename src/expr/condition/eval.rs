@@ -406,19 +406,18 @@ fn may_be_equal(left: &Val<'_>, right: &Val<'_>) -> bool {
 }
 
 fn cannot_compare(left: &Val<'_>, right: &Val<'_>) -> String {
-    let kinds = format!("{} is compared with {}", left.kind(), right.kind());
-    let (text, other) = match (left, right) {
-        (Val::Text(_), other) | (other, Val::Text(_)) => (true, other),
-        (_, other) => (false, other),
-    };
-    match (text, other) {
-        (true, Val::Int(_) | Val::Double(_)) => {
-            format!("{kinds}: write asInt(...) or asFloat(...) around the text")
+    let mend = match (left, right) {
+        (Val::List(_), _) | (_, Val::List(_)) => ": pick an element, as in result[0]",
+        (Val::Text(_), Val::Int(_) | Val::Double(_))
+        | (Val::Int(_) | Val::Double(_), Val::Text(_)) => {
+            ": write asInt(...) or asFloat(...) around the text"
         }
-        (true, Val::Bool(_)) => format!("{kinds}: put \"true\" or \"false\" in quotes"),
-        (true, Val::List(_)) => format!("{kinds}: pick an element, as in result[0]"),
-        _ => kinds,
-    }
+        (Val::Text(_), Val::Bool(_)) | (Val::Bool(_), Val::Text(_)) => {
+            ": put \"true\" or \"false\" in quotes"
+        }
+        _ => "",
+    };
+    format!("{} is compared with {}{mend}", left.kind(), right.kind())
 }
 
 /// Equality at any depth; kinds that differ are not equal.

@@ -52,6 +52,24 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// A number.
+    pub fn number(number: f64) -> Self {
+        Subject {
+            result: Val::Double(number),
+            value: Val::Double(number),
+        }
+    }
+
+    /// A list of numbers.
+    pub fn numbers(numbers: &[f64]) -> Self {
+        let list: Rc<[Val<'a>]> = numbers.iter().copied().map(Val::Double).collect();
+        let list = Val::List(List::Built(list));
+        Subject {
+            result: list.clone(),
+            value: list,
+        }
+    }
+
     /// What was measured, as text for a status.
     pub fn shown(&self) -> String {
         let mut shown = String::new();

@@ -74,6 +74,11 @@ fn used_names(metrics: &[Metric]) -> Vec<&str> {
     names
 }
 
+/// Names that a metric uses, each once, in order of appearance.
+pub fn used_arguments(metric: &Metric) -> Vec<&str> {
+    used_names(std::slice::from_ref(metric))
+}
+
 /// The texts of a metric in which arguments are filled in.
 fn texts(metric: &Metric) -> Vec<&str> {
     let provider = &metric.provider;

@@ -1,165 +1,7 @@
-//! Web metrics against a server that does what a test tells it, byte by byte.
+//! Web metrics.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-
-use super::{Call, HttpOptions, Probe};
+use super::*;
 use crate::api::HookPhase::{Error, Failed, Inconclusive, Successful};
-use crate::api::{Argument, HookRun, HookRunSpec, Metric, WebMethod};
-use crate::plan::hook_run::Outcome;
-
-/// What the server does with one connection, after it has read the request.
-#[derive(Clone)]
-enum Answer {
-    /// These bytes, then the end.
-    Bytes(Vec<u8>),
-    /// A byte a second, for ever.
-    Trickle,
-    /// A body that never ends.
-    Endless,
-    /// Nothing, and the connection stays.
-    Silence,
-}
-
-struct Server {
-    url: String,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    /// Answers connections in turn; the last answer is repeated.
-    async fn start(answers: &[Answer]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let (answers, seen) = (answers.to_vec(), Arc::clone(&requests));
-        tokio::spawn(async move {
-            let mut turn = 0;
-            while let Ok((stream, _)) = listener.accept().await {
-                let answer = answers[turn.min(answers.len() - 1)].clone();
-                turn += 1;
-                tokio::spawn(serve(stream, answer, Arc::clone(&seen)));
-            }
-        });
-        Server { url, requests }
-    }
-
-    async fn answering(status: &str, body: &str) -> Self {
-        Self::start(&[response(status, "", body)]).await
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().expect("requests").clone()
-    }
-}
-
-fn response(status: &str, headers: &str, body: &str) -> Answer {
-    let length = body.len();
-    let text = format!(
-        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
-    );
-    Answer::Bytes(text.into_bytes())
-}
-
-async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String>>>) {
-    let mut request = Vec::new();
-    let mut buffer = [0; 4096];
-    while !complete(&request) {
-        match stream.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(length) => request.extend_from_slice(&buffer[..length]),
-        }
-    }
-    seen.lock()
-        .expect("requests")
-        .push(String::from_utf8_lossy(&request).into_owned());
-    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
-    match answer {
-        Answer::Bytes(bytes) => {
-            let _ = stream.write_all(&bytes).await;
-        }
-        Answer::Trickle => {
-            let _ = stream.write_all(head).await;
-            while stream.write_all(b"x").await.is_ok() {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
-        Answer::Endless => {
-            let _ = stream.write_all(head).await;
-            while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
-        }
-        Answer::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
-    }
-}
-
-fn complete(request: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
-    let Some((head, body)) = text.split_once("\r\n\r\n") else {
-        return false;
-    };
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    body.len()
-        >= length
-            .and_then(|length| length.trim().parse().ok())
-            .unwrap_or(0)
-}
-
-/// A metric as users write it.
-fn metric(web: serde_json::Value, more: serde_json::Value) -> Metric {
-    let mut metric = json!({"name": "ready", "provider": {"web": web}});
-    let fields = metric.as_object_mut().expect("an object");
-    fields.extend(more.as_object().expect("an object").clone());
-    serde_json::from_value(metric).expect("a metric")
-}
-
-async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOptions) -> Outcome {
-    let args = args.iter().map(|(name, value)| Argument {
-        name: (*name).into(),
-        value: Some((*value).into()),
-        value_from: None,
-    });
-    let spec = HookRunSpec {
-        metrics: vec![metric],
-        args: args.collect(),
-        ..HookRunSpec::default()
-    };
-    let mut run = HookRun::new("run", spec);
-    run.metadata.uid = Some("uid-1".into());
-    let call = Call {
-        run: Arc::new(run),
-        metric: 0,
-        number: 2,
-    };
-    Probe::new(options).expect("a probe").measure(&call).await
-}
-
-async fn measure(metric: Metric) -> Outcome {
-    measure_with(metric, &[], HttpOptions::default()).await
-}
-
-/// The message with times and ports, which differ from run to run, taken out.
-fn message(outcome: &Outcome, server: &Server) -> String {
-    let message = outcome
-        .message
-        .clone()
-        .unwrap_or_default()
-        .replace(&server.url, "SERVER");
-    let words = message.split(' ').collect::<Vec<_>>();
-    let mut steady = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let timed = words
-            .get(at + 1)
-            .is_some_and(|unit| unit.trim_end_matches(':') == "ms");
-        steady.push(if timed { "N" } else { word });
-    }
-    steady.join(" ")
-}
 
 #[tokio::test]
 async fn an_answer_is_judged_by_its_conditions() {
@@ -394,7 +236,6 @@ async fn a_metric_that_cannot_be_called_says_why() {
         nothing.message.as_deref(),
         Some("metric ready has no provider: give it one")
     );
-    assert_eq!(WebMethod::default(), WebMethod::GET);
 }
 
 #[tokio::test]
@@ -525,7 +366,7 @@ async fn a_name_that_resolves_to_a_refused_address_is_refused() {
     use reqwest::dns::{Name, Resolve};
     // A spelling of an address that a URL would have normalised, so only the resolver sees it.
     let name: Name = "0xa9fea9fe".parse().expect("a name");
-    let refused = super::address::Resolver
+    let refused = crate::provider::address::Resolver
         .resolve(name)
         .await
         .err()
@@ -535,7 +376,12 @@ async fn a_name_that_resolves_to_a_refused_address_is_refused() {
         "169.254.169.254 is refused: it is a link-local or metadata address"
     );
     let name: Name = "localhost".parse().expect("a name");
-    assert!(super::address::Resolver.resolve(name).await.is_ok());
+    assert!(
+        crate::provider::address::Resolver
+            .resolve(name)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]

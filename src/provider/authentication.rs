@@ -1,0 +1,200 @@
+//! How a call shows who it is: basic, bearer, and OAuth2 client credentials, all from Secrets.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, Url};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::cluster::Cluster;
+use super::http::{Http, Request};
+use super::secrets::Secrets;
+use crate::api::{Authentication, OAuth2Authentication};
+
+/// A token is renewed so long before it ends.
+const MARGIN: Duration = Duration::from_secs(30);
+/// Longest wait for a token.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a token is taken to be good when its server does not say.
+const DEFAULT_LIFE: Duration = Duration::from_secs(300);
+/// Tokens kept; beyond that all are forgotten and had anew.
+const MAX_TOKENS: usize = 1_024;
+
+/// Tokens had from OAuth2 servers, by everything that they were asked with.
+#[derive(Default)]
+pub(super) struct Tokens {
+    known: Mutex<HashMap<String, Token>>,
+}
+
+#[derive(Clone)]
+struct Token {
+    value: String,
+    good_until: Instant,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    expires_in: Option<u64>,
+}
+
+/// What a call is signed with.
+pub(super) struct Credentials {
+    pub header: HeaderValue,
+    pub secrets: Secrets,
+    /// Key of the token in use, to forget it when it is refused.
+    token: Option<String>,
+}
+
+impl Tokens {
+    /// The credentials for a call.
+    pub(super) async fn credentials(
+        &self,
+        authentication: &Authentication,
+        namespace: &str,
+        cluster: Option<&Cluster>,
+        http: &Http,
+    ) -> Result<Credentials, String> {
+        let cluster = cluster.ok_or("authentication: needs a cluster")?;
+        let secret = async |key| {
+            let value = cluster.secret(namespace, key).await;
+            value.map_err(|why| format!("authentication: {why}"))
+        };
+        let mut secrets = Secrets::default();
+        let mut token_key = None;
+        let value = if let Some(basic) = &authentication.basic {
+            let (user, password) = (
+                secret(&basic.username).await?,
+                secret(&basic.password).await?,
+            );
+            secrets.add(&password);
+            basic_value(&user, &password)
+        } else if let Some(bearer) = &authentication.bearer {
+            let token = secret(&bearer.token).await?;
+            secrets.add(token.trim());
+            format!("Bearer {}", token.trim())
+        } else if let Some(oauth2) = &authentication.oauth2 {
+            let (id, password) = (
+                secret(&oauth2.client_id).await?,
+                secret(&oauth2.client_secret).await?,
+            );
+            secrets.add(&password);
+            let key = format!(
+                "{}\n{id}\n{password}\n{}",
+                oauth2.token_url,
+                oauth2.scopes.join(" ")
+            );
+            let token = self.token(&key, oauth2, &id, &password, http).await;
+            let token = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
+            secrets.add(&token);
+            token_key = Some(key);
+            format!("Bearer {token}")
+        } else {
+            return Err("authentication: write basic, bearer or oauth2".into());
+        };
+        secrets.add(&value);
+        let mut header = HeaderValue::from_str(&value)
+            .map_err(|_| "authentication: a secret has characters that no header can have")?;
+        header.set_sensitive(true);
+        Ok(Credentials {
+            header,
+            secrets,
+            token: token_key,
+        })
+    }
+
+    /// Forgets a token that was refused.
+    pub(super) fn refused(&self, credentials: &Credentials) {
+        if let Some(key) = &credentials.token {
+            self.lock().remove(key);
+        }
+    }
+
+    async fn token(
+        &self,
+        key: &str,
+        oauth2: &OAuth2Authentication,
+        id: &str,
+        secret: &str,
+        http: &Http,
+    ) -> Result<String, String> {
+        let known = self.lock().get(key).cloned();
+        if let Some(token) = known.filter(|token| token.good_until > Instant::now()) {
+            return Ok(token.value);
+        }
+        let granted = grant(oauth2, id, secret, http).await?;
+        let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
+        let good_until = Instant::now() + life.saturating_sub(MARGIN);
+        let token = Token {
+            value: granted.access_token.clone(),
+            good_until,
+        };
+        let mut known = self.lock();
+        if known.len() >= MAX_TOKENS {
+            known.clear();
+        }
+        known.insert(key.to_owned(), token);
+        Ok(granted.access_token)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Token>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks for a token (RFC 6749, section 4.4).
+async fn grant(
+    oauth2: &OAuth2Authentication,
+    id: &str,
+    secret: &str,
+    http: &Http,
+) -> Result<Granted, String> {
+    let url: Url = oauth2
+        .token_url
+        .parse()
+        .map_err(|error| format!("tokenUrl {}: {error}", oauth2.token_url))?;
+    let mut form = Url::parse("http://form/").map_err(|error| error.to_string())?;
+    form.query_pairs_mut()
+        .append_pair("grant_type", "client_credentials");
+    if !oauth2.scopes.is_empty() {
+        form.query_pairs_mut()
+            .append_pair("scope", &oauth2.scopes.join(" "));
+    }
+    let mut headers = HeaderMap::new();
+    let urlencoded = HeaderValue::from_static("application/x-www-form-urlencoded");
+    headers.insert(CONTENT_TYPE, urlencoded);
+    let basic =
+        HeaderValue::from_str(&basic_value(id, secret)).map_err(|error| error.to_string())?;
+    headers.insert(AUTHORIZATION, basic);
+    let mut secrets = Secrets::default();
+    secrets.add(secret);
+    let body = form.query().unwrap_or_default().as_bytes().to_vec();
+    let request = Request::new(Method::POST, url, TOKEN_TIMEOUT);
+    let answer = http
+        .send(Request {
+            headers,
+            body,
+            secrets,
+            ..request
+        })
+        .await?;
+    if !answer.status.is_success() {
+        return Err(format!(
+            "HTTP {} from {}",
+            answer.status.as_u16(),
+            answer.from
+        ));
+    }
+    // The body is not shown: it is where the token would be.
+    serde_json::from_slice(&answer.body)
+        .map_err(|_| format!("{} did not answer with an access_token", answer.from))
+}
+
+fn basic_value(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}

@@ -1,0 +1,90 @@
+//! Fields of an object by path: of the run for arguments, of its pod for Kubernetes metrics.
+
+use serde_json::Value;
+
+use crate::expr::jsonpath::{JsonPath, Selection, text_of};
+
+/// Why a field has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoField {
+    /// The label or annotation is not set.
+    NotSet,
+    /// The path leads nowhere, or to many places; in words.
+    Bad(String),
+}
+
+/// A path to a label or annotation: which of the two, and the key.
+///
+/// The rest of the path is the key, dots and all, as bk-bcs has it; `['KEY']` is the downward
+/// API's spelling of it.
+pub(super) fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
+    ["annotations", "labels"].into_iter().find_map(|map| {
+        let rest = path.strip_prefix("metadata.")?.strip_prefix(map)?;
+        let quoted = || rest.strip_prefix("['")?.strip_suffix("']");
+        let key = rest.strip_prefix('.').or_else(quoted)?;
+        Some((map, key)).filter(|(_, key)| !key.is_empty())
+    })
+}
+
+/// The field of an object, as text.
+pub(super) fn field(object: &Value, path: &str) -> Result<String, NoField> {
+    if let Some((map, key)) = metadata_key(path) {
+        let value = object["metadata"][map].get(key).and_then(Value::as_str);
+        return value.map(str::to_owned).ok_or(NoField::NotSet);
+    }
+    let bad = |error: &dyn std::fmt::Display| NoField::Bad(error.to_string());
+    let template = match path.contains('{') {
+        true => path.to_owned(),
+        false => format!("{{.{}}}", path.trim_start_matches('.')),
+    };
+    let template = JsonPath::parse(&template).map_err(|error| bad(&error))?;
+    match template.select(object).map_err(|error| bad(&error))? {
+        Selection::One(value) => Ok(text_of(value)),
+        Selection::Text(text) => Ok(text),
+        Selection::Many { values, .. } => match values.as_slice() {
+            [one] => Ok(text_of(one)),
+            many => Err(bad(&format!(
+                "{path} selects {} values, and one is needed",
+                many.len()
+            ))),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_rest_of_a_metadata_path_is_the_key() {
+        let object = json!({
+            "metadata": {"name": "n", "annotations": {"example.com/a.b": "1"}, "labels": {"app": "2"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}], "n": 3},
+        });
+        for (path, value) in [
+            ("metadata.annotations.example.com/a.b", "1"),
+            ("metadata.annotations['example.com/a.b']", "1"),
+            ("metadata.labels.app", "2"),
+            ("metadata.name", "n"),
+            (".metadata.name", "n"),
+            ("{.status.n}", "3"),
+            ("{.status.conditions[?(@.type==\"Ready\")].status}", "True"),
+        ] {
+            assert_eq!(field(&object, path), Ok(value.to_owned()), "{path}");
+        }
+        assert_eq!(field(&object, "metadata.labels.none"), Err(NoField::NotSet));
+        for path in [
+            "status.none",
+            "{.status.conditions[*].none}",
+            "{.status[",
+            "{.status.*}",
+        ] {
+            assert!(
+                matches!(field(&object, path), Err(NoField::Bad(_))),
+                "{path}"
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Prometheus metrics: a query, and what it found.
+//!
+//! `result` is a float for a scalar, and a list of floats for a vector (its values) or a range (the
+//! values of all its series, in order). NaN and an empty answer are named as such.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Method, Url};
+use serde::Deserialize;
+
+use super::http::{Answer, Request, millis};
+use super::judge::{Conditions, Kind, brief};
+use super::measure::Measurement;
+use super::web;
+use crate::api::PrometheusMetric;
+use crate::expr::Subject;
+use crate::plan::hook_run::Outcome;
+
+const DEFAULT_TIMEOUT: u64 = 30;
+
+/// Makes the query and judges what it found.
+pub(super) async fn measure(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Outcome {
+    let request = match request(of, prometheus) {
+        Ok(request) => request,
+        Err(why) => return Outcome::error(why),
+    };
+    let conditions = Conditions::of(of.metric);
+    of.send(request, prometheus.authentication.as_ref(), move |answer| {
+        assess(&answer, &conditions)
+    })
+    .await
+}
+
+fn request(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Result<Request, String> {
+    let arguments = of.arguments;
+    let address = arguments
+        .fill_url(&prometheus.address)
+        .map_err(|error| format!("address: {error}"))?;
+    let mut url: Url = address
+        .trim()
+        .parse()
+        .map_err(|error| format!("address {}: {error}", prometheus.address))?;
+    let query = arguments
+        .fill(&prometheus.query)
+        .map_err(|error| format!("query: {error}"))?;
+    url.set_path(&format!(
+        "{}/api/v1/query",
+        url.path().trim_end_matches('/')
+    ));
+    url.query_pairs_mut().append_pair("query", &query);
+    let mut headers = HeaderMap::new();
+    for header in &prometheus.headers {
+        headers.extend([web::header(&header.key, &header.value, arguments)?]);
+    }
+    let seconds = prometheus
+        .timeout_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
+    let insecure = prometheus.insecure;
+    Ok(Request {
+        headers,
+        insecure,
+        ..Request::new(Method::GET, url, timeout)
+    })
+}
+
+/// Prometheus' envelope.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    data: Option<Found>,
+    error: Option<String>,
+}
+
+/// A time and a value, which is text because JSON has no NaN.
+type Sample = (f64, String);
+
+#[derive(Deserialize)]
+#[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
+enum Found {
+    Scalar(Sample),
+    Vector(Vec<Instant>),
+    Matrix(Vec<Range>),
+    String(Sample),
+}
+
+#[derive(Deserialize)]
+struct Instant {
+    value: Sample,
+}
+
+#[derive(Deserialize)]
+struct Range {
+    values: Vec<Sample>,
+}
+
+/// What an answer means. Runs on the guard's threads.
+fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
+    let failed = |why: &str| {
+        let Answer {
+            status,
+            from,
+            elapsed,
+            ..
+        } = answer;
+        Outcome::error(format!(
+            "HTTP {} from {from} in {}: {why}",
+            status.as_u16(),
+            millis(*elapsed)
+        ))
+    };
+    let text = String::from_utf8_lossy(&answer.body);
+    let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
+        return failed(&format!(
+            "this is not how Prometheus answers: {}",
+            brief(text.trim())
+        ));
+    };
+    let found = match (envelope.error, envelope.data) {
+        (Some(error), _) => return failed(&brief(&error)),
+        (None, Some(found)) if answer.status.is_success() => found,
+        _ => return failed(&brief(text.trim())),
+    };
+    match values(found) {
+        Ok(Values::One(number)) => {
+            let note = number.is_nan().then_some("the query gave NaN");
+            conditions.judge(&Subject::number(number), Kind::Number, note)
+        }
+        Ok(Values::Many(numbers)) => {
+            let note = if numbers.is_empty() {
+                Some("the query found nothing")
+            } else {
+                let any_nan = numbers.iter().any(|number| number.is_nan());
+                any_nan.then_some("the query gave NaN")
+            };
+            conditions.judge(&Subject::numbers(&numbers), Kind::Number, note)
+        }
+        Err(text) => failed(&format!(
+            "the query gave {}: write one that gives numbers",
+            brief(&text)
+        )),
+    }
+}
+
+enum Values {
+    One(f64),
+    Many(Vec<f64>),
+}
+
+/// The numbers found, or the text that is none.
+fn values(found: Found) -> Result<Values, String> {
+    let number = |(_, text): Sample| text.parse::<f64>().map_err(|_| text);
+    match found {
+        Found::Scalar(sample) => number(sample).map(Values::One),
+        Found::Vector(series) => {
+            let numbers = series.into_iter().map(|series| number(series.value));
+            numbers.collect::<Result<_, _>>().map(Values::Many)
+        }
+        Found::Matrix(series) => {
+            let samples = series.into_iter().flat_map(|series| series.values);
+            samples
+                .map(number)
+                .collect::<Result<_, _>>()
+                .map(Values::Many)
+        }
+        Found::String((_, text)) => Err(text),
+    }
+}

@@ -1,0 +1,376 @@
+//! What measurements ask of the cluster: the pod they are about, and Secrets.
+
+use std::convert::Infallible;
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::Value;
+
+use super::*;
+use crate::api::HookPhase::{Error, Failed, Successful};
+use crate::api::names::RUN_POD_UID;
+
+/// An API server with one pod and two Secrets; keeps the patches it got.
+fn cluster(patches: &Arc<Mutex<Vec<Value>>>) -> Client {
+    let patches = Arc::clone(patches);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let patches = Arc::clone(&patches);
+        async move {
+            let (head, body) = request.into_parts();
+            let secret = |labels: Value| {
+                json!({"metadata": {"labels": labels}, "data": {
+                    // s3cret, ann, and a byte that is no text
+                    "token": "czNjcmV0", "user": "YW5u", "binary": "/w==",
+                }})
+            };
+            let object = match head.uri.path() {
+                "/api/v1/namespaces/games/pods/game-1" => json!({
+                    "metadata": {"name": "game-1", "uid": "pod-uid", "annotations": {
+                        "example.com/players": "0", "example.com/secret": "s3cret",
+                    }},
+                    "status": {"phase": "Running"},
+                }),
+                "/api/v1/namespaces/games/secrets/hooks" => {
+                    secret(json!({"tkex.tencent.com/hook-access": "true"}))
+                }
+                "/api/v1/namespaces/games/secrets/other" => secret(json!({})),
+                _ => Value::Null,
+            };
+            if head.method == Method::PATCH {
+                let body = body.collect_bytes().await.expect("a body");
+                patches
+                    .lock()
+                    .expect("patches")
+                    .push(serde_json::from_slice(&body).expect("JSON"));
+            }
+            let (code, answer) = match object {
+                Value::Null => (
+                    404,
+                    json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                        "reason": "NotFound", "message": "not found as the test wants it",
+                    }),
+                ),
+                object => (200, object),
+            };
+            let answer = Body::from(answer.to_string().into_bytes());
+            Ok::<_, Infallible>(
+                Response::builder()
+                    .status(code)
+                    .body(answer)
+                    .expect("an answer"),
+            )
+        }
+    });
+    Client::new(service, "games")
+}
+
+struct Played {
+    outcome: Outcome,
+    patches: Vec<Value>,
+}
+
+/// Measures the first metric of a run in the cluster.
+async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
+    let patches = Arc::default();
+    let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
+    run.metadata.namespace = Some("games".into());
+    let annotations = annotations
+        .iter()
+        .map(|(key, value)| ((*key).into(), (*value).into()));
+    run.metadata.annotations = Some(annotations.collect());
+    let call = Call {
+        run: Arc::new(run),
+        metric: 0,
+        number: 1,
+    };
+    let probe = Probe::new(HttpOptions::default(), Some(cluster(&patches))).expect("a probe");
+    let outcome = probe.measure(&call).await;
+    let patches = patches.lock().expect("patches").clone();
+    Played { outcome, patches }
+}
+
+fn of_pod(kubernetes: Value) -> Value {
+    json!({
+        "args": [{"name": "PodName", "value": "game-1"}, {"name": "PodNamespace", "value": "games"}],
+        "metrics": [{"name": "pod", "provider": {"kubernetes": kubernetes}}],
+    })
+}
+
+fn get(path: &str, value: Option<&str>) -> Value {
+    of_pod(json!({"function": "get", "fields": [{"path": path, "value": value}]}))
+}
+
+#[tokio::test]
+async fn fields_of_the_pod_are_compared() {
+    let rows = [
+        (
+            get("metadata.annotations.example.com/players", Some("0")),
+            Successful,
+            "",
+        ),
+        (
+            get("metadata.annotations.example.com/players", None),
+            Successful,
+            "",
+        ),
+        (get("{.status.phase}", Some("Running")), Successful, ""),
+        (
+            get("metadata.annotations.example.com/players", Some("1")),
+            Failed,
+            "metadata.annotations.example.com/players of pod game-1 is 0, not 1",
+        ),
+        (
+            get("metadata.annotations.example.com/none", Some("1")),
+            Failed,
+            "metadata.annotations.example.com/none of pod game-1 is not set",
+        ),
+        (
+            get("{.status.none}", Some("1")),
+            Error,
+            "jsonPath {.status.none}: key none is not found",
+        ),
+    ];
+    for (spec, phase, expected) in rows {
+        let outcome = play(spec, &[]).await.outcome;
+        let message = outcome.message.unwrap_or_default();
+        assert_eq!((outcome.phase, message.as_str()), (phase, expected));
+    }
+}
+
+#[tokio::test]
+async fn conditions_can_judge_a_field() {
+    let mut spec = get("metadata.annotations.example.com/players", None);
+    spec["metrics"][0]["successCondition"] = json!("asInt(result) == 0");
+    assert_eq!(play(spec.clone(), &[]).await.outcome.phase, Successful);
+    spec["metrics"][0]["successCondition"] = json!("asInt(result) > 0");
+    assert_eq!(play(spec, &[]).await.outcome.phase, Failed);
+}
+
+#[tokio::test]
+async fn only_the_runs_own_pod_can_be_reached() {
+    let with = |name: &str, value: &str| {
+        let mut spec = get("{.status.phase}", None);
+        let args = spec["args"].as_array_mut().expect("args");
+        args.retain(|argument| argument["name"] != name);
+        args.push(json!({"name": name, "value": value}));
+        spec
+    };
+    let rows = [
+        (
+            with("PodNamespace", "kube-system"),
+            "pods of namespace kube-system are out of reach",
+        ),
+        (
+            with("PodName", "../secrets/hooks"),
+            "\"../secrets/hooks\" is no name of an object",
+        ),
+        (
+            with("PodName", ""),
+            "which pod? give the argument PodName a value",
+        ),
+        (with("PodName", "game-2"), "not found as the test wants it"),
+    ];
+    for (spec, expected) in rows {
+        let outcome = play(spec, &[]).await.outcome;
+        let message = outcome.message.unwrap_or_default();
+        assert_eq!(outcome.phase, Error, "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    let other = play(get("{.status.phase}", None), &[(RUN_POD_UID, "older-uid")])
+        .await
+        .outcome;
+    assert_eq!(
+        other.phase, Error,
+        "a new pod of the same name is not the run's"
+    );
+    let same = play(get("{.status.phase}", None), &[(RUN_POD_UID, "pod-uid")])
+        .await
+        .outcome;
+    assert_eq!(same.phase, Successful);
+}
+
+#[tokio::test]
+async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
+    let spec = of_pod(json!({"function": "patch", "fields": [
+        {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
+        {"path": "metadata.labels.drain", "value": "yes"},
+    ]}));
+    let played = play(spec.clone(), &[(RUN_POD_UID, "pod-uid")]).await;
+    assert_eq!(played.outcome.phase, Successful);
+    let expected = json!({"metadata": {
+        "uid": "pod-uid",
+        "annotations": {"example.com/drain": "game-1"},
+        "labels": {"drain": "yes"},
+    }});
+    assert_eq!(played.patches, [expected]);
+
+    let mut foreign = spec;
+    foreign["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
+        json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
+    let played = play(foreign, &[]).await;
+    assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
+}
+
+/// A web metric whose URL and header hold an argument from a Secret.
+fn with_secret(url: &str, secret: &str, key: &str) -> Value {
+    json!({
+        "args": [{"name": "token", "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}],
+        "metrics": [{"name": "web", "provider": {"web": {
+            "url": format!("{url}/{{{{ args.token }}}}?t={{{{ args.token }}}}"),
+            "headers": [{"key": "x-token", "value": "{{ args.token }}"}],
+        }}}],
+    })
+}
+
+#[tokio::test]
+async fn secrets_are_sent_and_never_shown() {
+    for (status, body) in [
+        ("200 OK", "{\"echo\": \"s3cret\"}".to_owned()),
+        ("500 Internal Server Error", "you sent s3cret".to_owned()),
+        // Cut in the middle of the secret, were it not hidden first.
+        (
+            "500 Internal Server Error",
+            format!("{}s3cret", "x".repeat(97)),
+        ),
+        ("200 OK", format!("{}s3cret", "x".repeat(997))),
+    ] {
+        let server = Server::answering(status, &body).await;
+        let mut spec = with_secret(&server.url, "hooks", "token");
+        spec["metrics"][0]["failureCondition"] = json!("true");
+        let outcome = play(spec, &[]).await.outcome;
+        let request = &server.requests()[0];
+        assert!(request.starts_with("GET /s3cret?t=s3cret "), "{request}");
+        assert!(request.contains("x-token: s3cret\r\n"), "{request}");
+        let shown = format!("{outcome:?}");
+        assert!(!shown.contains("s3"), "{shown}");
+        assert!(shown.contains("***") || body.len() > 100, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn only_secrets_labelled_for_hooks_are_read() {
+    for (secret, key, expected) in [
+        (
+            "other",
+            "token",
+            "argument token: secret other is not for hooks: label it",
+        ),
+        (
+            "none",
+            "token",
+            "argument token: not found as the test wants it",
+        ),
+        (
+            "hooks",
+            "none",
+            "argument token: secret hooks has no key none",
+        ),
+        (
+            "hooks",
+            "binary",
+            "argument token: secret hooks: key binary is no text",
+        ),
+    ] {
+        let server = Server::answering("200 OK", "ok").await;
+        let outcome = play(with_secret(&server.url, secret, key), &[])
+            .await
+            .outcome;
+        let message = outcome.message.unwrap_or_default();
+        assert!(message.starts_with(expected), "{message}");
+        assert_eq!((outcome.phase, server.requests().len()), (Error, 0));
+    }
+}
+
+fn signed(url: &str, authentication: Value) -> Value {
+    json!({"metrics": [{"name": "web", "provider": {"web": {
+        "url": url, "authentication": authentication,
+    }}}]})
+}
+
+fn key(key: &str) -> Value {
+    json!({"name": "hooks", "key": key})
+}
+
+#[tokio::test]
+async fn calls_are_signed_with_basic_or_bearer_credentials() {
+    for (authentication, header) in [
+        (
+            json!({"basic": {"username": key("user"), "password": key("token")}}),
+            "Basic YW5uOnMzY3JldA==",
+        ),
+        (json!({"bearer": {"token": key("token")}}), "Bearer s3cret"),
+    ] {
+        let server = Server::answering("403 Forbidden", &format!("no: {header}")).await;
+        let outcome = play(signed(&server.url, authentication), &[]).await.outcome;
+        let request = &server.requests()[0];
+        assert!(
+            request.contains(&format!("authorization: {header}\r\n")),
+            "{request}"
+        );
+        let message = outcome.message.unwrap_or_default();
+        assert!(message.ends_with("no: ***"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
+    let tokens =
+        Server::answering("200 OK", "{\"access_token\":\"t0ken\",\"expires_in\":3600}").await;
+    let refused = response("401 Unauthorized", "", "no");
+    let fine = response("200 OK", "", "ok");
+    let server = Server::start(&[fine.clone(), fine, refused]).await;
+    let authentication = json!({"oauth2": {
+        "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
+        "scopes": ["a", "b"],
+    }});
+    let spec = serde_json::from_value(signed(&server.url, authentication)).expect("a spec");
+    let mut run = HookRun::new("run", spec);
+    run.metadata.namespace = Some("games".into());
+    let call = Call {
+        run: Arc::new(run),
+        metric: 0,
+        number: 1,
+    };
+    let probe =
+        Probe::new(HttpOptions::default(), Some(cluster(&Arc::default()))).expect("a probe");
+    let mut asked = Vec::new();
+    for phase in [Successful, Successful, Error, Error] {
+        assert_eq!(probe.measure(&call).await.phase, phase);
+        asked.push(tokens.requests().len());
+    }
+    assert_eq!(asked, [1, 1, 1, 2]);
+    let request = &tokens.requests()[0];
+    assert!(
+        request.contains("authorization: Basic YW5uOnMzY3JldA==\r\n"),
+        "{request}"
+    );
+    assert!(
+        request.ends_with("grant_type=client_credentials&scope=a+b"),
+        "{request}"
+    );
+    assert!(server.requests()[0].contains("authorization: Bearer t0ken\r\n"));
+}
+
+#[tokio::test]
+async fn a_token_server_that_fails_is_an_error_without_secrets() {
+    for (status, body) in [
+        ("400 Bad Request", "s3cret"),
+        ("200 OK", "{\"token\":\"t0ken\"}"),
+    ] {
+        let tokens = Server::answering(status, body).await;
+        let authentication = json!({"oauth2": {
+            "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
+        }});
+        let outcome = play(signed("http://127.0.0.1:1", authentication), &[])
+            .await
+            .outcome;
+        let message = outcome.message.unwrap_or_default();
+        assert_eq!(outcome.phase, Error);
+        assert!(message.starts_with("authentication: "), "{message}");
+        assert!(
+            !message.contains("s3cret") && !message.contains("t0ken"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Measurements against servers that do what a test tells them, byte by byte.
+
+mod cluster;
+mod prometheus;
+mod web;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Call, HttpOptions, Probe};
+use crate::api::{Argument, HookRun, HookRunSpec, Metric};
+use crate::plan::hook_run::Outcome;
+
+/// What the server does with one connection, after it has read the request.
+#[derive(Clone)]
+enum Answer {
+    /// These bytes, then the end.
+    Bytes(Vec<u8>),
+    /// A byte a second, for ever.
+    Trickle,
+    /// A body that never ends.
+    Endless,
+    /// Nothing, and the connection stays.
+    Silence,
+}
+
+struct Server {
+    url: String,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    /// Answers connections in turn; the last answer is repeated.
+    async fn start(answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (answers, seen) = (answers.to_vec(), Arc::clone(&requests));
+        tokio::spawn(async move {
+            let mut turn = 0;
+            while let Ok((stream, _)) = listener.accept().await {
+                let answer = answers[turn.min(answers.len() - 1)].clone();
+                turn += 1;
+                tokio::spawn(serve(stream, answer, Arc::clone(&seen)));
+            }
+        });
+        Server { url, requests }
+    }
+
+    async fn answering(status: &str, body: &str) -> Self {
+        Self::start(&[response(status, "", body)]).await
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("requests").clone()
+    }
+}
+
+fn response(status: &str, headers: &str, body: &str) -> Answer {
+    let length = body.len();
+    let text = format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+    );
+    Answer::Bytes(text.into_bytes())
+}
+
+async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String>>>) {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while !complete(&request) {
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => request.extend_from_slice(&buffer[..length]),
+        }
+    }
+    seen.lock()
+        .expect("requests")
+        .push(String::from_utf8_lossy(&request).into_owned());
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+    match answer {
+        Answer::Bytes(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+        }
+        Answer::Trickle => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        Answer::Endless => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
+        }
+        Answer::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
+    }
+}
+
+fn complete(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    body.len()
+        >= length
+            .and_then(|length| length.trim().parse().ok())
+            .unwrap_or(0)
+}
+
+/// A metric as users write it.
+fn metric(web: serde_json::Value, more: serde_json::Value) -> Metric {
+    let mut metric = json!({"name": "ready", "provider": {"web": web}});
+    let fields = metric.as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
+    serde_json::from_value(metric).expect("a metric")
+}
+
+async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOptions) -> Outcome {
+    let args = args.iter().map(|(name, value)| Argument {
+        name: (*name).into(),
+        value: Some((*value).into()),
+        value_from: None,
+    });
+    let spec = HookRunSpec {
+        metrics: vec![metric],
+        args: args.collect(),
+        ..HookRunSpec::default()
+    };
+    let mut run = HookRun::new("run", spec);
+    run.metadata.uid = Some("uid-1".into());
+    let call = Call {
+        run: Arc::new(run),
+        metric: 0,
+        number: 2,
+    };
+    Probe::new(options, None)
+        .expect("a probe")
+        .measure(&call)
+        .await
+}
+
+async fn measure(metric: Metric) -> Outcome {
+    measure_with(metric, &[], HttpOptions::default()).await
+}
+
+/// The message with times and ports, which differ from run to run, taken out.
+fn message(outcome: &Outcome, server: &Server) -> String {
+    let message = outcome
+        .message
+        .clone()
+        .unwrap_or_default()
+        .replace(&server.url, "SERVER");
+    let words = message.split(' ').collect::<Vec<_>>();
+    let mut steady = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let timed = words
+            .get(at + 1)
+            .is_some_and(|unit| unit.trim_end_matches(':') == "ms");
+        steady.push(if timed { "N" } else { word });
+    }
+    steady.join(" ")
+}

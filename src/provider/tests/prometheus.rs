@@ -1,0 +1,165 @@
+//! Prometheus metrics.
+
+use super::*;
+use crate::api::HookPhase::{self, Error, Failed, Successful};
+
+async fn query(answer: Answer, success_condition: &str) -> (Outcome, Server) {
+    let server = Server::start(&[answer]).await;
+    let metric = json!({
+        "name": "lag",
+        "successCondition": success_condition,
+        "provider": {"prometheus": {
+            "address": format!("{}/prom/", server.url),
+            "query": "sum(rate(lag{pod=\"{{ args.PodName }}\"}[1m])) + 1",
+            "headers": [{"key": "x-scope", "value": "games"}],
+        }},
+    });
+    let metric = serde_json::from_value(metric).expect("a metric");
+    let args = [("PodName", "game-1")];
+    (
+        measure_with(metric, &args, HttpOptions::default()).await,
+        server,
+    )
+}
+
+fn found(data: serde_json::Value) -> Answer {
+    response(
+        "200 OK",
+        "",
+        &json!({"status": "success", "data": data}).to_string(),
+    )
+}
+
+fn vector(values: &[&str]) -> Answer {
+    let series = values
+        .iter()
+        .map(|value| json!({"metric": {}, "value": [1.5, value]}));
+    found(json!({"resultType": "vector", "result": series.collect::<Vec<_>>()}))
+}
+
+#[tokio::test]
+async fn the_query_is_asked_for_as_prometheus_wants_it() {
+    let (_, server) = query(vector(&["1"]), "result[0] == 1").await;
+    let request = &server.requests()[0];
+    let expected = "GET /prom/api/v1/query?query=sum%28rate%28lag%7Bpod%3D%22game-1%22%7D%5B1m%5D\
+                    %29%29+%2B+1 HTTP/1.1";
+    assert!(request.starts_with(expected), "{request}");
+    assert!(request.contains("x-scope: games\r\n"), "{request}");
+}
+
+#[tokio::test]
+async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
+    let scalar = found(json!({"resultType": "scalar", "result": [1.5, "0.25"]}));
+    let matrix = found(json!({"resultType": "matrix", "result": [
+        {"metric": {}, "values": [[1, "1"], [2, "2"]]},
+        {"metric": {}, "values": [[1, "3"]]},
+    ]}));
+    let rows: [(Answer, &str, HookPhase, &str); 8] = [
+        (
+            scalar.clone(),
+            "result == 0.25 && asFloat(result) < 1",
+            Successful,
+            "0.25",
+        ),
+        (scalar, "result > 0.5", Failed, "0.25"),
+        (
+            vector(&["0.25"]),
+            "result[0] < 0.5 && len(result) == 1",
+            Successful,
+            "[0.25]",
+        ),
+        (
+            vector(&["1", "2"]),
+            "result.all(x, x < 3)",
+            Successful,
+            "[1,2]",
+        ),
+        (vector(&["1", "2"]), "result.all(x, x < 2)", Failed, "[1,2]"),
+        (vector(&["1"]), "result < 2", Error, "[1]"),
+        (vector(&["+Inf"]), "isInf(result[0])", Successful, "[inf]"),
+        (matrix, "result == [1, 2, 3]", Successful, "[1,2,3]"),
+    ];
+    for (answer, condition, phase, value) in rows {
+        let (outcome, _) = query(answer, condition).await;
+        assert_eq!(outcome.phase, phase, "{condition}: {outcome:?}");
+        assert_eq!(outcome.value.as_deref(), Some(value), "{condition}");
+    }
+}
+
+#[tokio::test]
+async fn nan_and_nothing_are_named_as_such() {
+    let rows = [
+        (
+            vector(&["NaN"]),
+            "result[0] < 0.05",
+            Failed,
+            "successCondition result[0] < 0.05 does not hold: result is [NaN] (the query gave NaN)",
+        ),
+        (
+            found(json!({"resultType": "scalar", "result": [1, "NaN"]})),
+            "result != 1",
+            Failed,
+            "successCondition result != 1 does not hold: result is NaN (the query gave NaN)",
+        ),
+        (
+            vector(&[]),
+            "result[0] < 0.05",
+            Error,
+            "successCondition result[0] < 0.05: there is no element 0 in a list of 0 (the query \
+             found nothing)",
+        ),
+        (
+            vector(&[]),
+            "len(result) > 0",
+            Failed,
+            "successCondition len(result) > 0 does not hold: result is [] (the query found nothing)",
+        ),
+        (
+            vector(&["1"]),
+            "result < 0.05",
+            Error,
+            "successCondition result < 0.05: a list is compared with a number: pick an element, \
+             as in result[0]",
+        ),
+    ];
+    for (answer, condition, phase, expected) in rows {
+        let (outcome, server) = query(answer, condition).await;
+        assert_eq!(
+            (outcome.phase, message(&outcome, &server).as_str()),
+            (phase, expected)
+        );
+    }
+    let (outcome, _) = query(vector(&["NaN"]), "isNaN(result[0]) || result[0] < 0.05").await;
+    assert_eq!(outcome.phase, Successful);
+    let (outcome, _) = query(vector(&[]), "len(result) == 0").await;
+    assert_eq!(outcome.phase, Successful);
+}
+
+#[tokio::test]
+async fn what_is_no_answer_of_prometheus_is_an_error_that_says_so() {
+    let bad = json!({"status": "error", "errorType": "bad_data", "error": "parse error: x"});
+    let text = found(json!({"resultType": "string", "result": [1, "a"]}));
+    let rows = [
+        (
+            response("400 Bad Request", "", &bad.to_string()),
+            "HTTP 400 from AT in N ms: parse error: x",
+        ),
+        (
+            response("200 OK", "", "hello"),
+            "HTTP 200 from AT in N ms: this is not how Prometheus answers: hello",
+        ),
+        (
+            response("503 Service Unavailable", "", "{}"),
+            "HTTP 503 from AT in N ms: {}",
+        ),
+        (
+            text,
+            "HTTP 200 from AT in N ms: the query gave a: write one that gives numbers",
+        ),
+    ];
+    for (answer, expected) in rows {
+        let (outcome, server) = query(answer, "true").await;
+        let told = message(&outcome, &server).replace("SERVER/prom/api/v1/query", "AT");
+        assert_eq!((outcome.phase, told.as_str()), (Error, expected));
+    }
+}
