@@ -125,7 +125,7 @@ impl Write<'_> {
                 let there = requests.get(&self.path(thing, name)).await?;
                 if !there.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it is not one of this workload's");
-                    return Err(Refusal::Rejected(message));
+                    return Err(Refusal::AlreadyExists(message));
                 }
                 // The next plan must see it.
                 self.written(thing, &there);

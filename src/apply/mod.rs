@@ -13,7 +13,7 @@ mod request;
 mod run;
 mod tally;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -113,6 +113,8 @@ pub enum Written {
 pub struct Memory {
     /// What it said of pods of each revision.
     pub verdicts: BTreeMap<String, Verdict>,
+    /// Names of pods and revisions that turned out to be somebody else's.
+    pub taken: BTreeSet<String>,
     /// What the last actions failed with.
     pub failures: Failures,
     /// When the status was last written.

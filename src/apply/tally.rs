@@ -23,6 +23,7 @@ pub struct Tally {
     /// Revisions of which a pod was refused.
     refused: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
+    taken: BTreeSet<String>,
     scale: Effect,
     update: Effect,
     created: Vec<String>,
@@ -85,11 +86,10 @@ impl Tally {
             Err(Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
             }
-            Err(
-                Refusal::Conflict(message)
-                | Refusal::AlreadyExists(message)
-                | Refusal::NotFound(message),
-            ) => self.moved = Some(message),
+            Err(Refusal::AlreadyExists(message)) => self.taken(action, message),
+            Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
+                self.moved = Some(message);
+            }
         }
     }
 
@@ -118,6 +118,17 @@ impl Tally {
             Action::ResizePod { .. } => self.update.succeeded = true,
             _ => {}
         }
+    }
+
+    /// The name is somebody else's: where names are ours to choose, the next plan takes another.
+    fn taken(&mut self, action: &Action, message: String) {
+        let name = match action {
+            Action::CreatePod(new) => &new.name,
+            Action::CreateRevision(new) => &new.name,
+            _ => return self.rejected(action, message),
+        };
+        self.taken.insert(name.clone());
+        self.moved = Some(message);
     }
 
     fn rejected(&mut self, action: &Action, message: String) {
@@ -185,6 +196,7 @@ impl Tally {
     /// Remembers the answers, and tells how the batch ended.
     pub fn settle(self, memory: &mut Memory) -> Result<Outcome, Stop> {
         memory.verdicts.extend(self.verdicts);
+        memory.taken.extend(self.taken);
         self.scale.settle(&mut memory.failures.scale);
         self.update.settle(&mut memory.failures.update);
         if let Some((message, after)) = self.unavailable {

@@ -257,15 +257,14 @@ async fn a_name_that_is_taken_is_looked_at_before_the_next_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_somebody_else_holds_is_told() {
+async fn a_name_that_somebody_else_holds_is_remembered() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, Outcome::Failed { .. }));
-    let failure = play.memory.failures.scale.unwrap_or_default();
-    assert!(failure.contains("not one of this workload's"), "{failure}");
+    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert_eq!(play.memory.taken.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -143,6 +143,7 @@ impl GameDeployments {
             templates,
             node_costs,
             verdicts: memory.verdicts.clone(),
+            taken: memory.taken.clone(),
             failures: memory.failures.clone(),
         }
     }

@@ -39,18 +39,17 @@ pub fn plan(
     let own = own_pods(&workload, world, &mut draft);
     let mut hooks = Hooks::new(&workload, world);
     let mut collisions = workload.progress.collision_count;
-    let Some(revisions) = revision::find(&workload, &world.revisions, &mut collisions, &mut draft)
-    else {
+    let Some(revisions) = revision::find(&workload, world, &mut collisions, &mut draft) else {
         // A revision that nobody has seen yet: hooks of updates to another one are called off now,
         // so that their success cannot count after a revert.
         hooks.keep_removals(&own);
         hooks.settle(&own, &mut draft);
         let old = gd.status.clone().unwrap_or_default();
-        let counted = GameDeploymentStatus {
+        let collided = (old.collision_count != collisions).then_some(GameDeploymentStatus {
             collision_count: collisions,
             ..old
-        };
-        return Ok(finish(draft, gd, Some(counted)));
+        });
+        return Ok(finish(draft, gd, collided));
     };
     let active: Vec<&Pod> = own
         .iter()
@@ -177,7 +176,7 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Option<Blocked> {
             of_update = 0;
         }
     }
-    let mut names = PodNames::new(workload, scene.world.pods.iter().map(AsRef::as_ref));
+    let mut names = PodNames::new(workload, scene.world);
     let of_both = [
         (of_update, Some(&update.template), update.name.as_str()),
         (of_stable, stable, &sizes.stable),

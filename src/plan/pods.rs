@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::in_place::is_under_way;
-use super::{Gate, NewPod, Pod, Workload, hot_patch};
+use super::{Gate, NewPod, Pod, Workload, World, hot_patch};
 use crate::api::UpdateStrategyType;
 use crate::api::names;
 
@@ -39,13 +39,13 @@ pub struct PodNames<'a> {
 
 impl<'a> PodNames<'a> {
     /// Names beside those of the pods that are there.
-    pub fn new<'p>(workload: &'a Workload<'a>, pods: impl Iterator<Item = &'p Pod>) -> Self {
+    pub fn new(workload: &'a Workload<'a>, world: &World) -> Self {
         let mut newest = 0;
-        let taken = pods.map(|pod| {
+        let pods = world.pods.iter().map(|pod| {
             newest = newest.max(pod.resource_version);
             pod.name.clone()
         });
-        let taken = taken.collect();
+        let taken = pods.chain(world.taken.iter().cloned()).collect();
         Self {
             workload,
             taken,

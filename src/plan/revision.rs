@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::draft::Draft;
 use super::quantity;
-use super::{Action, NewRevision, Revision, Workload};
+use super::{Action, NewRevision, Revision, Workload, World};
 use crate::api::names;
 
 /// The revisions of a workload.
@@ -36,10 +36,11 @@ impl<'a> Revisions<'a> {
 /// first; plan again when that is seen. Counts in `collisions` how often a name was taken.
 pub fn find<'a>(
     workload: &Workload,
-    revisions: &'a [Arc<Revision>],
+    world: &'a World,
     collisions: &mut i32,
     draft: &mut Draft,
 ) -> Option<Revisions<'a>> {
+    let revisions = &world.revisions;
     let wanted = canonical(workload.template);
     let highest = revisions.iter().map(|it| it.number).max().unwrap_or(0);
     let same = revisions
@@ -48,7 +49,10 @@ pub fn find<'a>(
         .max_by_key(|it| it.number);
     let Some(update) = same else {
         let mut name = revision_name(workload, &wanted, *collisions);
-        while revisions.iter().any(|revision| revision.name == name) {
+        let is_taken = |name: &String| {
+            revisions.iter().any(|it| it.name == *name) || world.taken.contains(name)
+        };
+        while is_taken(&name) {
             *collisions += 1;
             name = revision_name(workload, &wanted, *collisions);
         }

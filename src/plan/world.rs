@@ -1,6 +1,6 @@
 //! What a plan is made from: everything that was seen, at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -27,6 +27,8 @@ pub struct World {
     pub node_costs: BTreeMap<String, i32>,
     /// What the API server said of revisions.
     pub verdicts: BTreeMap<String, Verdict>,
+    /// Names of pods and revisions that turned out to be somebody else's.
+    pub taken: BTreeSet<String>,
     /// What the last actions failed with.
     pub failures: Failures,
 }

@@ -209,3 +209,16 @@ fn a_workload_that_is_being_deleted_is_left_alone() {
     };
     assert!(plan.actions.is_empty() && plan.status.is_none());
 }
+
+#[test]
+fn a_revisions_name_that_is_somebody_elses_is_gone_round() {
+    let mut story = story(1, json!({}));
+    let Action::CreateRevision(first) = story.plan().actions.remove(0) else {
+        panic!("a revision comes first");
+    };
+    story.world.taken.insert(first.name.clone());
+    story.settle();
+    let status = story.status();
+    assert_eq!(status.collision_count, 1);
+    assert_ne!(status.update_revision, first.name);
+}

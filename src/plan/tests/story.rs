@@ -1,6 +1,6 @@
 //! A small world to tell stories in: it carries out plans as an API server and a kubelet would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -46,6 +46,7 @@ pub fn story(replicas: i32, spec: Value) -> Story {
         templates: BTreeMap::new(),
         node_costs: BTreeMap::new(),
         verdicts: BTreeMap::new(),
+        taken: BTreeSet::new(),
         failures: Failures::default(),
     };
     let mut story = Story {
