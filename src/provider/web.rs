@@ -108,7 +108,7 @@ pub(super) fn header(
 }
 
 /// What an answer means. Runs on the guard's threads.
-fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Outcome {
+pub(super) fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Outcome {
     let head = format!(
         "HTTP {} from {} in {}",
         answer.status.as_u16(),

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod prometheus;
+mod table;
 mod web;
 
 use std::sync::{Arc, Mutex};
