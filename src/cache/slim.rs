@@ -214,7 +214,7 @@ fn containers(
         .enumerate()
         .filter(|(_, container)| container.restart_policy.as_deref() == Some("Always"))
         .map(|at| (true, at));
-    regular
+    let mut containers: Vec<Container> = regular
         .chain(lasting)
         .map(|(init, (index, container))| {
             let statuses = match init {
@@ -235,7 +235,10 @@ fn containers(
                 status: reported.map(|reported| container_status(reported, wanted)),
             }
         })
-        .collect()
+        .collect();
+    // They are kept for as long as the pod lives.
+    containers.shrink_to_fit();
+    containers
 }
 
 fn container_status(

@@ -47,9 +47,10 @@ fn changes(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerChange)> {
         .record
         .as_deref()
         .filter(|record| record.hot && record.revision == pod.revision());
-    pod.containers
-        .iter()
-        .filter_map(move |container| Some((container, record?.containers.get(&container.name)?)))
+    pod.containers.iter().filter_map(move |container| {
+        let change = record?.containers.get(&container.name)?;
+        Some((container, change.as_ref()))
+    })
 }
 
 fn is_behind(pod: &Pod) -> bool {

@@ -167,9 +167,9 @@ pub struct InPlaceRecord {
     /// Pods without the gate: whether the change was seen done, so its permission is spent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
-    /// Changed containers by name.
+    /// Changed containers by name. Boxed, because a map's node has room for eleven.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub containers: BTreeMap<String, ContainerChange>,
+    pub containers: BTreeMap<String, Box<ContainerChange>>,
 }
 
 /// What changed in one container.

@@ -56,7 +56,7 @@ pub fn patch_of(
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        containers.insert(name.clone(), container_change(container));
+        containers.insert(name.clone(), Box::new(container_change(container)));
         if container.image != *to {
             images.push(ImageChange {
                 init: container.init,
@@ -71,9 +71,11 @@ pub fn patch_of(
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        let resized_only = || ContainerChange {
-            from_unfinished: false,
-            ..container_change(container)
+        let resized_only = || {
+            Box::new(ContainerChange {
+                from_unfinished: false,
+                ..container_change(container)
+            })
         };
         let entry = containers.entry(name.clone()).or_insert_with(resized_only);
         entry.resources = Some(resources.clone());
