@@ -20,17 +20,22 @@ fn count_needs_interval() -> Rule {
     )
 }
 
+/// A condition, as a regular expression, that compares text `result` with a number literal: alone,
+/// so neither asInt(result) nor result.age, result[0] or my_result.
+const TEXT_WITH_NUMBER: &str = concat!(
+    r"(^|[^\w.])result\s*([=!]=|[<>]=?|in\s*\[)\s*-?[.]?[0-9]",
+    r"|(^|[^\w.])[0-9.]+\s*([=!]=|[<>]=?)\s*result\s*($|[^\w.\[\s(])",
+);
+
 /// What a web call answers is text: comparing it with a number could never hold.
 fn text_is_not_a_number() -> [Rule; 2] {
-    // `result` alone (not asInt(result), result.age, result[0], my_result) next to a number.
-    let right = r"(^|[^\\w.])result\\s*([=!]=|[<>]=?)\\s*-?[.]?[0-9]";
-    let left = r"(^|[^\\w.])[0-9.]+\\s*([=!]=|[<>]=?)\\s*result\\s*($|[^\\w.\\[\\s(])";
+    let pattern = TEXT_WITH_NUMBER.replace('\\', r"\\");
     ["successCondition", "failureCondition"].map(|field| {
         rule(
             field,
             format!(
                 "!has(self.provider.web) || !has(self.{field}) || \
-                 !self.{field}.matches('{right}|{left}')"
+                 !self.{field}.matches('{pattern}')"
             ),
             "compares result with a number, but a web call's result is text: write \
              asInt(result) < 30 or asFloat(result) < 0.5",
@@ -106,4 +111,57 @@ pub fn patched_fields() -> [Rule; 3] {
             "must not be ones that belong to Kubernetes or to the operator; write a key of your own",
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compares_text_with_a_number(condition: &str) -> bool {
+        let pattern = regex::Regex::new(TEXT_WITH_NUMBER).expect("a pattern");
+        pattern.is_match(condition)
+    }
+
+    #[test]
+    fn a_bare_result_next_to_a_number_is_found() {
+        for condition in [
+            "result < 30",
+            "result<30",
+            "result == -1",
+            "result >= .5",
+            "(result != 3)",
+            "result == \"none\" || result == 0",
+            "result in [1, 2]",
+            "30 > result",
+            "value < 3 && 0.5 <= result",
+            "1 == result || true",
+        ] {
+            assert!(compares_text_with_a_number(condition), "{condition}");
+        }
+    }
+
+    #[test]
+    fn what_is_a_number_or_not_compared_with_one_is_left_alone() {
+        for condition in [
+            "asInt(result) < 30",
+            "asFloat( result ) >= 0.5",
+            "30 > asInt(result)",
+            "len(result) > 3",
+            "result.size() > 3",
+            "result[0] > 3",
+            "result.age < 3",
+            "3 < result.age",
+            "3 < result[0]",
+            "my_result < 3",
+            "results < 3",
+            "value.result < 3",
+            "value < 30",
+            "result == \"30\"",
+            "'30' == result",
+            "result in ['1', '2']",
+            "result.all(age, age > 3)",
+        ] {
+            assert!(!compares_text_with_a_number(condition), "{condition}");
+        }
+    }
 }
