@@ -65,7 +65,8 @@ pub fn lift(workload: &Workload, draft: &mut Draft) {
     });
 }
 
-/// Kubernetes' times have whole seconds.
+/// Kubernetes' times have whole seconds. Rounded up, or a pause would be over too soon.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
+    let begun = i64::from(time.subsec_nanosecond() > 0);
+    Timestamp::from_second(time.as_second() + begun).unwrap_or(time)
 }

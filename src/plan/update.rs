@@ -6,6 +6,8 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
+
 use super::acceptance::{Acceptance, acceptance};
 use super::draft::Draft;
 use super::guard::{self, may_touch};
@@ -359,7 +361,7 @@ impl<'a> Mover<'_, 'a> {
         match (in_place::state(pod), pod.gate) {
             (InPlaceState::Closed(since), _) => {
                 draft.keep_closed(&pod.uid);
-                match since.checked_add(self.scene.workload.grace).unwrap_or(now) {
+                match self.grace_ends(since) {
                     at if at <= now && may_start => draft.push(patch(now)),
                     at => draft.wake_at(at),
                 }
@@ -370,6 +372,14 @@ impl<'a> Mover<'_, 'a> {
             }
             _ => draft.push(patch(now)),
         }
+    }
+
+    /// When the grace period of a gate that closed then is over. The time in the gate's condition
+    /// has whole seconds, rounded down, so one is added.
+    fn grace_ends(&self, since: Timestamp) -> Timestamp {
+        let grace = self.scene.workload.grace;
+        let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
+        since.checked_add(grace + rounding).unwrap_or(since)
     }
 
     /// Patches a pod hot, one at first, until that one has shown that the kubelet can.
