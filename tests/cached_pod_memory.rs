@@ -74,23 +74,25 @@ fn pod(n: usize) -> Value {
 
 /// Memory of this process in bytes.
 fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().nth(1));
-    kilobytes.unwrap().parse::<usize>().unwrap() * 1024
+    let kilobytes = kilobytes.and_then(|number| number.parse::<usize>().ok());
+    kilobytes.expect("a number of kilobytes") * 1024
 }
 
 fn fold(n: usize, interner: &mut Interner) -> Pod {
     let mut before = pod(n);
     before["status"]["observedGeneration"] = json!(1);
-    let states = [before, pod(n)].map(|state| serde_json::from_value::<CorePod>(state).unwrap());
+    let states =
+        [before, pod(n)].map(|state| serde_json::from_value::<CorePod>(state).expect("a pod"));
     let previous = None;
     let folded = states
         .into_iter()
         .fold(previous, |previous: Option<Pod>, state| {
             slim(previous.as_ref(), Sight::Watched, state, interner)
         });
-    folded.unwrap()
+    folded.expect("one of ours")
 }
 
 #[test]
