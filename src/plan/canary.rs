@@ -199,7 +199,8 @@ impl Walk<'_> {
             draft.patch_workload(drop_note());
         }
         while index < last && !self.paused_by_user(index) {
-            let entered = Some(index) != self.workload.progress.step_index
+            let entered = self.started_over
+                || Some(index) != self.workload.progress.step_index
                 || progress.canary.held_replicas.is_none();
             self.enter(index, entered, &mut progress);
             match self.step(index, &mut progress, &mut rollout, draft) {

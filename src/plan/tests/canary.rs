@@ -106,6 +106,19 @@ fn steps_changed_in_a_rollout_start_over_without_taking_pods_back() {
 }
 
 #[test]
+fn a_new_list_of_steps_is_walked_through_from_its_start() {
+    let mut story = seed();
+    story.image("v2").settle();
+    assert_eq!(story.status().current_step_index, Some(1));
+    let steps = json!([{"partition": 3}, {"partition": 2}, {"pause": {}}]);
+    story
+        .user(json!({"updateStrategy": {"canary": {"steps": steps}}}))
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    assert_eq!(story.status().current_step_index, Some(2));
+}
+
+#[test]
 fn a_scale_out_during_a_pause_adds_no_pod_of_the_new_revision() {
     let mut story = seed();
     story.image("v2").settle();
