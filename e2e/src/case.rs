@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::audit::object::controller;
-use crate::audit::{Counts, judge};
+use crate::audit::{Counts, Event, judge};
 use crate::command::run;
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
@@ -234,10 +234,11 @@ impl Case {
         self.until(&what, holds).await
     }
 
-    /// Waits until all pods are updated and ready, nothing is on its way, and no HookRun is left.
+    /// Waits until all pods are updated and available, nothing is on its way, and no HookRun is left.
     pub async fn until_settled(&self, replicas: i64) -> Result<View> {
         let holds = |view: &View| {
             view.counts() == [replicas; 5]
+                && view.number("/status/availableReplicas") == replicas
                 && view.is_observed()
                 && view.pods.len() as i64 == replicas
                 && view.runs.is_empty()
@@ -269,10 +270,17 @@ impl Case {
         eventually(what, LIMIT, probe).await
     }
 
-    /// What the operator wrote so far.
+    /// The operator's writes so far, as the API server logged them.
+    pub fn events(&self) -> Result<Vec<Event>> {
+        let operator = self.operator.username();
+        let mut events = self.plane.audit.writes(&self.namespace)?;
+        events.retain(|event| event.user.username == operator);
+        Ok(events)
+    }
+
+    /// What the operator wrote so far, counted.
     pub fn writes(&self) -> Result<Counts> {
-        let events = self.plane.audit.writes(&self.namespace)?;
-        Ok(Counts::of(&events, &self.operator.username()))
+        Ok(Counts::of(&self.events()?, |_| true))
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::process::Command;
 
 use crate::audit::AuditLog;
 use crate::command::run;
+use crate::operator::install_role;
 use crate::wait::eventually;
 
 /// What the names of clusters of test runs begin with; the rest is the process's id.
@@ -60,14 +61,12 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// Installs the CRDs and the operator's roles.
+    /// Installs the CRDs and the operator's ClusterRole.
     async fn install(&self) -> Result<()> {
-        let root = repository();
-        for folder in ["crds", "deploy"] {
-            let folder = root.join(folder);
-            self.kubectl(&["apply", "-f", &folder.to_string_lossy()], "")
-                .await?;
-        }
+        let crds = repository().join("crds");
+        self.kubectl(&["apply", "-f", &crds.to_string_lossy()], "")
+            .await?;
+        install_role(self).await?;
         let crds = ["wait", "--for=condition=Established", "crd", "--all"];
         self.kubectl(&crds, "").await?;
         let kinds = "/apis/tkex.tencent.com/v1alpha1/namespaces/default/gamedeployments";
@@ -83,6 +82,11 @@ impl ControlPlane {
         let mut command = Command::new(&self.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await
+    }
+
+    /// A client of its administrator.
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// Reads a path of the API.

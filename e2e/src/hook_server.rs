@@ -73,7 +73,12 @@ impl HookServer {
     /// Starts one on a free port. Each path answers like the documents' example program until it
     /// is told otherwise.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+        Self::listen(0).await
+    }
+
+    /// Starts one on this port.
+    pub async fn listen(port: u16) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
         let port = listener.local_addr()?.port();
         let script = Arc::new(Mutex::new(Script::default()));
         let router = Router::new().fallback(answer).with_state(script.clone());

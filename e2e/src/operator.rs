@@ -5,7 +5,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -17,9 +18,7 @@ use crate::control_plane::{ControlPlane, repository};
 use crate::wait::eventually;
 
 /// Name of its service account.
-pub const ACCOUNT: &str = "gamekeeper";
-/// Name of the ClusterRole in deploy/.
-const ROLE: &str = "gamekeeper";
+const ACCOUNT: &str = "gamekeeper";
 
 /// An operator for one namespace.
 pub struct Operator {
@@ -41,7 +40,7 @@ impl Operator {
         let kubeconfig = folder.join("operator.kubeconfig");
         let token = account(plane, namespace).await?;
         let config = std::fs::read_to_string(&plane.kubeconfig)?;
-        let mut config: serde_json::Value = serde_yaml_ng::from_str(&config)?;
+        let mut config: Value = serde_yaml_ng::from_str(&config)?;
         config["users"] = json!([{"name": ACCOUNT, "user": {"token": token}}]);
         let cluster = config["clusters"][0]["name"].clone();
         let context = json!({"cluster": cluster, "user": ACCOUNT, "namespace": namespace});
@@ -115,6 +114,14 @@ impl Operator {
         Ok((code.context("no HTTP answer")?, body.to_owned()))
     }
 
+    /// The memory that it occupies, in bytes.
+    pub fn memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kilobytes.context("odd /proc/PID/status")? * 1024)
+    }
+
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         let running = self.running.as_mut().context("the operator does not run")?;
         Ok(running.child.try_wait()?)
@@ -176,23 +183,51 @@ impl Operator {
     }
 }
 
-/// Makes the service account, binds the operator's role to it, and returns a token.
+/// Makes the service account with its roles, and returns a token.
 async fn account(plane: &ControlPlane, namespace: &str) -> Result<String> {
-    let metadata = json!({"name": ACCOUNT, "namespace": namespace});
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": format!("{ACCOUNT}-{namespace}")},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
-    });
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [account, binding]});
+    let mut rights = rights(namespace)?;
+    rights.retain(|object| object["kind"] != "ClusterRole");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
     plane
         .kubectl(&["apply", "-f", "-"], &list.to_string())
         .await?;
     let create = ["create", "token", ACCOUNT, "-n", namespace, "--duration=4h"];
     Ok(plane.kubectl(&create, "").await?.trim().to_owned())
+}
+
+/// The operator's ClusterRole, which all of them share.
+pub async fn install_role(plane: &ControlPlane) -> Result<()> {
+    let mut rights = rights("")?;
+    rights.retain(|object| object["kind"] == "ClusterRole");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
+    plane
+        .kubectl(&["apply", "-f", "-"], &list.to_string())
+        .await?;
+    Ok(())
+}
+
+/// The account, roles and bindings that users install, moved to a namespace.
+fn rights(namespace: &str) -> Result<Vec<Value>> {
+    let manifest = std::fs::read_to_string(repository().join("deploy/gamekeeper.yaml"))?;
+    let mut rights = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(&manifest) {
+        let mut object = Value::deserialize(document)?;
+        let kind = object["kind"].as_str().unwrap_or_default();
+        if !kind.contains("Role") && kind != "ServiceAccount" {
+            continue;
+        }
+        if kind == "ClusterRoleBinding" {
+            object["metadata"]["name"] = json!(format!("{ACCOUNT}-{namespace}"));
+        }
+        if object["metadata"]["namespace"].is_string() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if object["subjects"].is_array() {
+            object["subjects"][0]["namespace"] = json!(namespace);
+        }
+        rights.push(object);
+    }
+    Ok(rights)
 }
 
 async fn free_port() -> Result<u16> {
@@ -207,9 +242,12 @@ async fn binary() -> Result<PathBuf> {
         if let Some(binary) = std::env::var_os("GAMEKEEPER_BINARY") {
             return Ok(binary.into());
         }
-        // target/PROFILE/deps/main-0123456789abcdef
         let own = std::env::current_exe()?;
-        let folder = own.ancestors().nth(2).context("tests run from target/")?;
+        let is_profile = |folder: &&Path| folder.ends_with("debug") || folder.ends_with("release");
+        let folder = own
+            .ancestors()
+            .find(is_profile)
+            .context("this runs from target/PROFILE")?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.args([

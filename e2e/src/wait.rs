@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// How often a condition is looked at.
@@ -16,11 +16,12 @@ pub async fn eventually<T>(
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
     let deadline = Instant::now() + limit;
+    let mut last = anyhow!("the first look at it did not come to an end");
     loop {
-        let last = match timeout_at(deadline, probe()).await {
+        match timeout_at(deadline, probe()).await {
             Ok(Ok(found)) => return Ok(found),
-            Ok(Err(error)) => error,
-            Err(_) => anyhow::anyhow!("the last look at it did not come to an end"),
+            Ok(Err(error)) => last = error,
+            Err(_) => {}
         };
         if Instant::now() + POLL >= deadline {
             return Err(last).with_context(|| format!("after {limit:?} still not: {what}"));

@@ -21,15 +21,26 @@ pub struct Sort {
 pub struct Counts(pub BTreeMap<Sort, usize>);
 
 impl Counts {
-    /// Counts those of one user.
-    pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>, username: &str) -> Self {
+    /// Counts those that somebody made.
+    pub fn of(events: &[Event], is_theirs: impl Fn(&Event) -> bool) -> Self {
         let mut counts = Counts::default();
-        for event in events {
-            if event.user.username == username && event.is_write() {
-                *counts.0.entry(Sort::of(event)).or_default() += 1;
-            }
+        for event in events
+            .iter()
+            .filter(|event| event.is_write() && is_theirs(event))
+        {
+            *counts.0.entry(Sort::of(event)).or_default() += 1;
         }
         counts
+    }
+
+    /// What came on top since an earlier count.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let before = |sort| earlier.0.get(sort).copied().unwrap_or(0);
+        let new = self
+            .0
+            .iter()
+            .map(|(sort, count)| (sort.clone(), count - before(sort)));
+        Counts(new.filter(|(_, count)| *count > 0).collect())
     }
 
     /// Those that a rule picks, summed up.

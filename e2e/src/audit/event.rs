@@ -16,6 +16,9 @@ pub struct Event {
     pub uri: String,
     /// Who asked.
     pub user: User,
+    /// With which program.
+    #[serde(default)]
+    pub user_agent: String,
     /// What about; None for requests that are about no object.
     #[serde(default)]
     pub object_ref: Option<ObjectRef>,

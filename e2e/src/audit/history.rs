@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Event;
 use super::event::ObjectRef;
+use super::rebuild::{is_partial, rebuild};
 
 /// What a write was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,27 +167,37 @@ fn after(
     name: &str,
     before: Option<&Arc<Value>>,
 ) -> Option<Arc<Value>> {
-    let answer = event.response_object.as_ref();
-    let answered = |kind: &str| answered_kind(answer) == Some(kind);
+    let terminating = |pod: &Arc<Value>| Arc::new(terminating(pod, event.done));
     match (event.verb.as_str(), reference.subresource.as_str()) {
         ("deletecollection", _) => match Resource::of(&reference.resource) {
-            Resource::Pod => before.map(|pod| Arc::new(terminating(pod, event.done))),
+            Resource::Pod => before.map(terminating),
             _ => None,
         },
-        (_, "eviction") => before.map(|pod| Arc::new(terminating(pod, event.done))),
+        (_, "eviction") => before.map(terminating),
         (_, "binding") => before.cloned(),
-        (_, "scale") => before.map(|workload| Arc::new(scaled(workload, answer))),
+        (_, "scale") => {
+            before.map(|workload| Arc::new(scaled(workload, event.response_object.as_ref())))
+        }
         ("delete", _) => {
-            let rest = answer.filter(|object| !answered("Status") && !is_gone(object));
-            rest.map(|object| Arc::new(object.clone()))
+            let object = answered(event, reference, before)?;
+            (!is_gone(&object)).then(|| Arc::new(object))
         }
         _ => {
-            let object = answer.filter(|_| !answered("Status"));
-            let object = object.map(|object| Arc::new(object.clone()));
-            let object = object.or_else(|| before.cloned());
-            object.filter(|object| name == reference_name(object) && !is_finalized(object))
+            let object = answered(event, reference, before).map(Arc::new);
+            let object = object.or_else(|| before.cloned())?;
+            (name == reference_name(&object) && !is_finalized(&object)).then_some(object)
         }
     }
+}
+
+/// The object that an answer shows, if it shows one.
+fn answered(event: &Event, reference: &ObjectRef, before: Option<&Arc<Value>>) -> Option<Value> {
+    let answer = event.response_object.as_ref()?;
+    if is_partial(answer) {
+        let is_status = reference.subresource == "status";
+        return Some(rebuild(event, is_status, before.map(Arc::as_ref), answer));
+    }
+    (answered_kind(Some(answer)) != Some("Status")).then(|| answer.clone())
 }
 
 fn answered_kind(answer: Option<&Value>) -> Option<&str> {

@@ -17,6 +17,7 @@ pub mod judge;
 pub mod log;
 pub mod names;
 pub mod object;
+mod rebuild;
 mod rules;
 #[cfg(test)]
 mod story;

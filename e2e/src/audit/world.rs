@@ -100,8 +100,10 @@ impl World {
             replicas_at_step: 0,
         };
         let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
+        // While a user pauses, no step is entered.
+        let waits = |v: &Version| v.is_paused() && !v.has_pause_note();
         version.replicas_at_step = match workload.versions.last() {
-            Some(last) if place(last) == place(&version) => last.replicas_at_step,
+            Some(last) if place(last) == place(&version) && !waits(last) => last.replicas_at_step,
             _ => version.replicas(),
         };
         workload.versions.push(version);

@@ -1,0 +1,77 @@
+//! A client that makes only the unavoidable writes: one to create a pod, one to change its image,
+//! one to delete it. It decides nothing, keeps no status and survives no crash.
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::pods::Pods;
+use crate::{MAX_UNAVAILABLE, PODS};
+
+/// Requests at a time.
+const AT_ONCE: usize = 32;
+
+/// The client.
+pub struct Bare<'a> {
+    api: Api<Pod>,
+    pods: &'a Pods,
+}
+
+impl<'a> Bare<'a> {
+    /// A client for the pods of a namespace.
+    pub fn new(client: Client, namespace: &str, pods: &'a Pods) -> Self {
+        Bare {
+            api: Api::namespaced(client, namespace),
+            pods,
+        }
+    }
+
+    /// Creates all pods from a template.
+    pub async fn create(&self, template: &Value) -> Result<()> {
+        for_each(AT_ONCE, async |name| {
+            let mut pod = template.clone();
+            pod["metadata"]["name"] = json!(name);
+            let pod = serde_json::from_value(pod)?;
+            self.api.create(&PostParams::default(), &pod).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes the image of all pods, of no more at a time than may be away.
+    pub async fn update(&self, image: &str) -> Result<()> {
+        for_each(MAX_UNAVAILABLE, async |name| {
+            let patch = json!({"spec": {"containers": [{"name": "game", "image": image}]}});
+            let patch = Patch::Strategic(&patch);
+            self.api
+                .patch(&name, &PatchParams::default(), &patch)
+                .await?;
+            let is_done = |found: &Option<String>| found.as_deref() == Some(image);
+            self.pods
+                .until("updated", |pods| pods.get(&name).is_some_and(is_done))
+                .await
+        })
+        .await
+    }
+
+    /// Deletes all pods.
+    pub async fn delete(&self) -> Result<()> {
+        for_each(AT_ONCE, async |name| {
+            self.api.delete(&name, &DeleteParams::default()).await?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn for_each(at_once: usize, act: impl AsyncFn(String) -> Result<()>) -> Result<()> {
+    let act = &act;
+    stream::iter(0..PODS)
+        .map(|number| act(format!("bare-{number}")))
+        .buffer_unordered(at_once)
+        .try_collect()
+        .await
+}

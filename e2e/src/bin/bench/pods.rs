@@ -1,0 +1,109 @@
+//! The pods of a namespace as they come and go, for telling when a phase is over.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How long a phase may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// A watch on the pods of a namespace.
+pub struct Pods {
+    running: Arc<Mutex<Running>>,
+    changed: watch::Receiver<()>,
+    task: JoinHandle<()>,
+}
+
+/// Images by pod; None while it is not ready.
+type Running = HashMap<String, Option<String>>;
+
+impl Pods {
+    /// Starts to watch.
+    pub fn watch(client: Client, namespace: &str) -> Self {
+        let running = Arc::new(Mutex::new(Running::new()));
+        let (tell, changed) = watch::channel(());
+        let api: Api<Pod> = Api::namespaced(client, namespace);
+        let known = running.clone();
+        let task = tokio::spawn(async move {
+            let events = watcher(api, watcher::Config::default());
+            let followed = events.try_for_each(|event| {
+                follow(&known, event);
+                tell.send_replace(());
+                std::future::ready(Ok(()))
+            });
+            if let Err(error) = followed.await {
+                eprintln!("watching pods: {error}");
+            }
+        });
+        Pods {
+            running,
+            changed,
+            task,
+        }
+    }
+
+    /// Waits until something holds of the pods.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Running) -> bool) -> Result<()> {
+        let mut changed = self.changed.clone();
+        let over = async {
+            loop {
+                changed.borrow_and_update();
+                if holds(&self.running.lock().unwrap_or_else(PoisonError::into_inner)) {
+                    return anyhow::Ok(());
+                }
+                changed.changed().await?;
+            }
+        };
+        timeout(LIMIT, over)
+            .await
+            .with_context(|| format!("after {LIMIT:?} not {what}"))?
+    }
+
+    /// Waits until so many pods are ready with an image.
+    pub async fn until_ready(&self, count: usize, image: &str) -> Result<()> {
+        let is_ready = |found: &&Option<String>| found.as_deref() == Some(image);
+        self.until("ready", |pods| {
+            pods.values().filter(is_ready).count() == count
+        })
+        .await
+    }
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn follow(running: &Mutex<Running>, event: Event<Pod>) {
+    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    match event {
+        Event::Init => running.clear(),
+        Event::Apply(pod) | Event::InitApply(pod) => {
+            running.insert(pod.name_any(), ready_image(&pod));
+        }
+        Event::Delete(pod) => {
+            running.remove(&pod.name_any());
+        }
+        Event::InitDone => {}
+    }
+}
+
+fn ready_image(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let conditions = status.conditions.as_ref()?;
+    let is_ready = conditions
+        .iter()
+        .any(|c| c.type_ == "Ready" && c.status == "True");
+    let container = status.container_statuses.as_ref()?.first()?;
+    is_ready.then(|| container.image.clone())
+}

@@ -1,0 +1,129 @@
+//! The table: medians, because one round proves nothing.
+
+use std::fmt;
+
+use crate::PODS;
+use crate::subject::{Measured, Phase, Subject};
+
+/// All rounds.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Rounds.
+    pub rounds: Vec<Round>,
+}
+
+/// One round.
+pub type Round = Vec<(Subject, Measured)>;
+
+type Pick = fn(&Measured) -> &Phase;
+
+const PHASES: [(&str, Pick); 3] = [
+    ("0 to 1,000", |measured| &measured.create),
+    ("update of 1,000", |measured| &measured.update),
+    ("1,000 to 0", |measured| &measured.delete),
+];
+
+fn of(round: &Round, subject: Subject) -> Option<&Measured> {
+    let mut all = round.iter();
+    all.find(|(found, _)| *found == subject)
+        .map(|(_, measured)| measured)
+}
+
+fn rate(phase: &Phase) -> f64 {
+    PODS as f64 / phase.time.as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        length if length % 2 == 1 => values[length / 2],
+        length => (values[length / 2 - 1] + values[length / 2]) / 2.0,
+    }
+}
+
+impl Report {
+    fn median(&self, subject: Subject, value: impl Fn(&Measured) -> f64) -> f64 {
+        let measured = self.rounds.iter().filter_map(|round| of(round, subject));
+        median(measured.map(value).collect())
+    }
+
+    /// Median of the ratios to a neighbour in the same round.
+    fn ratio(&self, subject: Subject, to: Subject, pick: Pick) -> f64 {
+        let both = |round| Some((of(round, subject)?, of(round, to)?));
+        let pairs = self.rounds.iter().filter_map(both);
+        median(pairs.map(|(a, b)| rate(pick(a)) / rate(pick(b))).collect())
+    }
+
+    fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "| pods/s |{}",
+            PHASES.map(|(name, _)| format!(" {name} |")).concat()
+        )?;
+        writeln!(f, "|---|---|---|---|")?;
+        for subject in Subject::ALL {
+            let cells = PHASES.map(|(_, pick)| {
+                let rate = self.median(subject, |measured| rate(pick(measured)));
+                let ratio = |to| self.ratio(subject, to, pick);
+                match subject {
+                    Subject::Gated | Subject::Plain => {
+                        let (bare, native) = (ratio(Subject::Bare), ratio(Subject::Deployment));
+                        format!(" {rate:.0} ({bare:.2} of bare, {native:.1} × native) |")
+                    }
+                    _ => format!(" {rate:.0} |"),
+                }
+            });
+            writeln!(f, "| {} |{}", subject.name(), cells.concat())?;
+        }
+        Ok(())
+    }
+
+    fn writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "| writes a pod |{}",
+            PHASES.map(|(name, _)| format!(" {name} |")).concat()
+        )?;
+        writeln!(f, "|---|---|---|---|")?;
+        for subject in Subject::ALL {
+            let cells = PHASES.map(|(_, pick)| {
+                let per_pod = |count: usize| count as f64 / PODS as f64;
+                let pods = self.median(subject, |measured| {
+                    let writes = &pick(measured).writes;
+                    per_pod(writes.sum(|sort| sort.resource.starts_with("pods")))
+                });
+                let all = self.median(subject, |measured| {
+                    let writes = &pick(measured).writes;
+                    per_pod(writes.sum(|sort| sort.resource != "leases"))
+                });
+                let refused = self.median(subject, |measured| {
+                    pick(measured).writes.sum(|sort| sort.code >= 400) as f64
+                });
+                format!(" {pods:.2} to pods, {all:.2} in all, {refused:.0} refused |")
+            });
+            writeln!(f, "| {} |{}", subject.name(), cells.concat())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Medians of {} rounds; ratios are medians of the rounds' ratios.\n",
+            self.rounds.len()
+        )?;
+        self.rates(f)?;
+        writeln!(f)?;
+        self.writes(f)?;
+        let memory = self.median(Subject::Plain, |measured| {
+            measured.memory.unwrap_or(0) as f64 / PODS as f64 / 1024.0
+        });
+        writeln!(
+            f,
+            "\nMemory of the operator: {memory:.1} kB more with each pod, garbage included."
+        )
+    }
+}

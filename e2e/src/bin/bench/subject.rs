@@ -1,0 +1,239 @@
+//! Who is measured, and how.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use e2e::audit::{Counts, Event};
+use e2e::case::Case;
+use e2e::control_plane::ControlPlane;
+use e2e::manifest::Game;
+use e2e::wait::eventually;
+use serde_json::{Value, json};
+
+use crate::bare::Bare;
+use crate::pods::Pods;
+use crate::{MAX_UNAVAILABLE, PODS};
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The operator, with pods that have the readiness gate.
+    Gated,
+    /// The bare client.
+    Bare,
+    /// The operator, with pods that have none.
+    Plain,
+    /// A native Deployment.
+    Deployment,
+}
+
+/// What one phase took.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Time from the order to the last pod.
+    pub time: Duration,
+    /// Writes of the subject.
+    pub writes: Counts,
+}
+
+/// What a subject took for each phase.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// From none to all pods.
+    pub create: Phase,
+    /// All pods to another image.
+    pub update: Phase,
+    /// From all pods to none.
+    pub delete: Phase,
+    /// Bytes of memory that came with the pods; None for what is no process of its own.
+    pub memory: Option<u64>,
+}
+
+impl Subject {
+    /// In the order in which they are measured: what is compared is neighbours.
+    pub const ALL: [Subject; 4] = [
+        Subject::Gated,
+        Subject::Bare,
+        Subject::Plain,
+        Subject::Deployment,
+    ];
+
+    /// Name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Gated => "GameDeployment, in place, readiness gate",
+            Subject::Plain => "GameDeployment, in place, no gate",
+            Subject::Bare => "bare client, in place",
+            Subject::Deployment => "native Deployment, recreating",
+        }
+    }
+
+    /// Measures all phases once.
+    pub async fn measure(self, plane: &'static ControlPlane, round: usize) -> Result<Measured> {
+        let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
+        let mut case = Case::open(plane, &format!("bench-{self:?}-{round}"), &folder).await?;
+        if !matches!(self, Subject::Gated | Subject::Plain) {
+            case.operator.terminate().await?;
+        }
+        let run = Run {
+            pods: Pods::watch(plane.client(), &case.namespace),
+            subject: self,
+            case: &case,
+        };
+        let measured = run.measure().await?;
+        if case.operator.is_running() {
+            case.operator.terminate().await?;
+        }
+        plane.audit.forget(&case.namespace);
+        std::fs::remove_dir_all(&folder)?;
+        Ok(measured)
+    }
+}
+
+struct Run<'a> {
+    subject: Subject,
+    case: &'a Case,
+    pods: Pods,
+}
+
+impl Run<'_> {
+    async fn measure(&self) -> Result<Measured> {
+        self.prepare().await?;
+        let before = self.case.operator.memory().ok();
+        let create = self.phase(async || self.create().await).await?;
+        let after = self.case.operator.memory().ok();
+        let update = self.phase(async || self.update().await).await?;
+        let delete = self.phase(async || self.delete().await).await?;
+        let memory = before
+            .zip(after)
+            .map(|(before, after)| after.saturating_sub(before));
+        Ok(Measured {
+            create,
+            update,
+            delete,
+            memory,
+        })
+    }
+
+    async fn phase(&self, work: impl AsyncFn() -> Result<()>) -> Result<Phase> {
+        let before = self.writes()?;
+        let start = Instant::now();
+        work().await?;
+        let time = start.elapsed();
+        self.until_quiet().await?;
+        let writes = self.writes()?.since(&before);
+        Ok(Phase { time, writes })
+    }
+
+    /// A last status may follow, and belongs to the phase.
+    async fn until_quiet(&self) -> Result<()> {
+        let mut last = (self.writes()?, Instant::now());
+        let quiet = Duration::from_secs(2);
+        eventually("quiet", Duration::from_secs(60), async || {
+            let now = self.writes()?;
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            anyhow::ensure!(last.1.elapsed() > quiet, "still writing");
+            Ok(())
+        })
+        .await
+    }
+
+    fn writes(&self) -> Result<Counts> {
+        let events = self.case.plane().audit.writes(&self.case.namespace)?;
+        let operator = self.case.operator.username();
+        let is_theirs = |event: &Event| match self.subject {
+            Subject::Gated | Subject::Plain => event.user.username == operator,
+            Subject::Deployment => event.user_agent.starts_with("kube-controller-manager"),
+            // What has no name of its own: neither kwok nor the scheduler nor kubectl.
+            Subject::Bare => {
+                let others = ["kwok", "kube-", "kubectl"];
+                !others
+                    .iter()
+                    .any(|other| event.user_agent.starts_with(other))
+            }
+        };
+        Ok(Counts::of(&events, is_theirs))
+    }
+
+    /// Makes the workload, with no pods yet.
+    async fn prepare(&self) -> Result<()> {
+        let game = Game::in_place(0).max_unavailable(MAX_UNAVAILABLE);
+        match self.subject {
+            Subject::Gated => self.case.apply(game).await?,
+            Subject::Plain => {
+                self.case
+                    .apply(game.set("/spec/template/spec/readinessGates", json!([])))
+                    .await?
+            }
+            Subject::Deployment => self.case.apply(deployment()).await?,
+            Subject::Bare => return Ok(()),
+        };
+        Ok(())
+    }
+
+    fn bare(&self) -> Bare<'_> {
+        Bare::new(self.case.plane().client(), &self.case.namespace, &self.pods)
+    }
+
+    async fn scale(&self, replicas: usize) -> Result<()> {
+        let resource = match self.subject {
+            Subject::Deployment => "deployment/game",
+            _ => "gamedeployment/test-gamedeployment",
+        };
+        let replicas = format!("--replicas={replicas}");
+        self.case.kubectl(&["scale", &replicas, resource]).await?;
+        Ok(())
+    }
+
+    async fn create(&self) -> Result<()> {
+        match self.subject {
+            Subject::Bare => self.bare().create(&template()).await?,
+            _ => self.scale(PODS).await?,
+        }
+        self.pods.until_ready(PODS, "game:v1").await
+    }
+
+    async fn update(&self) -> Result<()> {
+        let image = json!([{"op": "replace",
+            "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);
+        match self.subject {
+            Subject::Bare => self.bare().update("game:v2").await?,
+            Subject::Deployment => {
+                self.case.patch("deployment/game", image).await?;
+            }
+            Subject::Gated | Subject::Plain => self.case.set_image("game:v2").await?,
+        }
+        self.pods.until_ready(PODS, "game:v2").await
+    }
+
+    async fn delete(&self) -> Result<()> {
+        match self.subject {
+            Subject::Bare => self.bare().delete().await?,
+            _ => self.scale(0).await?,
+        }
+        self.pods.until("gone", |pods| pods.is_empty()).await
+    }
+}
+
+fn template() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "game"}},
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+    })
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "game"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": template(),
+            "strategy": {"rollingUpdate": {"maxUnavailable": MAX_UNAVAILABLE, "maxSurge": 0}},
+        },
+    })
+}
