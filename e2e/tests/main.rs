@@ -3,9 +3,34 @@
 use std::process::ExitCode;
 
 mod api;
+mod canary;
+mod hot_patch;
+mod in_place;
+mod kubectl;
 mod kubelet;
+mod ownership;
+mod pod_hooks;
+mod process;
+mod revisions;
+mod rolling;
+mod scaling;
+mod walkthroughs;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let tests = [api::tests(), kubelet::tests()];
+    let tests = [
+        walkthroughs::tests(),
+        canary::tests(),
+        pod_hooks::tests(),
+        in_place::tests(),
+        hot_patch::tests(),
+        rolling::tests(),
+        scaling::tests(),
+        ownership::tests(),
+        revisions::tests(),
+        kubectl::tests(),
+        process::tests(),
+        api::tests(),
+        kubelet::tests(),
+    ];
     e2e::trial::main(tests.into_iter().flatten().collect())
 }

@@ -1,0 +1,33 @@
+# Sourced by start.sh: a rollout in steps.
+
+say "A game in four pods, to be updated in steps: one pod, pause, two pods, pause for 10 s, ask a hook"
+apply_example examples/canary/hooktemplate.yaml
+apply_example examples/canary/gamedeployment.yaml 's/duration: 60/duration: 10/' 's/PeriodSeconds: 30/PeriodSeconds: 1/'
+wait_counts "4 4 4 4 4"
+get
+
+say "A new image: step 0 updates one pod, step 1 pauses"
+set_image python:3.5
+wait_for "the pause of step 1" "PausedByCanaryPauseStep 1" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
+get
+show kubectl get pod -l app=test-gamedeployment
+show kubectl get gamedeployment test-gamedeployment -o 'jsonpath={.spec.updateStrategy.paused} {.status.pauseConditions}'
+echo
+
+say "Somebody resumes: step 2 updates a second pod, step 3 pauses for 10 s"
+replace /spec/updateStrategy/paused false
+wait_for "the pause of step 3" "PausedByCanaryPauseStep 3" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
+get
+
+say "The pause is over by itself; step 4 asks the hook, which wants an age below 30 and hears 45"
+wait_for "the pause of step 4" "PausedByStepBasedHook 4" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
+show kubectl get hookrun
+show kubectl get hookrun -o 'jsonpath={.items[0].status}'
+echo
+
+say "Somebody resumes all the same: the rest is updated"
+replace /spec/updateStrategy/paused false
+wait_counts "4 4 4 4 4"
+get
+show kubectl wait --for=condition=Ready --timeout=30s gamedeployment/test-gamedeployment
+show kubectl delete gamedeployment/test-gamedeployment hooktemplate/test

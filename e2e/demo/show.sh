@@ -1,0 +1,74 @@
+# Sourced by start.sh: how the walkthroughs are shown.
+
+# A heading.
+say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
+
+# A command as one would type it, and what it prints.
+show() {
+  printf '\033[1m$ %s\033[0m\n' "$(quoted "$@")"
+  "$@"
+}
+
+quoted() {
+  local word line=
+  for word in "$@"; do
+    case $word in
+      *[\ \"\{\*]*) line+=" '$word'" ;;
+      *) line+=" $word" ;;
+    esac
+  done
+  echo "${line# }"
+}
+
+# kubectl apply of an example, with seconds for its minutes and this machine for its server.
+apply_example() {
+  local file=$1 from=(-e 's/1\.1\.1\.1/127.0.0.1/') change
+  shift
+  for change in "$@"; do from+=(-e "$change"); done
+  printf '\033[1m$ sed %s %s | kubectl apply -f -\033[0m\n' "$(quoted "${from[@]}")" "$file"
+  sed "${from[@]}" "$file" | kubectl apply -f -
+}
+
+# kubectl patch of one field of the workload.
+replace() {
+  show kubectl patch gamedeployment test-gamedeployment --type=json \
+    "-p=[{\"op\": \"replace\", \"path\": \"$1\", \"value\": $2}]"
+}
+
+set_image() { replace /spec/template/spec/containers/0/image "\"$1\""; }
+get() { show kubectl get gamedeployment; }
+
+# Waits until a command prints something, or (expected: true) until it succeeds; says what for when
+# it never does.
+wait_for() {
+  local what=$1 expected=$2 until=$((SECONDS + 90)) printed
+  shift 2
+  while :; do
+    if printed=$("$@" 2>&1); then
+      if [ "$expected" = true ] || [ "$printed" = "$expected" ]; then return; fi
+    fi
+    if [ $SECONDS -ge $until ]; then
+      echo "demo: after 90 s still not: $what (expected $expected, found $printed)" >&2
+      exit 1
+    fi
+    sleep 0.2
+  done
+}
+
+# DESIRED UPDATED UPDATED_READY READY TOTAL
+counts() {
+  kubectl get gamedeployment test-gamedeployment -o jsonpath='{.spec.replicas} {.status.updatedReplicas} {.status.updatedReadyReplicas} {.status.readyReplicas} {.status.replicas}'
+}
+wait_counts() { wait_for "the counts $1" "$1" counts; }
+field() { kubectl get gamedeployment test-gamedeployment -o jsonpath="$1"; }
+phases() { kubectl get hookrun -o jsonpath='{.items[*].status.phase}'; }
+# No HookRun, and every pod as the spec has it.
+settled() { [ -z "$(kubectl get hookrun -o name)" ] && kubectl wait --for=condition=Ready --timeout=1s gamedeployment --all; }
+
+# A program that goes on when this script ends.
+background() {
+  local name=$1
+  shift
+  setsid nohup "$@" >"$state/$name.log" 2>&1 </dev/null &
+  echo $! >"$state/$name.pid"
+}

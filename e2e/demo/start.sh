@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# make demo: a real control plane, the operator, and the walkthroughs of the documents with kubectl.
+# Everything stays up afterwards; stop.sh (make demo-down) takes it away.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/../.."
+started=$SECONDS
+
+"$here/stop.sh"
+echo "Building the operator ..."
+cargo build --quiet --package gamekeeper --package e2e --bins
+echo "Starting a control plane ..."
+lines=$(e2e/cluster/up.sh demo)
+export KUBECONFIG=
+eval "$lines"
+export KUBECONFIG PATH="${KUBECTL%/*}:$PATH"
+state=$(dirname "$KUBECONFIG")
+
+. "$here/show.sh"
+say "Install the kinds and the operator's permissions"
+show kubectl apply -f crds/
+# The operator runs beside the cluster, under its own service account, instead of as a Deployment.
+show kubectl apply -f deploy/gamekeeper.yaml
+show kubectl -n gamekeeper-system scale deployment/gamekeeper --replicas=0
+wait_for "the kinds are served" true kubectl get gamedeployments,hooktemplates,hookruns
+
+say "Run the operator, and the web server that hooks ask"
+token=$(kubectl -n gamekeeper-system create token gamekeeper --duration=24h)
+operator_config=$state/operator.kubeconfig
+cp "$KUBECONFIG" "$operator_config"
+kubectl --kubeconfig "$operator_config" config set-credentials gamekeeper --token "$token" >/dev/null
+kubectl --kubeconfig "$operator_config" config set-context --current \
+  --user gamekeeper --namespace gamekeeper-system >/dev/null
+background operator env KUBECONFIG="$operator_config" target/debug/gamekeeper run --listen 127.0.0.1:18080
+background hook-server target/debug/hook-server 9091
+wait_for "the operator is ready" true curl --silent --fail --output /dev/null http://127.0.0.1:18080/readyz
+show curl --silent http://127.0.0.1:9091
+echo
+
+. "$here/canary.sh"
+. "$here/hooks.sh"
+
+cat <<END
+
+That was all of it, in $((SECONDS - started)) s. The cluster is up, with the operator; go on with
+
+  export KUBECONFIG=$KUBECONFIG PATH=${KUBECTL%/*}:\$PATH
+  kubectl apply -f examples/canary/hooktemplate.yaml -f examples/canary/gamedeployment.yaml
+  kubectl get gamedeployment,hookrun,pod
+  tail -f $state/operator.log
+
+and take it all away with make demo-down.
+END

@@ -1,0 +1,143 @@
+//! What kubectl shows and does, beyond the walkthroughs.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::manifest::{Game, hook_template, patient_hook_template};
+
+e2e::tests![
+    get_shows_the_documented_columns,
+    short_names_and_the_category_work,
+    wait_for_ready_works,
+    scale_goes_through_the_scale_subresource,
+    events_tell_the_story,
+    explain_has_words_for_every_field,
+];
+
+async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
+    case.apply(patient_hook_template("test", &case.hooks.url("/nobody")))
+        .await?;
+    case.hooks
+        .answer("/nobody", e2e::hook_server::Answer::Status(500));
+    case.apply(Game::in_place(2).pre_delete("test")).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    case.until("a hook runs", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    let workload = [
+        "NAME",
+        "DESIRED",
+        "UPDATED",
+        "UPDATED_READY",
+        "READY",
+        "TOTAL",
+        "AGE",
+    ];
+    let expected: [(&str, &[&str]); 3] = [
+        ("gamedeployment", &workload),
+        ("hookrun", &["NAME", "PHASE", "AGE"]),
+        ("hooktemplate", &["NAME", "AGE"]),
+    ];
+    for (kind, headings) in expected {
+        let table = case.table(&["get", kind]).await?;
+        ensure!(table.headings == headings, "{kind}: {table:?}");
+        ensure!(table.lines.len() == 1, "{kind}: {table:?}");
+        let wide = case.table(&["get", kind, "-o", "wide"]).await?;
+        ensure!(
+            wide.headings.starts_with(&table.headings[..1]),
+            "{kind}: {wide:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn short_names_and_the_category_work(case: &mut Case) -> Result<()> {
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    for kind in ["gd", "ht", "game"] {
+        let printed = case.kubectl(&["get", kind, "-o", "name"]).await?;
+        ensure!(!printed.trim().is_empty(), "get {kind}: {printed:?}");
+    }
+    for kind in ["hr", "gsts"] {
+        case.kubectl(&["get", kind]).await?;
+    }
+    Ok(())
+}
+
+async fn wait_for_ready_works(case: &mut Case) -> Result<()> {
+    let game = Game::in_place(3)
+        .max_unavailable(1)
+        .set("/spec/minReadySeconds", 1);
+    case.apply(game).await?;
+    let ready = [
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=60s",
+        "gamedeployment",
+        GAME,
+    ];
+    case.kubectl(&ready).await?;
+    let view = case.view().await?;
+    view.ensure(view.counts() == [3; 5])?;
+    case.set_image("game:v2").await?;
+    let not_ready = [
+        "wait",
+        "--for=condition=Ready=False",
+        "--timeout=60s",
+        "gamedeployment",
+        GAME,
+    ];
+    case.kubectl(&not_ready).await?;
+    case.kubectl(&ready).await?;
+    let view = case.view().await?;
+    view.ensure(view.ready_with("game:v2") == 3)
+}
+
+async fn scale_goes_through_the_scale_subresource(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    case.until_settled(2).await?;
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    let scale = case.get(&format!("gamedeployments/{GAME}/scale")).await?;
+    ensure!(
+        scale["spec"]["replicas"] == 3 && scale["status"]["replicas"] == 3,
+        "{scale}"
+    );
+    ensure!(
+        scale["status"]["selector"] == format!("app={GAME}"),
+        "{scale}"
+    );
+    Ok(())
+}
+
+async fn events_tell_the_story(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(1).await?;
+    case.eventually("the rollout's start and end", async || {
+        let printed = case.kubectl(&["describe", "gamedeployment", GAME]).await?;
+        for reason in ["RolloutStarted", "RolloutComplete"] {
+            ensure!(printed.contains(reason), "no {reason} in {printed}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn explain_has_words_for_every_field(case: &mut Case) -> Result<()> {
+    for kind in [
+        "gamedeployment",
+        "gamestatefulset",
+        "hooktemplate",
+        "hookrun",
+    ] {
+        let field = format!("{kind}.spec");
+        let printed = case.kubectl(&["explain", &field]).await?;
+        ensure!(!printed.contains("<no description>"), "{printed}");
+    }
+    Ok(())
+}

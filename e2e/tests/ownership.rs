@@ -1,0 +1,193 @@
+//! Whose pods are whose, and names and lives at their limits.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::hook_server::Answer;
+use e2e::manifest::{Game, hook_template, patient_hook_template};
+use serde_json::{Value, json};
+
+e2e::tests![
+    matching_orphans_are_adopted,
+    a_pod_that_matches_no_longer_is_released,
+    two_workloads_do_not_share_pods,
+    names_of_52_characters_work,
+    names_of_53_characters_are_refused,
+    the_selector_cannot_change,
+    deleting_the_workload_takes_its_pods_along,
+    deleting_the_workload_may_leave_its_pods,
+    a_namespace_can_be_deleted,
+];
+
+async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
+    let orphan = |name: &str, app: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": app}},
+            "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+        })
+    };
+    case.apply(orphan("ours-abcde", GAME)).await?;
+    case.apply(orphan("theirs", "other")).await?;
+    let paused = "/spec/updateStrategy/paused";
+    case.apply(Game::rolling(3).set(paused, true)).await?;
+    let view = case
+        .until("the orphan is one of three", |view| {
+            view.pods.len() == 3 && view.pod_names().contains(&"ours-abcde")
+        })
+        .await?;
+    view.ensure(!view.pod_names().contains(&"theirs"))?;
+    // It is of no known revision, so it is updated like any old pod.
+    case.resume().await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(!view.pod_names().contains(&"ours-abcde"))
+}
+
+async fn a_pod_that_matches_no_longer_is_released(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    let before = case.until_settled(2).await?;
+    let name = before.pod_names()[0].to_owned();
+    case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"])
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(!view.pod_names().contains(&name.as_str()))?;
+    let released = case.get(&format!("pods/{name}")).await?;
+    ensure!(
+        released["metadata"]["ownerReferences"].is_null(),
+        "{released}"
+    );
+    ensure!(
+        released["metadata"]["deletionTimestamp"].is_null(),
+        "{released}"
+    );
+    Ok(())
+}
+
+async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
+    // One selector matches all pods, the other only its own.
+    let wide = Game::in_place(2).set("/spec/selector/matchLabels", json!({"team": "a"}));
+    let wide = wide.set(
+        "/spec/template/metadata/labels",
+        json!({"team": "a", "app": GAME}),
+    );
+    let narrow = Game::in_place(2)
+        .named("narrow")
+        .set("/spec/template/metadata/labels/team", "a");
+    case.apply(wide).await?;
+    case.apply(narrow).await?;
+    let settled = |view: &e2e::view::View| view.counts() == [2; 5] && view.is_observed();
+    case.until("two pods", settled).await?;
+    case.until_of("narrow", "two pods", settled).await?;
+    case.keeps("two pods", 2, settled).await?;
+    ensure!(case.list("pods").await?.len() == 4, "two pods each");
+    Ok(())
+}
+
+fn long_name(length: usize) -> String {
+    "a-name-as-long-as-names-of-game-servers-may-be-so-that-it-is-cut-nowhere"[..length].to_owned()
+}
+
+async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
+    let name = long_name(52);
+    let template = format!("{}-{}", long_name(60), "t".repeat(190));
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template(&template, &case.hooks.url("/")))
+        .await?;
+    let game = Game::in_place(2)
+        .max_unavailable(1)
+        .pre_delete(&template)
+        .named(&name);
+    case.apply(game).await?;
+    let is_full = |view: &e2e::view::View| view.counts() == [2; 5] && view.is_observed();
+    case.until_of(&name, "two pods", is_full).await?;
+    let resource = format!("gamedeployment/{name}");
+    let image = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);
+    case.patch(&resource, image).await?;
+    case.until_of(&name, "a hook runs", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    case.until_of(&name, "all are updated", |view| {
+        is_full(view) && view.ready_with("game:v2") == 2
+    })
+    .await?;
+    case.kubectl(&["scale", "--replicas=1", &resource]).await?;
+    case.until_of(&name, "one is left", |view| view.counts() == [1; 5])
+        .await?;
+    Ok(())
+}
+
+async fn names_of_53_characters_are_refused(case: &mut Case) -> Result<()> {
+    let game = Game::in_place(1).named(&long_name(53)).to_string();
+    let words = case.refused(&["apply", "-f", "-"], &game).await?;
+    ensure!(words.contains("52"), "{words}");
+    Ok(())
+}
+
+async fn the_selector_cannot_change(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    let other = Game::in_place(1)
+        .set("/spec/selector/matchLabels/app", "other")
+        .set("/spec/template/metadata/labels/app", "other")
+        .to_string();
+    let words = case.refused(&["apply", "-f", "-"], &other).await?;
+    ensure!(words.contains("spec.selector"), "{words}");
+    case.until_settled(1).await?;
+    Ok(())
+}
+
+async fn deleting_the_workload_takes_its_pods_along(case: &mut Case) -> Result<()> {
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::in_place(3).pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    case.kubectl(&["delete", "gamedeployment", GAME]).await?;
+    case.eventually("nothing is left", async || {
+        for resource in ["pods", "controllerrevisions", "hookruns"] {
+            let left = case.list(resource).await?;
+            ensure!(left.is_empty(), "{} {resource} are left", left.len());
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn deleting_the_workload_may_leave_its_pods(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    case.until_settled(2).await?;
+    let names = async || -> Result<Vec<Value>> {
+        let pods = case.list("pods").await?;
+        Ok(pods
+            .into_iter()
+            .map(|pod| pod["metadata"]["uid"].clone())
+            .collect())
+    };
+    let before = names().await?;
+    case.kubectl(&["delete", "gamedeployment", GAME, "--cascade=orphan"])
+        .await?;
+    case.apply(Game::in_place(2)).await?;
+    case.until_settled(2).await?;
+    ensure!(names().await? == before, "the same pods, adopted");
+    Ok(())
+}
+
+async fn a_namespace_can_be_deleted(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::in_place(3).pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    case.scale(2).await?;
+    case.until("a hook runs", |view| view.runs.len() == 1)
+        .await?;
+    let namespace = case.namespace.clone();
+    case.kubectl(&[
+        "delete",
+        "namespace",
+        &namespace,
+        "--wait=true",
+        "--timeout=60s",
+    ])
+    .await?;
+    Ok(())
+}

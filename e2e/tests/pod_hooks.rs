@@ -1,0 +1,382 @@
+//! Hooks before a pod dies or changes, and after it changed.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::hook_server::{Answer, bryan};
+use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::view::View;
+use serde_json::json;
+
+e2e::tests![
+    scaling_back_up_calls_deletions_off,
+    a_killed_operator_keeps_its_victims,
+    a_missing_template_is_named_and_heals,
+    a_missing_argument_is_named_and_heals,
+    a_success_before_a_revert_does_not_count_after_it,
+    a_hook_taken_out_of_the_spec_releases_its_pods,
+    an_endless_template_is_refused_by_name,
+    a_broken_endpoint_stops_an_update_at_max_unavailable,
+    a_pod_that_ended_is_replaced_without_a_hook,
+    pre_inplace_guards_updates_and_not_scaling,
+    post_inplace_keeps_traffic_away_until_it_succeeds,
+    a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it,
+    a_rolling_update_waits_for_its_hook,
+];
+
+/// A hook that says no until it is told otherwise.
+async fn undecided(case: &Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    Ok(())
+}
+
+fn victims(view: &View) -> Vec<String> {
+    let deleting = view.pods.iter().filter(|pod| pod.is_deleting());
+    deleting.map(|pod| pod.name().to_owned()).collect()
+}
+
+async fn scaling_back_up_calls_deletions_off(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(4).pre_delete("test")).await?;
+    case.until_settled(4).await?;
+    case.scale(1).await?;
+    case.until("three pods wait", |view| {
+        victims(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
+    })
+    .await?;
+    case.scale(3).await?;
+    let view = case
+        .until("one pod waits", |view| {
+            victims(view).len() == 1 && view.runs.len() == 1
+        })
+        .await?;
+    let victim = victims(&view).concat();
+    case.hooks.answer("/", bryan());
+    let view = case.until_settled(3).await?;
+    view.ensure(!view.pod_names().contains(&victim.as_str()))
+}
+
+async fn a_killed_operator_keeps_its_victims(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(6).pre_delete("test")).await?;
+    case.until_settled(6).await?;
+    case.scale(4).await?;
+    let chosen = |view: &View| victims(view).len() == 2 && view.runs.len() == 2;
+    let before = case.until("two pods wait", chosen).await?;
+    case.operator.kill().await?;
+    // What would now be the first choice must not become the third victim.
+    let others: Vec<&str> = before
+        .pod_names()
+        .into_iter()
+        .filter(|name| !victims(&before).iter().any(|victim| victim == name))
+        .collect();
+    let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
+    case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
+    case.operator.start().await?;
+    case.keeps("the same two wait", 3, |view| {
+        victims(view) == victims(&before)
+    })
+    .await?;
+    case.hooks.answer("/", bryan());
+    let view = case.until_settled(4).await?;
+    view.ensure(view.pod_names() == others)
+}
+
+async fn a_missing_template_is_named_and_heals(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2).pre_delete("later")).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    let view = case
+        .until("the template is missed", |view| view.is_true("FailedScale"))
+        .await?;
+    let condition = view.condition("FailedScale").context("FailedScale")?;
+    ensure!(condition.reason == "HookTemplateNotFound", "{condition:?}");
+    ensure!(condition.message.contains("\"later\""), "{condition:?}");
+    expect_event(case, "HookTemplateNotFound", "later").await?;
+    view.ensure(view.pods.len() == 2)?;
+    case.apply(hook_template("later", &case.hooks.url("/")))
+        .await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.condition("FailedScale").is_none())
+}
+
+async fn a_missing_argument_is_named_and_heals(case: &mut Case) -> Result<()> {
+    let mut template = hook_template("test", &case.hooks.url("/{{ args.room }}"));
+    template["spec"]["args"] = json!([{"name": "room"}]);
+    case.apply(template).await?;
+    case.apply(Game::in_place(2).pre_delete("test")).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    let view = case
+        .until("the argument is missed", |view| view.is_true("FailedScale"))
+        .await?;
+    let condition = view.condition("FailedScale").context("FailedScale")?;
+    ensure!(condition.reason == "HookArgumentMissing", "{condition:?}");
+    ensure!(condition.message.contains("room"), "{condition:?}");
+    expect_event(case, "HookArgumentMissing", "room").await?;
+    let args = json!([{"name": "room", "value": "42"}]);
+    let add =
+        json!([{"op": "add", "path": "/spec/preDeleteUpdateStrategy/hook/args", "value": args}]);
+    case.patch(&format!("gamedeployment/{GAME}"), add).await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.condition("FailedScale").is_none())?;
+    ensure!(
+        case.hooks.calls("/42").len() == 1,
+        "one call of the filled in URL"
+    );
+    Ok(())
+}
+
+/// Waits for a warning about the workload with this reason and these words.
+async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
+    case.eventually(&format!("an event {reason}"), async || {
+        let events = case.list("events").await?;
+        let found = events.iter().any(|event| {
+            let text = event["message"].as_str().unwrap_or_default();
+            let text = if text.is_empty() {
+                event["note"].as_str().unwrap_or_default()
+            } else {
+                text
+            };
+            event["reason"] == reason && event["type"] == "Warning" && text.contains(words)
+        });
+        ensure!(found, "{} events", events.len());
+        Ok(())
+    })
+    .await
+}
+
+async fn a_success_before_a_revert_does_not_count_after_it(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test"))
+        .await?;
+    case.until_settled(1).await?;
+    case.set_image("game:v2").await?;
+    let asked = |view: &View| view.phases("PreInplace") == ["Running"];
+    let first = case.until("the hook runs", asked).await?;
+    case.operator.kill().await?;
+    // While nobody looks, the hook succeeds and the user changes his mind twice.
+    let run = first.runs[0].name();
+    let now = jiff::Timestamp::now().to_string();
+    let status = json!({"status": {"phase": "Successful", "finishedAt": now}});
+    let status = format!("-p={status}");
+    case.kubectl(&[
+        "patch",
+        "hookrun",
+        run,
+        "--subresource=status",
+        "--type=merge",
+        &status,
+    ])
+    .await?;
+    case.set_image("game:v1").await?;
+    case.operator.start().await?;
+    case.until("the run is called off", |view| view.runs.is_empty())
+        .await?;
+    case.set_image("game:v2").await?;
+    let second = case.until("the hook runs anew", asked).await?;
+    second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
+    case.keeps("the pod is not touched", 2, |view| {
+        view.ready_with("game:v1") == 1
+    })
+    .await?;
+    case.hooks.answer("/", bryan());
+    case.until_settled(1).await?;
+    Ok(())
+}
+
+async fn a_hook_taken_out_of_the_spec_releases_its_pods(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(3).pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    case.scale(1).await?;
+    case.until("two pods wait", |view| view.runs.len() == 2)
+        .await?;
+    let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
+    case.patch(&format!("gamedeployment/{GAME}"), remove)
+        .await?;
+    case.until_settled(1).await?;
+    Ok(())
+}
+
+async fn an_endless_template_is_refused_by_name(case: &mut Case) -> Result<()> {
+    let mut template = hook_template("endless", &case.hooks.url("/"));
+    template["spec"]["metrics"][0]["interval"] = json!("1s");
+    case.apply(template).await?;
+    case.apply(Game::in_place(2).pre_delete("endless")).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    let view = case
+        .until("the template is refused", |view| {
+            view.is_true("FailedScale")
+        })
+        .await?;
+    let condition = view.condition("FailedScale").context("FailedScale")?;
+    ensure!(condition.reason == "HookCannotSucceed", "{condition:?}");
+    ensure!(condition.message.contains("webtest"), "{condition:?}");
+    view.ensure(view.runs.is_empty() && view.pods.len() == 2)?;
+    case.apply(hook_template("endless", &case.hooks.url("/")))
+        .await?;
+    case.until_settled(1).await?;
+    Ok(())
+}
+
+async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Status(500));
+    let mut template = hook_template("test", &case.hooks.url("/"));
+    let metric = &mut template["spec"]["metrics"][0];
+    metric["count"] = json!(1);
+    metric["interval"] = json!("1s");
+    metric["consecutiveErrorLimit"] = json!(1);
+    case.apply(template).await?;
+    case.apply(Game::in_place(6).max_unavailable(2).pre_inplace("test"))
+        .await?;
+    case.until_settled(6).await?;
+    case.set_image("game:v2").await?;
+    let ended = |view: &View| view.phases("PreInplace") == ["Error"; 2];
+    let view = case.until("two hooks end in an error", ended).await?;
+    let view = match view.hook_conditions("preInplace").len() {
+        2 => view,
+        _ => {
+            case.until("both are shown", |v| {
+                v.hook_conditions("preInplace").len() == 2
+            })
+            .await?
+        }
+    };
+    let blocked = view.hook_conditions("preInplace");
+    view.ensure(blocked.iter().all(|(_, phase)| *phase == "Error"))?;
+    case.keeps("no third pod is asked, and none is touched", 3, |view| {
+        view.runs.len() == 2 && view.ready_with("game:v1") == 6
+    })
+    .await?;
+    case.hooks.answer("/", bryan());
+    case.replace("/spec/preInplaceUpdateStrategy/retry", true)
+        .await?;
+    let view = case.until_settled(6).await?;
+    view.ensure(view.game.pointer("/spec/preInplaceUpdateStrategy/retry") == Some(&json!(false)))
+}
+
+async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(3).pre_delete("test")).await?;
+    let before = case.until_settled(3).await?;
+    for (pod, phase) in before.pods.iter().zip(["Failed", "Succeeded"]) {
+        let status = format!("-p={}", json!({"status": {"phase": phase}}));
+        let patch = [
+            "patch",
+            "pod",
+            pod.name(),
+            "--subresource=status",
+            "--type=merge",
+            &status,
+        ];
+        case.kubectl(&patch).await?;
+    }
+    let view = case
+        .until("two new pods", |view| {
+            view.counts() == [3; 5]
+                && !view.pod_names().contains(&before.pods[0].name())
+                && !view.pod_names().contains(&before.pods[1].name())
+        })
+        .await?;
+    view.ensure(view.runs.is_empty() && case.hooks.calls("/").is_empty())
+}
+
+async fn pre_inplace_guards_updates_and_not_scaling(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    let mut template = patient_hook_template("test", &case.hooks.url("/"));
+    let names = ["ModifiedContainer[0]", "PodContainer[0]"];
+    template["spec"]["args"] = names.iter().map(|name| json!({"name": name})).collect();
+    case.apply(template).await?;
+    case.apply(Game::in_place(3).max_unavailable(1).pre_inplace("test"))
+        .await?;
+    case.until_settled(3).await?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    ensure!(
+        case.hooks.calls("/").is_empty(),
+        "a scale-in asks no preInplace hook"
+    );
+    case.set_image("game:v2").await?;
+    let view = case
+        .until("one hook runs", |view| view.runs.len() == 1)
+        .await?;
+    let run = &view.runs[0];
+    view.ensure(run.point() == "PreInplace" && run.name().starts_with("pre-inplace-hook-"))?;
+    view.ensure(run.argument("ModifiedContainer[0]") == Some("game"))?;
+    view.ensure(run.argument("PodContainer[0]") == Some("game"))?;
+    view.ensure(victims(&view).is_empty())?;
+    case.hooks.answer("/", bryan());
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test"))
+        .await?;
+    case.until_settled(2).await?;
+    case.set_image("game:v2").await?;
+    let view = case
+        .until("the hook runs after the change", |view| {
+            view.phases("PostInplace") == ["Running"]
+        })
+        .await?;
+    view.ensure(view.run_names()[0].starts_with("post-inplace-hook-"))?;
+    case.keeps(
+        "the changed pod gets no traffic, the other is left alone",
+        2,
+        |view| view.ready_with("game:v2") == 0 && view.ready_with("game:v1") == 1,
+    )
+    .await?;
+    case.hooks.answer("/", bryan());
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+async fn a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it(
+    case: &mut Case,
+) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::in_place(3).max_unavailable(1).post_inplace("test"))
+        .await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.until("the hook has failed", |view| {
+        let conditions = view.hook_conditions("postInplace");
+        conditions.len() == 1 && conditions[0].1 == "Failed"
+    })
+    .await?;
+    case.keeps("two old pods serve", 2, |view| {
+        view.ready_with("game:v1") == 2 && view.ready_with("game:v2") == 0
+    })
+    .await?;
+    case.hooks.answer("/", bryan());
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(view.ready_with("game:v1") == 3)?;
+    view.ensure(view.hook_conditions("postInplace").is_empty())
+}
+
+async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
+    undecided(case).await?;
+    case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test"))
+        .await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    case.until("two hooks run", |view| {
+        view.phases("PreDelete") == ["Running"; 2]
+    })
+    .await?;
+    case.keeps("nobody is deleted", 2, |view| {
+        view.ready_with("game:v1") == 4
+    })
+    .await?;
+    case.hooks.answer("/", bryan());
+    let view = case.until_settled(4).await?;
+    view.ensure(view.ready_with("game:v2") == 4)
+}

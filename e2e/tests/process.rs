@@ -1,0 +1,114 @@
+//! The operator as a process: how it starts, stops, hangs, rests and shares the work.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::manifest::Game;
+use e2e::wait::throughout;
+use serde_json::json;
+
+e2e::tests![
+    a_settled_workload_costs_nothing,
+    a_restart_changes_nothing,
+    a_broken_workload_stops_no_other,
+    a_frozen_operator_catches_up,
+    it_shows_how_it_is,
+];
+
+async fn a_settled_workload_costs_nothing(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(10).max_unavailable(5)).await?;
+    case.until_settled(10).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(10).await?;
+    // The last status may come a second after what it tells.
+    let count =
+        |case: &Case| Ok::<_, anyhow::Error>(case.writes()?.sum(|sort| sort.resource != "leases"));
+    let quiet = async |case: &Case| -> Result<()> {
+        let before = count(case)?;
+        throughout("no write", Duration::from_secs(2), async || {
+            ensure!(count(case)? == before);
+            Ok(())
+        })
+        .await
+    };
+    case.eventually("two quiet seconds", async || quiet(case).await)
+        .await?;
+    let (writes, time) = (count(case)?, case.operator.processor_time()?);
+    throughout("no write", Duration::from_secs(20), async || {
+        let now = count(case)?;
+        ensure!(
+            now == writes,
+            "{} writes:\n{}",
+            now - writes,
+            case.writes()?
+        );
+        Ok(())
+    })
+    .await?;
+    let used = case.operator.processor_time()? - time;
+    // Leases and watches go on; 10 renewals and their answers fit well into this.
+    ensure!(
+        used <= Duration::from_millis(200),
+        "{used:?} of processor time"
+    );
+    Ok(())
+}
+
+async fn a_restart_changes_nothing(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(3)).await?;
+    let before = case.until_settled(3).await?;
+    case.operator.terminate().await?;
+    case.operator.start().await?;
+    case.keeps("all is as it was", 4, |view| {
+        view.game["metadata"]["resourceVersion"] == before.game["metadata"]["resourceVersion"]
+            && view.pod_names() == before.pod_names()
+    })
+    .await?;
+    case.scale(4).await?;
+    case.until_settled(4).await?;
+    Ok(())
+}
+
+async fn a_broken_workload_stops_no_other(case: &mut Case) -> Result<()> {
+    // A selector that the schema takes and that no label can match.
+    let broken = json!([{"key": "app", "operator": "Sometimes", "values": ["x"]}]);
+    let broken = Game::in_place(1)
+        .named("broken")
+        .set("/spec/selector/matchExpressions", broken);
+    // If it is refused when it is written, so much the better.
+    let _ = case.apply(broken).await;
+    case.apply(Game::in_place(2)).await?;
+    case.until_settled(2).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(4).max_unavailable(2)).await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    case.until("it has begun", |view| view.with_image("game:v2") > 0)
+        .await?;
+    case.operator.freeze().await?;
+    case.scale(2).await?;
+    case.set_image("game:v3").await?;
+    case.operator.thaw().await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.ready_with("game:v3") == 2)
+}
+
+async fn it_shows_how_it_is(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    for (path, words) in [
+        ("/healthz", ""),
+        ("/readyz", ""),
+        ("/metrics", "gamekeeper_"),
+    ] {
+        let (code, body) = case.operator.get(path).await?;
+        ensure!(code == 200 && body.contains(words), "{path}: {code} {body}");
+    }
+    Ok(())
+}

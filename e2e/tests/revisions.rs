@@ -1,0 +1,110 @@
+//! ControllerRevisions: the memory that rollbacks rest on.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::manifest::Game;
+use serde_json::{Value, json};
+
+e2e::tests![
+    a_rollback_uses_the_old_revision_again,
+    the_history_limit_is_kept,
+    a_name_that_is_taken_is_gone_round,
+    what_changes_no_pod_makes_no_revision,
+];
+
+async fn names(case: &Case) -> Result<Vec<String>> {
+    let name = |object: Value| object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+    let revisions = case.list("controllerrevisions").await?;
+    Ok(revisions.into_iter().map(name).collect())
+}
+
+async fn update_revision(case: &Case) -> Result<String> {
+    let view = case.view().await?;
+    Ok(view.text("/status/updateRevision").to_owned())
+}
+
+async fn a_rollback_uses_the_old_revision_again(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2).max_unavailable(2)).await?;
+    case.until_settled(2).await?;
+    let first = update_revision(case).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(2).await?;
+    let second = update_revision(case).await?;
+    ensure!(first != second, "{first}");
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.text("/status/updateRevision") == first)?;
+    view.ensure(view.pods.iter().all(|pod| pod.revision() == first))?;
+    ensure!(names(case).await?.len() == 2);
+    let first = case.get(&format!("controllerrevisions/{first}")).await?;
+    let second = case.get(&format!("controllerrevisions/{second}")).await?;
+    let number = |revision: &Value| revision["revision"].as_i64();
+    ensure!(
+        number(&first) > number(&second),
+        "the newest has the highest number"
+    );
+    Ok(())
+}
+
+async fn the_history_limit_is_kept(case: &mut Case) -> Result<()> {
+    let game = Game::in_place(2)
+        .max_unavailable(2)
+        .set("/spec/revisionHistoryLimit", 2);
+    case.apply(game).await?;
+    case.until_settled(2).await?;
+    for version in 2..=5 {
+        case.set_image(&format!("game:v{version}")).await?;
+        case.until_settled(2).await?;
+    }
+    case.eventually("two old revisions and the current one", async || {
+        let names = names(case).await?;
+        ensure!(names.len() == 3, "{names:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_name_that_is_taken_is_gone_round(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    let taken = update_revision(case).await?;
+    case.kubectl(&["delete", "gamedeployment", GAME]).await?;
+    case.eventually("the revision is gone", async || {
+        ensure!(names(case).await?.is_empty());
+        Ok(())
+    })
+    .await?;
+    case.apply(json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {"name": taken}, "data": {"somebody": "else's"}, "revision": 1,
+    }))
+    .await?;
+    case.apply(Game::in_place(1)).await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.number("/status/collisionCount") == 1)?;
+    view.ensure(view.text("/status/updateRevision") != taken)?;
+    let foreign = case.get(&format!("controllerrevisions/{taken}")).await?;
+    ensure!(foreign["data"]["somebody"] == "else's", "{foreign}");
+    Ok(())
+}
+
+async fn what_changes_no_pod_makes_no_revision(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2)).await?;
+    let before = case.until_settled(2).await?;
+    // The same amount and the same default, written in another way.
+    let operations = json!([
+        {"op": "add", "path": "/spec/template/spec/restartPolicy", "value": "Always"},
+        {"op": "replace", "path": "/spec/updateStrategy/maxUnavailable", "value": 1},
+    ]);
+    case.patch(&format!("gamedeployment/{GAME}"), operations)
+        .await?;
+    let generation = |view: &e2e::view::View| view.number("/metadata/generation");
+    let view = case
+        .until("the change is seen", |view| {
+            generation(view) > generation(&before) && view.is_observed()
+        })
+        .await
+        .context("status")?;
+    view.ensure(view.pod_names() == before.pod_names())?;
+    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))
+}

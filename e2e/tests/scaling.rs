@@ -1,0 +1,202 @@
+//! Which pods go, and which come instead.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::manifest::Game;
+use e2e::view::View;
+use serde_json::{Value, json};
+
+e2e::tests![
+    pods_to_delete_go_first,
+    pods_to_delete_are_replaced_when_not_scaling_in,
+    unknown_pods_to_delete_are_pruned_and_told,
+    cheaper_pods_go_first,
+    pods_on_cheaper_nodes_go_first,
+    unready_pods_go_before_ready_ones,
+    to_zero_and_back,
+    a_deleted_pod_is_replaced,
+];
+
+async fn settled(case: &Case, replicas: i64) -> Result<View> {
+    case.apply(Game::in_place(replicas).max_unavailable(1))
+        .await?;
+    case.until_settled(replicas).await
+}
+
+async fn name_pods(case: &Case, names: &[&str], replicas: i64) -> Result<()> {
+    let patch = json!({"spec": {"replicas": replicas, "scaleStrategy": {"podsToDelete": names}}});
+    let patch = format!("-p={patch}");
+    case.kubectl(&["patch", "gamedeployment", GAME, "--type=merge", &patch])
+        .await?;
+    Ok(())
+}
+
+fn to_delete(view: &View) -> Value {
+    let list = view.game.pointer("/spec/scaleStrategy/podsToDelete");
+    list.cloned().unwrap_or_else(|| json!([]))
+}
+
+async fn pods_to_delete_go_first(case: &mut Case) -> Result<()> {
+    let before = settled(case, 5).await?;
+    let names = before.pod_names();
+    name_pods(case, &names[1..3], 3).await?;
+    let after = case.until_settled(3).await?;
+    after.ensure(after.pod_names() == [names[0], names[3], names[4]])?;
+    case.until("the names are pruned", |view| to_delete(view) == json!([]))
+        .await?;
+    Ok(())
+}
+
+async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(4).max_unavailable(1).partition(2))
+        .await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    let before = case.until_counts([4, 2, 2, 4, 4]).await?;
+    let names = before.pod_names();
+    name_pods(case, &names, 4).await?;
+    let after = case
+        .until("four new pods", |view| {
+            view.counts() == [4, 2, 2, 4, 4]
+                && !view.pod_names().iter().any(|name| names.contains(name))
+        })
+        .await?;
+    after.ensure(after.ready_with("game:v1") == 2 && after.ready_with("game:v2") == 2)?;
+    case.until("the names are pruned", |view| to_delete(view) == json!([]))
+        .await?;
+    Ok(())
+}
+
+async fn unknown_pods_to_delete_are_pruned_and_told(case: &mut Case) -> Result<()> {
+    settled(case, 2).await?;
+    name_pods(case, &["test-gamedeployment-nobody"], 2).await?;
+    case.until("the name is pruned", |view| to_delete(view) == json!([]))
+        .await?;
+    case.eventually("an event PodNotFound", async || {
+        let events = case.list("events").await?;
+        ensure!(events.iter().any(|event| event["reason"] == "PodNotFound"));
+        Ok(())
+    })
+    .await?;
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+async fn cheaper_pods_go_first(case: &mut Case) -> Result<()> {
+    let before = settled(case, 4).await?;
+    let names = before.pod_names();
+    for (name, cost) in names.iter().zip(["10", "-5", "7", "-7"]) {
+        let cost = format!("controller.kubernetes.io/pod-deletion-cost={cost}");
+        case.kubectl(&["annotate", "pod", name, &cost]).await?;
+    }
+    case.scale(2).await?;
+    let after = case.until_settled(2).await?;
+    after.ensure(after.pod_names() == [names[0], names[2]])
+}
+
+/// Two nodes of this test's own, the second at a higher cost.
+async fn own_nodes(case: &Case) -> Result<()> {
+    let node = |number: usize, cost: &str| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": format!("{}-{number}", case.namespace),
+                "labels": {
+                    "only": case.namespace,
+                    "kubernetes.io/hostname": format!("{}-{number}", case.namespace),
+                },
+                "annotations": {"io.tencent.bcs.dev/node-deletion-cost": cost},
+            },
+            "spec": {
+                "podCIDR": "127.100.0.0/16",
+                "taints": [{"key": "only", "value": case.namespace, "effect": "NoSchedule"}],
+            },
+        })
+    };
+    let nodes = [node(1, "1"), node(2, "2")];
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
+        .await?;
+    Ok(())
+}
+
+async fn pods_on_cheaper_nodes_go_first(case: &mut Case) -> Result<()> {
+    own_nodes(case).await?;
+    let spread = json!([{
+        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": GAME}},
+    }]);
+    let game = Game::in_place(4)
+        .set(
+            "/spec/template/spec/nodeSelector/only",
+            case.namespace.as_str(),
+        )
+        .set(
+            "/spec/template/spec/tolerations",
+            json!([{"key": "only", "operator": "Exists"}]),
+        );
+    let hosts = [1, 2].map(|number| format!("{}-{number}", case.namespace));
+    case.apply(game.set("/spec/template/spec/topologySpreadConstraints", spread))
+        .await?;
+    case.until_settled(4).await?;
+    let nodes = |view: &View| -> Vec<String> {
+        let node =
+            |pod: &e2e::view::Pod| pod.0["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+        view.pods.iter().map(node).collect()
+    };
+    case.scale(2).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(nodes(&view) == [hosts[1].as_str(), hosts[1].as_str()])?;
+    let sort = "io.tencent.bcs.dev/pod-deletion-cost-sort-method=descend";
+    case.kubectl(&["annotate", "gamedeployment", GAME, sort])
+        .await?;
+    case.scale(4).await?;
+    case.until_settled(4).await?;
+    case.scale(2).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(nodes(&view) == [hosts[0].as_str(), hosts[0].as_str()])
+}
+
+async fn unready_pods_go_before_ready_ones(case: &mut Case) -> Result<()> {
+    let gates = json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "warmed-up"}]);
+    case.apply(Game::in_place(3).set("/spec/template/spec/readinessGates", gates))
+        .await?;
+    let before = case.until_counts([3, 3, 0, 0, 3]).await?;
+    let names = before.pod_names();
+    let warm = json!({"status": {"conditions": [{"type": "warmed-up", "status": "True"}]}});
+    let warm = format!("-p={warm}");
+    for name in [names[0], names[2]] {
+        let patch = [
+            "patch",
+            "pod",
+            name,
+            "--subresource=status",
+            "--type=strategic",
+            &warm,
+        ];
+        case.kubectl(&patch).await?;
+    }
+    case.until_counts([3, 3, 2, 2, 3]).await?;
+    case.scale(2).await?;
+    let after = case.until_settled(2).await?;
+    after.ensure(after.pod_names() == [names[0], names[2]])
+}
+
+async fn to_zero_and_back(case: &mut Case) -> Result<()> {
+    let before = settled(case, 3).await?;
+    case.scale(0).await?;
+    let view = case.until_counts([0; 5]).await?;
+    let revision = "/status/canary/revision";
+    view.ensure(view.pods.is_empty() && view.text(revision) == before.text(revision))?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
+    let before = settled(case, 3).await?;
+    let name = before.pod_names()[0];
+    case.kubectl(&["delete", "pod", name]).await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(!view.pod_names().contains(&name))
+}
