@@ -1,9 +1,16 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help crds cluster-up cluster-down test
+.PHONY: help demo demo-down crds cluster-up cluster-down test bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+demo: ## a real control plane, the operator, and the documents' walkthroughs with kubectl
+	@e2e/require.sh cargo cc go flock curl
+	@e2e/demo/start.sh
+
+demo-down: ## take away what demo started
+	@e2e/demo/stop.sh
 
 cluster-up: ## start a real control plane with simulated nodes, named dev, and print where everything is
 	@e2e/require.sh go flock
@@ -21,3 +28,9 @@ test: ## formatting, clippy, unit and property tests, then e2e on a real control
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
+
+bench: ## 1,000 pods: the operator, a native Deployment and a bare client, side by side, as a table
+	@e2e/require.sh cargo cc go flock
+	@e2e/cluster/build.sh >/dev/null
+	cargo build --release --locked --package gamekeeper --package e2e --bins
+	target/release/bench

@@ -11,8 +11,8 @@ set_image python:3.5
 wait_for "the pause of step 1" "PausedByCanaryPauseStep 1" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
 get
 show kubectl get pod -l app=test-gamedeployment
-show kubectl get gamedeployment test-gamedeployment -o 'jsonpath={.spec.updateStrategy.paused} {.status.pauseConditions}'
-echo
+show kubectl get gamedeployment test-gamedeployment -o 'jsonpath=paused: {.spec.updateStrategy.paused}{"\n"}'
+show_status gamedeployment test-gamedeployment
 
 say "Somebody resumes: step 2 updates a second pod, step 3 pauses for 10 s"
 replace /spec/updateStrategy/paused false
@@ -22,8 +22,8 @@ get
 say "The pause is over by itself; step 4 asks the hook, which wants an age below 30 and hears 45"
 wait_for "the pause of step 4" "PausedByStepBasedHook 4" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
 show kubectl get hookrun
-show kubectl get hookrun -o 'jsonpath={.items[0].status}'
-echo
+show_status "$(kubectl get hookrun -o name)"
+show_status gamedeployment test-gamedeployment
 
 say "Somebody resumes all the same: the rest is updated"
 replace /spec/updateStrategy/paused false

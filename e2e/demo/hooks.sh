@@ -44,8 +44,7 @@ wait_for "the hook has failed" Failed phases
 wait_for "the status shows it" Failed field '{.status.preDeleteHookCondition[*].phase}'
 show kubectl get hookrun
 get
-show kubectl get gamedeployment test-gamedeployment -o 'jsonpath={.status.preDeleteHookCondition}'
-echo
+show_status gamedeployment test-gamedeployment
 
 say "The hook is mended, and somebody retries"
 apply_example examples/hooks/hook-template-success.yaml "${seconds[@]}"

@@ -1,19 +1,31 @@
 # Sourced by start.sh: how the walkthroughs are shown.
 
-# A heading.
-say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
+bold= plain=
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 
-# A command as one would type it, and what it prints.
+# A heading.
+say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
+
+# A line as one would type it.
+typed() { printf '%s$ %s%s\n' "$bold" "$*" "$plain"; }
+
+# A command, and what it prints.
 show() {
-  printf '\033[1m$ %s\033[0m\n' "$(quoted "$@")"
+  typed "$(quoted "$@")"
   "$@"
+}
+
+# The status of an object, as YAML.
+show_status() {
+  typed "kubectl get $* -o yaml | sed -n '/^status:/,\$p'"
+  kubectl get "$@" -o yaml | sed -n '/^status:/,$p'
 }
 
 quoted() {
   local word line=
   for word in "$@"; do
     case $word in
-      *[\ \"\{\*]*) line+=" '$word'" ;;
+      *[\ \"\{\*\\]*) line+=" '$word'" ;;
       *) line+=" $word" ;;
     esac
   done
@@ -25,7 +37,7 @@ apply_example() {
   local file=$1 from=(-e 's/1\.1\.1\.1/127.0.0.1/') change
   shift
   for change in "$@"; do from+=(-e "$change"); done
-  printf '\033[1m$ sed %s %s | kubectl apply -f -\033[0m\n' "$(quoted "${from[@]}")" "$file"
+  typed "sed $(quoted "${from[@]}") $file | kubectl apply -f -"
   sed "${from[@]}" "$file" | kubectl apply -f -
 }
 
@@ -49,6 +61,7 @@ wait_for() {
     fi
     if [ $SECONDS -ge $until ]; then
       echo "demo: after 90 s still not: $what (expected $expected, found $printed)" >&2
+      echo "demo: the cluster is still up; logs are in $state" >&2
       exit 1
     fi
     sleep 0.2
@@ -71,4 +84,22 @@ background() {
   shift
   setsid nohup "$@" >"$state/$name.log" 2>&1 </dev/null &
   echo $! >"$state/$name.pid"
+}
+
+# Waits until such a program answers at a URL.
+wait_answer() {
+  local name=$1 url=$2
+  wait_for "$name answers" true answers_or_ended "$name" "$url"
+  kill -0 "$(cat "$state/$name.pid")" 2>/dev/null || { echo "demo: $name ended: $(tail -1 "$state/$name.log")" >&2; exit 1; }
+}
+
+answers_or_ended() {
+  curl --silent --fail --output /dev/null "$2" || ! kill -0 "$(cat "$state/$1.pid")" 2>/dev/null
+}
+
+# A port from $1 on that nobody answers on.
+free_port() {
+  local port=$1
+  while (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do port=$((port + 1)); done
+  echo "$port"
 }

@@ -31,9 +31,11 @@ cp "$KUBECONFIG" "$operator_config"
 kubectl --kubeconfig "$operator_config" config set-credentials gamekeeper --token "$token" >/dev/null
 kubectl --kubeconfig "$operator_config" config set-context --current \
   --user gamekeeper --namespace gamekeeper-system >/dev/null
-background operator env KUBECONFIG="$operator_config" target/debug/gamekeeper run --listen 127.0.0.1:18080
+listen=127.0.0.1:$(free_port 18080)
+background operator env KUBECONFIG="$operator_config" target/debug/gamekeeper run --listen "$listen"
 background hook-server target/debug/hook-server 9091
-wait_for "the operator is ready" true curl --silent --fail --output /dev/null http://127.0.0.1:18080/readyz
+wait_answer operator "http://$listen/readyz"
+wait_answer hook-server http://127.0.0.1:9091
 show curl --silent http://127.0.0.1:9091
 echo
 

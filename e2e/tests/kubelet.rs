@@ -46,7 +46,10 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
             && request.is_some_and(|r| !text(r, "/metadata/resourceVersion").is_empty())
     });
     let answers = writes.into_iter().filter_map(|event| event.response_object);
-    Ok(answers.collect())
+    let mut answers: Vec<Value> = answers.collect();
+    // The log has them as they were answered, which is not always as they were made.
+    answers.sort_by_key(|pod| text(pod, "/metadata/resourceVersion").parse().unwrap_or(0_u64));
+    Ok(answers)
 }
 
 /// A status in a line: generation, observed generation, image, restarts, state, readiness.
