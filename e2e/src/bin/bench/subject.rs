@@ -154,7 +154,13 @@ impl Run<'_> {
                     .any(|other| event.user_agent.starts_with(other))
             }
         };
-        Ok(Counts::of(&events, is_theirs))
+        // An operator renews its lease for ever; that is no work of the subject's.
+        let is_lease = |event: &Event| {
+            let about = event.object_ref.as_ref();
+            about.is_some_and(|it| it.resource == "leases")
+        };
+        let is_work = |event: &Event| is_theirs(event) && !is_lease(event);
+        Ok(Counts::of(&events, is_work))
     }
 
     /// Makes the workload, with no pods yet.
