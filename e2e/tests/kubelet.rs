@@ -48,7 +48,11 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
     let answers = writes.into_iter().filter_map(|event| event.response_object);
     let mut answers: Vec<Value> = answers.collect();
     // The log has them as they were answered, which is not always as they were made.
-    answers.sort_by_key(|pod| text(pod, "/metadata/resourceVersion").parse().unwrap_or(0_u64));
+    answers.sort_by_key(|pod| {
+        text(pod, "/metadata/resourceVersion")
+            .parse()
+            .unwrap_or(0_u64)
+    });
     Ok(answers)
 }
 
