@@ -9,7 +9,7 @@ use super::events::Told;
 use super::request::{Answer, Refusal};
 use super::run::Stop;
 use super::{Memory, Outcome};
-use crate::plan::{Action, Event, Verdict};
+use crate::plan::{Action, Verdict};
 
 /// Counts the answers of one batch.
 #[derive(Default)]
@@ -163,7 +163,7 @@ impl Tally {
         self.verdicts.insert(revision.to_owned(), refused);
     }
 
-    /// What to tell users of this batch.
+    /// What to tell users of this batch. Failures are told by the next plan, as conditions and events.
     pub fn events(&mut self) -> Vec<Told> {
         let pods = |reason, done, names: &mut Vec<String>| {
             let names = std::mem::take(names);
@@ -173,20 +173,10 @@ impl Tally {
                 names,
             })
         };
-        let failed = |reason: &str, what, effect: &Effect| {
-            let failure = effect.failure.as_ref()?;
-            Some(Told::Plain(Event {
-                warning: true,
-                reason: reason.to_owned(),
-                message: format!("{what}: {failure}"),
-            }))
-        };
         [
             pods("SuccessfulCreate", "created", &mut self.created),
             pods("SuccessfulDelete", "deleted", &mut self.deleted),
             pods("SuccessfulUpdate", "updated in place", &mut self.updated),
-            failed("FailedScale", "a pod was refused", &self.scale),
-            failed("FailedUpdate", "a change was refused", &self.update),
         ]
         .into_iter()
         .flatten()

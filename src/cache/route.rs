@@ -153,3 +153,115 @@ pub fn templates_of(spec: &GameDeploymentSpec) -> BTreeSet<&str> {
         .map(|hook| hook.template_name.as_str())
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cache::{Interner, Sight, Whole, slim};
+
+    /// A router that knows one workload, and the keys that it hands out.
+    fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
+        let told = Arc::new(Mutex::new(BTreeSet::new()));
+        let sink = |what: &'static str| -> Sink {
+            let told = Arc::clone(&told);
+            Box::new(move |key| {
+                told.lock().unwrap().insert(format!("{what} {key}"));
+            })
+        };
+        let broken: BrokenSink = Box::new(|_, _, _| {});
+        let router = Router::new(sink("workload"), sink("run"), broken);
+        let lobby = json!({
+            "metadata": {"namespace": "games", "name": "lobby", "uid": "lobby-uid"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "lobby"}},
+                "template": {},
+                "preDeleteUpdateStrategy": {"hook": {"templateName": "drained"}},
+                "updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "healthy"}}]}},
+            },
+        });
+        let lobby = Whole::new(serde_json::from_value(lobby).unwrap(), false);
+        router.game_deployment(&(None, Some(Arc::new(lobby))));
+        told.lock().unwrap().clear();
+        (router, told)
+    }
+
+    fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<Pod>> {
+        let owners = owner.map(|uid| {
+            json!([{
+                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+                "name": "lobby", "uid": uid, "controller": true,
+            }])
+        });
+        let pod = json!({"metadata": {
+            "namespace": "games", "name": "a", "labels": labels, "ownerReferences": owners,
+        }});
+        let pod = serde_json::from_value(pod).unwrap();
+        slim(None, Sight::Watched, pod, &mut Interner::default()).map(Arc::new)
+    }
+
+    fn told(told: &Mutex<BTreeSet<String>>) -> Vec<String> {
+        std::mem::take(&mut *told.lock().unwrap())
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn a_pod_that_is_deleted_or_let_go_concerns_its_owner() {
+        let (router, keys) = router();
+        router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), None));
+        assert_eq!(told(&keys), ["workload games/lobby"]);
+        let let_go = pod(json!({"app": "other"}), None);
+        router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), let_go));
+        assert_eq!(told(&keys), ["workload games/lobby"]);
+    }
+
+    #[test]
+    fn an_orphan_concerns_who_selects_it() {
+        let (router, keys) = router();
+        router.pod(&(None, pod(json!({"app": "lobby"}), None)));
+        assert_eq!(told(&keys), ["workload games/lobby"]);
+        router.pod(&(None, pod(json!({"app": "other"}), None)));
+        router.pod(&(None, pod(json!({"app": "lobby"}), Some("another-uid"))));
+        assert!(told(&keys).is_empty());
+    }
+
+    #[test]
+    fn a_template_concerns_the_workloads_that_name_it() {
+        let (router, keys) = router();
+        let template = |namespace: &str, name: &str| {
+            let template = json!({
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {"metrics": []},
+            });
+            let template = Whole::new(serde_json::from_value(template).unwrap(), true);
+            router.hook_template(&(Some(Arc::new(template)), None));
+            told(&keys)
+        };
+        assert_eq!(template("games", "drained"), ["workload games/lobby"]);
+        assert_eq!(template("games", "healthy"), ["workload games/lobby"]);
+        assert!(template("games", "unused").is_empty());
+        assert!(template("other", "drained").is_empty());
+    }
+
+    #[test]
+    fn a_run_concerns_its_controller_and_its_owner() {
+        let (router, keys) = router();
+        let run = json!({
+            "metadata": {
+                "namespace": "games", "name": "check",
+                "ownerReferences": [{
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+                    "name": "lobby", "uid": "lobby-uid", "controller": true,
+                }],
+            },
+            "spec": {"metrics": []},
+        });
+        let run = Whole::new(serde_json::from_value(run).unwrap(), true);
+        router.hook_run(&(Some(Arc::new(run)), None));
+        assert_eq!(told(&keys), ["run games/check", "workload games/lobby"]);
+    }
+}

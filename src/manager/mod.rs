@@ -5,6 +5,7 @@ mod gate;
 mod http;
 mod lease;
 mod metrics;
+mod operator;
 mod options;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub use client::{ClientError, client};
@@ -25,20 +26,9 @@ pub use options::{LogFormat, Options};
 
 use self::http::Health;
 use self::lease::Elector;
-use self::metrics::{Gauges, Shown};
-use crate::apply::events::{Events, Regarding, Told, Writer};
-use crate::apply::{Applier, Metrics, Requests};
-use crate::cache::{BrokenSink, Cache, Cached, Router, Sink};
-use crate::controller::{GameDeployments, HookRuns, Queue, Shared, work};
-use crate::plan::Event;
+use self::metrics::Shown;
+use self::operator::Operator;
 use crate::provider::{HttpOptions, Probe, ProbeError};
-
-/// Workloads that are looked at side by side.
-const WORKLOADS: usize = 64;
-/// HookRuns likewise; most of them wait for their turn to write.
-const HOOK_RUNS: usize = 16_384;
-/// How long syncs may take to end when the process is to end.
-const FINISH: Duration = Duration::from_secs(10);
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
@@ -104,22 +94,18 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         let allow_link_local = options.hook_allow_link_local;
         let probe = Probe::new(HttpOptions { allow_link_local }, Some(client.clone()))?;
         let streaming = can_stream_lists(&client).await;
-        let operator = Operator::new(&client, options.namespace.as_deref(), streaming, probe);
-        let cache = &operator.shared.cache;
-        let gauges = Gauges {
-            cache: Arc::clone(cache),
-            queues: vec![
-                ("gamedeployment", Arc::clone(&operator.game_deployments)),
-                ("hookrun", Arc::clone(&operator.hook_runs)),
-            ],
-            gate: Arc::clone(&gate),
-        };
+        let operator = Operator::new(
+            &client,
+            options.namespace.as_deref(),
+            streaming,
+            probe,
+            instance,
+        );
         // Nobody else sets them.
-        let _ = health.cache.set(Arc::clone(cache));
-        let _ = health
-            .metrics
-            .set(Shown::new(&operator.shared.metrics, gauges));
-        operator.run(elector, instance, stop.clone()).await
+        let _ = health.cache.set(operator.cache());
+        let shown = Shown::new(operator.metrics(), operator.gauges(gate));
+        let _ = health.metrics.set(shown);
+        operator.run(elector, stop.clone()).await
     };
     tokio::select! {
         ended = work => ended,
@@ -176,171 +162,4 @@ async fn can_stream_lists(client: &Client) -> bool {
         }
         sleep(Duration::from_secs(2)).await;
     }
-}
-
-/// The controllers and all that they share.
-struct Operator {
-    shared: Shared,
-    events: Writer,
-    requests: Requests,
-    game_deployments: Arc<Queue>,
-    hook_runs: Arc<Queue>,
-    probe: Probe,
-    watches: JoinSet<()>,
-}
-
-impl Operator {
-    /// Starts the watches.
-    fn new(client: &Client, namespace: Option<&str>, streaming: bool, probe: Probe) -> Self {
-        let requests = Requests::new(client.clone());
-        let (events, writer) = Events::new();
-        let cache = Arc::new(Cache::new(client, namespace, streaming));
-        let metrics = Metrics::default();
-        let game_deployments = Arc::new(Queue::default());
-        let hook_runs = Arc::new(Queue::default());
-        let router = Router::new(
-            sink(&game_deployments),
-            sink(&hook_runs),
-            broken(events.clone()),
-        );
-        Self {
-            watches: cache.start(&Arc::new(router)),
-            shared: Shared {
-                cache,
-                requests: requests.clone(),
-                applier: Applier::new(requests.clone(), events.clone(), metrics.clone()),
-                events,
-                metrics,
-            },
-            events: writer,
-            requests,
-            game_deployments,
-            hook_runs,
-            probe,
-        }
-    }
-
-    /// Works until told to stop: always, or (with an elector) while this process leads.
-    async fn run(
-        mut self,
-        elector: Option<Elector>,
-        instance: String,
-        stop: watch::Receiver<bool>,
-    ) -> Result<(), RunError> {
-        let writer = std::mem::replace(&mut self.events, Events::new().1);
-        let mut lasting = std::mem::take(&mut self.watches);
-        lasting.spawn(writer.run(self.requests.clone(), instance));
-        let work = async {
-            match elector {
-                Some(elector) => self.lead(elector, stop).await,
-                None => self.control(stop).await,
-            }
-        };
-        tokio::select! {
-            () = work => Ok(()),
-            ended = lasting.join_next() => Err(RunError::Broken(ended)),
-        }
-    }
-
-    /// Works whenever this process leads, until told to stop.
-    async fn lead(&self, mut elector: Elector, mut stop: watch::Receiver<bool>) {
-        while !*stop.borrow() {
-            tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => break,
-                () = elector.acquire() => {}
-            }
-            let (end, ended) = watch::channel(false);
-            let controllers = self.control(ended);
-            tokio::pin!(controllers);
-            tokio::select! {
-                () = &mut controllers => {}
-                () = elector.hold() => {}
-                _ = stop.wait_for(|stop| *stop) => {}
-            }
-            end.send_replace(true);
-            // Syncs end while the lease is still held, unless it is lost: then their writes fail.
-            let finish = async {
-                tokio::select! {
-                    () = &mut controllers => {}
-                    () = async { elector.hold().await; std::future::pending().await } => {}
-                }
-            };
-            if timeout(FINISH, finish).await.is_err() {
-                warn!("some syncs did not end in time");
-            }
-        }
-        elector.release().await;
-    }
-
-    /// Runs the controllers until told to stop.
-    async fn control(&self, stop: watch::Receiver<bool>) {
-        let cache = &self.shared.cache;
-        let caught_up = async {
-            while let Err(error) = cache.catch_up_with_server().await {
-                warn!(%error, "the caches cannot be compared with the API server");
-                sleep(Duration::from_secs(1)).await;
-            }
-        };
-        let mut told = stop.clone();
-        tokio::select! {
-            _ = told.wait_for(|stop| *stop) => return,
-            () = caught_up => {}
-        }
-        for workload in cache.game_deployments.store().all() {
-            self.game_deployments.add(workload.key());
-        }
-        for run in cache.hook_runs.store().all() {
-            self.hook_runs.add(run.key());
-        }
-        info!("controllers start");
-        tokio::join!(
-            self.control_game_deployments(stop.clone()),
-            self.control_hook_runs(stop),
-        );
-        info!("controllers have ended");
-    }
-
-    async fn control_game_deployments(&self, stop: watch::Receiver<bool>) {
-        let controller = Arc::new(GameDeployments::new(self.shared.clone()));
-        let look = move |key| Arc::clone(&controller).look(key);
-        work(Arc::clone(&self.game_deployments), WORKLOADS, stop, look).await;
-    }
-
-    async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
-        let controller = Arc::new(HookRuns::new(
-            Arc::clone(&self.shared.cache),
-            self.requests.clone(),
-            self.probe.clone(),
-            Arc::clone(&self.hook_runs),
-        ));
-        let looking = Arc::clone(&controller);
-        let look = move |key| Arc::clone(&looking).look(key);
-        work(Arc::clone(&self.hook_runs), HOOK_RUNS, stop, look).await;
-        controller.abandon();
-    }
-}
-
-/// Puts keys into a queue.
-fn sink(queue: &Arc<Queue>) -> Sink {
-    let queue = Arc::clone(queue);
-    Box::new(move |key| queue.add(key))
-}
-
-/// Tells of objects that cannot be read.
-fn broken(events: Events) -> BrokenSink {
-    Box::new(move |kind, key, reason| {
-        let about = Regarding {
-            kind,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: String::new(),
-        };
-        let event = Event {
-            warning: true,
-            reason: "Unreadable".to_owned(),
-            message: format!("the operator cannot read this object and leaves it alone: {reason}"),
-        };
-        events.tell(about, Told::Plain(event));
-    })
 }

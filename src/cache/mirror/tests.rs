@@ -1,0 +1,188 @@
+//! What a mirror shows and tells of the changes it is fed.
+
+use std::cell::RefCell;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+struct Thing {
+    name: String,
+    version: u64,
+    size: u64,
+}
+
+impl Cached for Thing {
+    fn namespace(&self) -> &str {
+        "games"
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.name
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn terminating(&self) -> bool {
+        false
+    }
+    fn controller(&self) -> Option<&str> {
+        Some("owner")
+    }
+}
+
+fn identity(name: &str, version: u64) -> Identity {
+    Identity {
+        namespace: "games".into(),
+        name: name.into(),
+        uid: name.into(),
+        resource_version: version.to_string(),
+    }
+}
+
+/// Plays changes into a mirror; gives what the router was told, old size and new size.
+fn play(mirror: &Mirror<Thing>, changes: Vec<Change<Thing>>) -> Vec<(Option<u64>, Option<u64>)> {
+    let told = RefCell::new(Vec::new());
+    let mut feed = Feed {
+        mirror,
+        convert: |_: Option<&Thing>, _, thing: Thing| Some(thing).filter(|it| it.size > 0),
+        route: |routed: &Routed<Thing>| {
+            if let Routed::Changed((old, new)) = routed {
+                let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
+                told.borrow_mut().push((size(old), size(new)));
+            }
+        },
+        listing: None,
+    };
+    for change in changes {
+        feed.take_in(change);
+    }
+    told.into_inner()
+}
+
+fn applied(name: &str, version: u64, size: u64) -> Change<Thing> {
+    let (identity, name) = (identity(name, version), name.to_owned());
+    let thing = Thing {
+        name,
+        version,
+        size,
+    };
+    Change::Applied(identity, thing)
+}
+
+fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
+    match applied(name, version, size) {
+        Change::Applied(identity, thing) => Change::Listed(identity, thing),
+        other => other,
+    }
+}
+
+#[test]
+fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
+    let mirror = Mirror::default();
+    let told = play(
+        &mirror,
+        vec![
+            Change::ListBegin,
+            listed("kept", 1, 1),
+            listed("lost", 2, 2),
+            Change::ListEnd(2),
+            Change::ListBegin,
+            listed("kept", 1, 1),
+            Change::ListEnd(9),
+        ],
+    );
+    assert_eq!(told.len(), 3);
+    assert_eq!(told[2], (Some(2), None));
+    assert_eq!(mirror.store().len(), 1);
+    let expected = Seen {
+        version: 9,
+        begun: 2,
+        listed: 2,
+    };
+    assert_eq!(*mirror.seen().borrow(), expected);
+}
+
+#[test]
+fn readers_see_the_old_store_until_a_list_is_complete() {
+    let mirror = Mirror::default();
+    let begin = vec![
+        Change::ListBegin,
+        listed("a", 1, 1),
+        Change::ListEnd(1),
+        Change::ListBegin,
+    ];
+    play(&mirror, begin);
+    assert_eq!(mirror.store().len(), 1);
+    assert_eq!(mirror.seen().borrow().listed, 1);
+}
+
+#[test]
+fn what_is_not_kept_still_counts_as_seen() {
+    let mirror = Mirror::default();
+    play(
+        &mirror,
+        vec![
+            Change::ListBegin,
+            Change::ListEnd(1),
+            applied("foreign", 7, 0),
+            Change::Bookmark(8),
+        ],
+    );
+    assert!(mirror.store().is_empty());
+    assert_eq!(mirror.seen().borrow().version, 8);
+}
+
+#[test]
+fn an_object_that_becomes_foreign_is_told_as_gone() {
+    let mirror = Mirror::default();
+    let told = play(
+        &mirror,
+        vec![
+            Change::ListBegin,
+            Change::ListEnd(1),
+            applied("a", 2, 5),
+            applied("a", 3, 0),
+        ],
+    );
+    assert_eq!(told, [(None, Some(5)), (Some(5), None)]);
+}
+
+#[test]
+fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
+    let mirror = Mirror::default();
+    let mut changes = vec![Change::ListBegin, Change::ListEnd(0)];
+    let names: Vec<String> = (0..5_000).map(|n| format!("pod-{n}")).collect();
+    for (n, name) in (1..).zip(&names) {
+        changes.push(applied(name, n, n));
+    }
+    for (n, name) in (5_001..).zip(&names) {
+        changes.push(Change::Deleted(identity(name, n)));
+    }
+    let told = play(&mirror, changes);
+    let made = told
+        .iter()
+        .filter(|(old, new)| old.is_none() && new.is_some());
+    let gone = told
+        .iter()
+        .filter(|(old, new)| old.is_some() && new.is_none());
+    assert_eq!((made.count(), gone.count()), (5_000, 5_000));
+    assert!(mirror.store().is_empty());
+    assert_eq!(mirror.seen().borrow().version, 10_000);
+}
+
+#[tokio::test]
+async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() {
+    let mirror = Arc::new(Mirror::<Thing>::default());
+    let waiter = tokio::spawn({
+        let mirror = Arc::clone(&mirror);
+        async move { mirror.reach(5).await }
+    });
+    play(&mirror, vec![Change::ListBegin, Change::ListEnd(4)]);
+    tokio::task::yield_now().await;
+    assert!(!waiter.is_finished());
+    play(&mirror, vec![Change::Bookmark(5)]);
+    let limit = std::time::Duration::from_secs(5);
+    tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
+}

@@ -1,0 +1,215 @@
+//! What a watch makes of what a server sends.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::Response;
+use kube::client::Body;
+use tower::service_fn;
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Thing {
+    #[serde(default)]
+    size: u32,
+}
+
+fn told(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
+    let mut told = Vec::new();
+    let mut note = |change: Change<Thing>| {
+        told.push(match change {
+            Change::ListBegin => "begin".to_owned(),
+            Change::Listed(identity, thing) => {
+                format!("listed {} {}", identity.name, thing.size)
+            }
+            Change::ListEnd(version) => format!("end {version}"),
+            Change::Applied(identity, thing) => {
+                format!("applied {} {}", identity.name, thing.size)
+            }
+            Change::Deleted(identity) => format!("deleted {}", identity.name),
+            Change::Broken(identity, _) => format!("broken {}", identity.name),
+            Change::Bookmark(version) => format!("bookmark {version}"),
+        });
+    };
+    for line in lines {
+        hear(line.as_bytes(), position, &mut note)?;
+    }
+    Ok(told)
+}
+
+#[test]
+fn a_streamed_list_ends_at_its_own_bookmark_only() {
+    let mut position = None;
+    let lines = [
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"9"},"size":1}}"#,
+        r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"10"}}}"#,
+        r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12","annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+        r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"13"},"size":2}}"#,
+        r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}"#,
+    ];
+    let expected = ["listed a 1", "end 12", "applied a 2", "bookmark 15"];
+    assert_eq!(told(&lines, &mut position).unwrap(), expected);
+    assert_eq!(position.as_deref(), Some("15"));
+}
+
+#[test]
+fn an_object_that_does_not_convert_does_not_stop_the_others() {
+    let mut position = Some("1".to_owned());
+    let lines = [
+        r#"{"type":"ADDED","object":{"metadata":{"name":"bad","resourceVersion":"2"},"size":"big"}}"#,
+        r#"{"type":"ADDED","object":{"metadata":{"name":"good","resourceVersion":"3"},"size":3}}"#,
+        r#"{"type":"DELETED","object":{"metadata":{"name":"bad","resourceVersion":"4"},"size":"big"}}"#,
+    ];
+    let expected = ["broken bad", "applied good 3", "deleted bad"];
+    assert_eq!(told(&lines, &mut position).unwrap(), expected);
+}
+
+#[test]
+fn gone_means_list_anew_and_another_error_does_not() {
+    let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
+    let busy = r#"{"type":"ERROR","object":{"code":500,"message":"busy"}}"#;
+    let mut position = Some("1".to_owned());
+    let result = told(&[expired], &mut position);
+    assert!(matches!(result, Err(WatchError::Expired)));
+    let result = told(&[busy], &mut position);
+    assert!(matches!(result, Err(WatchError::Refused { code: 500, .. })));
+}
+
+#[tokio::test]
+async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
+    let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
+    let mut line = Vec::new();
+    assert!(next_line(&mut stream, &mut line).await.unwrap());
+    assert!(!next_line(&mut stream, &mut line).await.unwrap());
+}
+
+/// A server that answers each request with what comes next in its script: a code, and lines.
+fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let service = service_fn({
+        let (asked, script) = (Arc::clone(&asked), Arc::new(script));
+        move |request: Request<Body>| {
+            let mut asked = asked.lock().unwrap();
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let answer = script.get(asked.len()).cloned();
+            asked.push(query);
+            async move {
+                let Some((code, lines)) = answer else {
+                    // The script is over: nothing happens any more.
+                    return std::future::pending().await;
+                };
+                let body = Body::from(lines.concat().into_bytes());
+                let response = Response::builder().status(code).body(body);
+                Ok::<_, Infallible>(response.unwrap())
+            }
+        }
+    });
+    let source = Source {
+        client: Client::new(service, "default"),
+        path: "/things".to_owned(),
+        metadata_only: false,
+        streaming: true,
+    };
+    (source, asked)
+}
+
+fn line(type_: &str, name: &str, version: u64) -> String {
+    let metadata = format!(r#"{{"name":"{name}","resourceVersion":"{version}"}}"#);
+    format!("{{\"type\":\"{type_}\",\"object\":{{\"metadata\":{metadata}}}}}\n")
+}
+
+fn list_end(version: u64) -> String {
+    let note = r#"{"k8s.io/initial-events-end":"true"}"#;
+    let metadata = format!(r#"{{"resourceVersion":"{version}","annotations":{note}}}"#);
+    format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{metadata}}}}}\n")
+}
+
+/// What a watch of this source hands over until its script is over.
+async fn followed(source: Source) -> Vec<String> {
+    let mut told = Vec::new();
+    let note = |change: Change<Thing>| {
+        told.push(match change {
+            Change::ListBegin => "begin".to_owned(),
+            Change::Listed(identity, _) => format!("listed {}", identity.name),
+            Change::ListEnd(version) => format!("end {version}"),
+            Change::Applied(identity, _) => format!("applied {}", identity.name),
+            Change::Deleted(identity) => format!("deleted {}", identity.name),
+            Change::Broken(identity, _) => format!("broken {}", identity.name),
+            Change::Bookmark(version) => format!("bookmark {version}"),
+        });
+    };
+    let relist = Notify::new();
+    let over = Duration::from_secs(60);
+    let _ = timeout(over, watch::<Thing>(source, &relist, note)).await;
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_watch_is_resumed_where_it_stood_and_a_forgotten_one_lists_anew() {
+    let half = r#"{"type":"MODIFIED","object":{"metad"#.to_owned();
+    let forgotten = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
+    let (source, asked) = scripted(vec![
+        (
+            200,
+            vec![
+                line("ADDED", "a", 1),
+                list_end(2),
+                line("ADDED", "b", 3),
+                half,
+            ],
+        ),
+        (
+            200,
+            vec![line("MODIFIED", "a", 4), format!("{forgotten}\n")],
+        ),
+        (200, vec![line("ADDED", "b", 3), list_end(9)]),
+    ]);
+    let told = followed(source).await;
+    let expected = [
+        "begin",
+        "listed a",
+        "end 2",
+        "applied b",
+        "applied a",
+        "begin",
+        "listed b",
+        "end 9",
+    ];
+    assert_eq!(told, expected);
+    let asked = asked.lock().unwrap();
+    let starts = [
+        "sendInitialEvents=true",
+        "resourceVersion=3",
+        "sendInitialEvents=true",
+    ];
+    for (query, start) in asked.iter().zip(starts) {
+        assert!(query.contains(start), "{query}");
+        assert!(!query.contains("resourceVersion=0"), "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
+    let page = |name: &str, next: &str| {
+        let item = format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"1"}}}}"#);
+        let meta = format!(r#"{{"resourceVersion":"5","continue":"{next}"}}"#);
+        vec![format!(r#"{{"metadata":{meta},"items":[{item}]}}"#)]
+    };
+    let refusal = r#"{"kind":"Status","code":422,"reason":"Invalid"}"#.to_owned();
+    let (source, asked) = scripted(vec![
+        (422, vec![refusal]),
+        (200, page("a", "more")),
+        (200, page("b", "")),
+        (200, vec![line("DELETED", "a", 6)]),
+    ]);
+    let told = followed(source).await;
+    assert_eq!(
+        told,
+        ["begin", "listed a", "listed b", "end 5", "deleted a"]
+    );
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[1], "limit=500");
+    assert_eq!(asked[2], "limit=500&continue=more");
+    assert!(asked[3].contains("resourceVersion=5"));
+}

@@ -1,0 +1,159 @@
+//! When a queue hands out what, and that it loses nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("games", name)
+}
+
+fn ready(queue: &Queue) -> Option<ObjectKey> {
+    queue.next().now_or_never()
+}
+
+#[tokio::test]
+async fn an_object_waits_once_however_often_it_is_added() {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    queue.add(key("a"));
+    assert_eq!(ready(&queue), Some(key("a")));
+    assert_eq!(ready(&queue), None);
+}
+
+#[tokio::test]
+async fn what_happens_during_a_look_is_looked_at_after_it() {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    ready(&queue);
+    queue.add(key("a"));
+    assert_eq!(ready(&queue), None, "one worker at a time");
+    queue.done(key("a"), Next::Settled(None));
+    assert_eq!(ready(&queue), Some(key("a")));
+    queue.done(key("a"), Next::Settled(None));
+    assert_eq!(ready(&queue), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alarm_rings_and_an_event_before_it_takes_its_place() {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    ready(&queue);
+    let wake = Instant::now() + Duration::from_secs(10);
+    queue.done(key("a"), Next::Settled(Some(wake)));
+    assert_eq!(ready(&queue), None);
+    assert_eq!(queue.next().await, key("a"));
+    assert!(Instant::now() >= wake);
+    queue.done(
+        key("a"),
+        Next::Settled(Some(wake + Duration::from_secs(10))),
+    );
+    queue.add(key("a"));
+    assert_eq!(ready(&queue), Some(key("a")));
+    queue.done(key("a"), Next::Settled(None));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(ready(&queue), None, "the old alarm is off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_failure_doubles_the_pause_and_success_ends_it() {
+    let queue = Queue::default();
+    let mut pauses = Vec::new();
+    queue.add(key("a"));
+    for _ in 0..15 {
+        let begun = Instant::now();
+        queue.next().await;
+        pauses.push(begun.elapsed().as_millis());
+        queue.done(key("a"), Next::Retry(None));
+    }
+    assert_eq!(pauses[..4], [0, 5, 10, 20]);
+    assert_eq!(pauses.last(), Some(&30_000));
+    queue.next().await;
+    queue.done(key("a"), Next::Settled(None));
+    queue.add(key("a"));
+    assert_eq!(ready(&queue), Some(key("a")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_brings_a_retry_forward_but_never_before_the_server_allows() {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    for _ in 0..14 {
+        queue.next().await;
+        queue.done(key("a"), Next::Retry(None));
+    }
+    let begun = Instant::now();
+    queue.add(key("a"));
+    queue.next().await;
+    assert_eq!(begun.elapsed(), PATIENCE);
+    queue.done(key("a"), Next::Retry(Some(Duration::from_secs(40))));
+    let begun = Instant::now();
+    queue.add(key("a"));
+    queue.next().await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_the_failure_of_one_object() {
+    let queue = Arc::new(Queue::default());
+    let (stop, stopped) = watch::channel(false);
+    let looked = Arc::new(AtomicUsize::new(0));
+    let worker = tokio::spawn(work(Arc::clone(&queue), 2, stopped, {
+        let looked = Arc::clone(&looked);
+        move |found: ObjectKey| {
+            let looked = Arc::clone(&looked);
+            async move {
+                let before = looked.fetch_add(1, Ordering::SeqCst);
+                assert!(found.name != "bad" || before > 0, "as it is to be");
+                Next::Settled(None)
+            }
+        }
+    }));
+    queue.add(key("bad"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    queue.add(key("good"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(looked.load(Ordering::SeqCst), 3, "bad, good, and bad again");
+    stop.send(true).unwrap();
+    worker.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_is_given_up_is_not_under_way_any_more() {
+    let queue = Arc::new(Queue::default());
+    let (_go_on, stop) = watch::channel(false);
+    let worker = work(Arc::clone(&queue), 2, stop, |_| async {
+        std::future::pending().await
+    });
+    queue.add(key("a"));
+    let limit = Duration::from_secs(1);
+    assert!(tokio::time::timeout(limit, worker).await.is_err());
+    let limit = Duration::from_secs(60);
+    let again = tokio::time::timeout(limit, queue.next()).await;
+    assert_eq!(again.ok(), Some(key("a")));
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_everything_is_added_at_once() {
+    let queue = Arc::new(Queue::default());
+    let adders: Vec<_> = (0..4)
+        .map(|part| {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move {
+                for n in 0..1_250 {
+                    queue.add(key(&format!("{part}-{n}")));
+                }
+            })
+        })
+        .collect();
+    let mut seen = HashSet::new();
+    while seen.len() < 5_000 {
+        let found = queue.next().await;
+        queue.done(found.clone(), Next::Settled(None));
+        seen.insert(found);
+    }
+    for adder in adders {
+        adder.await.unwrap();
+    }
+    assert!(queue.is_empty());
+}

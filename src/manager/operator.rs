@@ -1,0 +1,219 @@
+//! The controllers, the watches they live on, and when they may work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::RunError;
+use super::gate::Gate;
+use super::lease::Elector;
+use super::metrics::Gauges;
+use crate::apply::events::{Events, Regarding, Told};
+use crate::apply::{Applier, Metrics, Requests};
+use crate::cache::{BrokenSink, Cache, Cached, Router, Sink};
+use crate::controller::{GameDeployments, HookRuns, Queue, Shared, work};
+use crate::plan::Event;
+use crate::provider::Probe;
+
+/// Workloads that are looked at side by side.
+const WORKLOADS: usize = 64;
+/// HookRuns likewise; most of them wait for their turn to write.
+const HOOK_RUNS: usize = 16_384;
+/// How long syncs may take to end when the process is to end.
+const FINISH: Duration = Duration::from_secs(10);
+
+/// The controllers and all that they share.
+pub struct Operator {
+    shared: Shared,
+    game_deployments: Arc<Queue>,
+    hook_runs: Arc<Queue>,
+    probe: Probe,
+    /// The watches and the writer of events.
+    lasting: JoinSet<()>,
+}
+
+impl Operator {
+    /// Starts the watches, and the writer of events, who signs as `instance`.
+    pub fn new(
+        client: &Client,
+        namespace: Option<&str>,
+        streaming: bool,
+        probe: Probe,
+        instance: String,
+    ) -> Self {
+        let requests = Requests::new(client.clone());
+        let (events, writer) = Events::new();
+        let cache = Arc::new(Cache::new(client, namespace, streaming));
+        let metrics = Metrics::default();
+        let game_deployments = Arc::new(Queue::default());
+        let hook_runs = Arc::new(Queue::default());
+        let router = Router::new(
+            sink(&game_deployments),
+            sink(&hook_runs),
+            broken(events.clone()),
+        );
+        let mut lasting = cache.start(&Arc::new(router));
+        lasting.spawn(writer.run(requests.clone(), instance));
+        Self {
+            lasting,
+            shared: Shared {
+                cache,
+                applier: Applier::new(requests.clone(), events.clone(), metrics.clone()),
+                requests,
+                events,
+                metrics,
+            },
+            game_deployments,
+            hook_runs,
+            probe,
+        }
+    }
+
+    /// What the cluster looks like.
+    pub fn cache(&self) -> Arc<Cache> {
+        Arc::clone(&self.shared.cache)
+    }
+
+    /// Durations by GameDeployment.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// Counts to show at each scrape.
+    pub fn gauges(&self, gate: Arc<Gate>) -> Gauges {
+        Gauges {
+            cache: self.cache(),
+            queues: vec![
+                ("gamedeployment", Arc::clone(&self.game_deployments)),
+                ("hookrun", Arc::clone(&self.hook_runs)),
+            ],
+            gate,
+        }
+    }
+
+    /// Works until told to stop: always, or (with an elector) while this process leads.
+    pub async fn run(
+        mut self,
+        elector: Option<Elector>,
+        stop: watch::Receiver<bool>,
+    ) -> Result<(), RunError> {
+        let mut lasting = std::mem::take(&mut self.lasting);
+        let work = async {
+            match elector {
+                Some(elector) => self.lead(elector, stop).await,
+                None => self.control(stop).await,
+            }
+        };
+        tokio::select! {
+            () = work => Ok(()),
+            ended = lasting.join_next() => Err(RunError::Broken(ended)),
+        }
+    }
+
+    /// Works whenever this process leads, until told to stop.
+    async fn lead(&self, mut elector: Elector, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                () = elector.acquire() => {}
+            }
+            let (end, ended) = watch::channel(false);
+            let controllers = self.control(ended);
+            tokio::pin!(controllers);
+            tokio::select! {
+                () = &mut controllers => {}
+                () = elector.hold() => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+            end.send_replace(true);
+            // Syncs end while the lease is still held, unless it is lost: then their writes fail.
+            let finish = async {
+                tokio::select! {
+                    () = &mut controllers => {}
+                    () = async { elector.hold().await; std::future::pending().await } => {}
+                }
+            };
+            if timeout(FINISH, finish).await.is_err() {
+                warn!("some syncs did not end in time");
+            }
+        }
+        elector.release().await;
+    }
+
+    /// Runs the controllers until told to stop.
+    async fn control(&self, stop: watch::Receiver<bool>) {
+        let cache = &self.shared.cache;
+        let caught_up = async {
+            while let Err(error) = cache.catch_up_with_server().await {
+                warn!(%error, "the caches cannot be compared with the API server");
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let mut told = stop.clone();
+        tokio::select! {
+            _ = told.wait_for(|stop| *stop) => return,
+            () = caught_up => {}
+        }
+        for workload in cache.game_deployments.store().all() {
+            self.game_deployments.add(workload.key());
+        }
+        for run in cache.hook_runs.store().all() {
+            self.hook_runs.add(run.key());
+        }
+        info!("controllers start");
+        tokio::join!(
+            self.control_game_deployments(stop.clone()),
+            self.control_hook_runs(stop),
+        );
+        info!("controllers have ended");
+    }
+
+    async fn control_game_deployments(&self, stop: watch::Receiver<bool>) {
+        let controller = Arc::new(GameDeployments::new(self.shared.clone()));
+        let look = move |key| Arc::clone(&controller).look(key);
+        work(Arc::clone(&self.game_deployments), WORKLOADS, stop, look).await;
+    }
+
+    async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
+        let controller = Arc::new(HookRuns::new(
+            Arc::clone(&self.shared.cache),
+            self.shared.requests.clone(),
+            self.probe.clone(),
+            Arc::clone(&self.hook_runs),
+        ));
+        let looking = Arc::clone(&controller);
+        let look = move |key| Arc::clone(&looking).look(key);
+        work(Arc::clone(&self.hook_runs), HOOK_RUNS, stop, look).await;
+        controller.abandon();
+    }
+}
+
+/// Puts keys into a queue.
+fn sink(queue: &Arc<Queue>) -> Sink {
+    let queue = Arc::clone(queue);
+    Box::new(move |key| queue.add(key))
+}
+
+/// Tells of objects that cannot be read.
+fn broken(events: Events) -> BrokenSink {
+    Box::new(move |kind, key, reason| {
+        let about = Regarding {
+            kind,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: String::new(),
+        };
+        let event = Event {
+            warning: true,
+            reason: "Unreadable".to_owned(),
+            message: format!("the operator cannot read this object and leaves it alone: {reason}"),
+        };
+        events.tell(about, Told::Plain(event));
+    })
+}
