@@ -12,7 +12,7 @@ use crate::audit::{Counts, Event, judge};
 use crate::command::run;
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
-use crate::operator::Operator;
+use crate::operator::{ACCOUNT, Operator};
 use crate::table::Table;
 use crate::view::{Pod, Run, View};
 use crate::wait::{eventually, throughout};
@@ -45,7 +45,7 @@ impl Case {
             .await?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
-        let mut operator = Operator::prepare(plane, &namespace, folder).await?;
+        let mut operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;
         operator.start().await?;
         Ok(Case {
             plane,
@@ -63,11 +63,25 @@ impl Case {
             self.operator.terminate().await?;
         }
         let events = self.plane.audit.writes(&self.namespace)?;
-        let operator = self.operator.username();
-        let violations = judge(&events, |user| user == operator);
+        let accounts = format!("system:serviceaccount:{}:", self.namespace);
+        let own = events
+            .iter()
+            .filter(|event| event.user.username.starts_with(&accounts));
+        let refused: Vec<&str> = own.filter_map(Event::missing_permission).collect();
+        ensure!(
+            refused.is_empty(),
+            "the operator lacks permissions:\n{}",
+            refused.join("\n")
+        );
+        let violations = judge(&events, |user| user.starts_with(&accounts));
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
         Ok(())
+    }
+
+    /// A second operator beside the first, under an account of its own.
+    pub async fn another_operator(&self, account: &str) -> Result<Operator> {
+        Operator::prepare(self.plane, &self.namespace, account, &self.folder).await
     }
 
     /// The control plane.

@@ -17,14 +17,16 @@ use crate::command::run;
 use crate::control_plane::{ControlPlane, repository};
 use crate::wait::eventually;
 
-/// Name of its service account.
-const ACCOUNT: &str = "gamekeeper";
+/// Name of the service account that users install.
+pub const ACCOUNT: &str = "gamekeeper";
 
 /// An operator for one namespace.
 pub struct Operator {
     binary: PathBuf,
     kubeconfig: PathBuf,
     namespace: String,
+    account: String,
+    elects: bool,
     log: PathBuf,
     running: Option<Running>,
 }
@@ -36,29 +38,42 @@ struct Running {
 
 impl Operator {
     /// Makes its service account and kubeconfig; `folder` is for its files.
-    pub async fn prepare(plane: &ControlPlane, namespace: &str, folder: &Path) -> Result<Self> {
-        let kubeconfig = folder.join("operator.kubeconfig");
-        let token = account(plane, namespace).await?;
+    pub async fn prepare(
+        plane: &ControlPlane,
+        namespace: &str,
+        account: &str,
+        folder: &Path,
+    ) -> Result<Self> {
+        let kubeconfig = folder.join(format!("{account}.kubeconfig"));
+        let token = token(plane, namespace, account).await?;
         let config = std::fs::read_to_string(&plane.kubeconfig)?;
         let mut config: Value = serde_yaml_ng::from_str(&config)?;
-        config["users"] = json!([{"name": ACCOUNT, "user": {"token": token}}]);
+        config["users"] = json!([{"name": account, "user": {"token": token}}]);
         let cluster = config["clusters"][0]["name"].clone();
-        let context = json!({"cluster": cluster, "user": ACCOUNT, "namespace": namespace});
-        config["contexts"] = json!([{"name": ACCOUNT, "context": context}]);
-        config["current-context"] = json!(ACCOUNT);
+        let context = json!({"cluster": cluster, "user": account, "namespace": namespace});
+        config["contexts"] = json!([{"name": account, "context": context}]);
+        config["current-context"] = json!(account);
         std::fs::write(&kubeconfig, serde_json::to_vec(&config)?)?;
         Ok(Operator {
             binary: binary().await?,
             kubeconfig,
             namespace: namespace.to_owned(),
-            log: folder.join("operator.log"),
+            account: account.to_owned(),
+            elects: true,
+            log: folder.join(format!("{account}.log")),
             running: None,
         })
     }
 
     /// The user that the API server sees.
     pub fn username(&self) -> String {
-        format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace)
+        format!("system:serviceaccount:{}:{}", self.namespace, self.account)
+    }
+
+    /// From the next start on it asks for no lease, so that it need not wait for one that a killed
+    /// predecessor holds.
+    pub fn elect_no_more(&mut self) {
+        self.elects = false;
     }
 
     /// What it prints.
@@ -77,6 +92,7 @@ impl Operator {
         let child = Command::new(&self.binary)
             .args(["run", "--namespace", &self.namespace])
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .arg(format!("--leader-elect={}", self.elects))
             .env("KUBECONFIG", &self.kubeconfig)
             .env("RUST_BACKTRACE", "1")
             .stdin(Stdio::null())
@@ -183,21 +199,24 @@ impl Operator {
     }
 }
 
-/// Makes the service account with its roles, and returns a token.
-async fn account(plane: &ControlPlane, namespace: &str) -> Result<String> {
-    let mut rights = rights(namespace)?;
+/// Makes a service account with the operator's roles, and returns a token.
+async fn token(plane: &ControlPlane, namespace: &str, account: &str) -> Result<String> {
+    let mut rights = rights()?;
     rights.retain(|object| object["kind"] != "ClusterRole");
+    for object in &mut rights {
+        move_to(object, namespace, account);
+    }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
     plane
         .kubectl(&["apply", "-f", "-"], &list.to_string())
         .await?;
-    let create = ["create", "token", ACCOUNT, "-n", namespace, "--duration=4h"];
+    let create = ["create", "token", account, "-n", namespace, "--duration=4h"];
     Ok(plane.kubectl(&create, "").await?.trim().to_owned())
 }
 
 /// The operator's ClusterRole, which all of them share.
 pub async fn install_role(plane: &ControlPlane) -> Result<()> {
-    let mut rights = rights("")?;
+    let mut rights = rights()?;
     rights.retain(|object| object["kind"] == "ClusterRole");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
     plane
@@ -206,28 +225,31 @@ pub async fn install_role(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// The account, roles and bindings that users install, moved to a namespace.
-fn rights(namespace: &str) -> Result<Vec<Value>> {
+/// The account, roles and bindings that users install.
+fn rights() -> Result<Vec<Value>> {
     let manifest = std::fs::read_to_string(repository().join("deploy/gamekeeper.yaml"))?;
-    let mut rights = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(&manifest) {
-        let mut object = Value::deserialize(document)?;
-        let kind = object["kind"].as_str().unwrap_or_default();
-        if !kind.contains("Role") && kind != "ServiceAccount" {
-            continue;
-        }
-        if kind == "ClusterRoleBinding" {
-            object["metadata"]["name"] = json!(format!("{ACCOUNT}-{namespace}"));
-        }
-        if object["metadata"]["namespace"].is_string() {
-            object["metadata"]["namespace"] = json!(namespace);
-        }
-        if object["subjects"].is_array() {
-            object["subjects"][0]["namespace"] = json!(namespace);
-        }
-        rights.push(object);
+    let documents = serde_yaml_ng::Deserializer::from_str(&manifest).map(Value::deserialize);
+    let mut objects: Vec<Value> = documents.collect::<Result<_, _>>()?;
+    let is_right = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
+    objects.retain(|object| object["kind"].as_str().is_some_and(is_right));
+    Ok(objects)
+}
+
+/// Makes an object of the manifest one for another namespace and account.
+fn move_to(object: &mut Value, namespace: &str, account: &str) {
+    let is_shared = object["kind"] == "Role";
+    if object["kind"] == "ClusterRoleBinding" {
+        object["metadata"]["name"] = json!(format!("{account}-{namespace}"));
+    } else if !is_shared {
+        object["metadata"]["name"] = json!(account);
     }
-    Ok(rights)
+    if object["metadata"]["namespace"].is_string() {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    if object["subjects"].is_array() {
+        object["subjects"][0]["namespace"] = json!(namespace);
+        object["subjects"][0]["name"] = json!(account);
+    }
 }
 
 async fn free_port() -> Result<u16> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::manifest::Game;
-use e2e::wait::throughout;
+use e2e::manifest::{Game, hook_template};
+use e2e::wait::{eventually, throughout};
 use serde_json::json;
 
 e2e::tests![
@@ -13,6 +13,8 @@ e2e::tests![
     a_restart_changes_nothing,
     a_broken_workload_stops_no_other,
     a_frozen_operator_catches_up,
+    a_frozen_leader_writes_nothing_when_it_thaws,
+    killed_again_and_again_it_keeps_its_word,
     it_shows_how_it_is,
 ];
 
@@ -97,6 +99,68 @@ async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
     case.operator.thaw().await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with("game:v3") == 2)
+}
+
+async fn a_frozen_leader_writes_nothing_when_it_thaws(case: &mut Case) -> Result<()> {
+    let mut standby = case.another_operator("standby").await?;
+    standby.start().await?;
+    case.apply(Game::in_place(6).max_unavailable(1)).await?;
+    case.until_settled(6).await?;
+    case.set_image("game:v2").await?;
+    case.until("it has begun", |view| view.with_image("game:v2") > 0)
+        .await?;
+    case.operator.freeze().await?;
+    case.until_settled(6).await?;
+    let writes = || -> Result<Vec<String>> {
+        let events = case.events()?.into_iter();
+        let uris = events.map(|event| event.uri);
+        Ok(uris.filter(|uri| !uri.contains("/leases")).collect())
+    };
+    let before = writes()?.len();
+    case.set_image("game:v3").await?;
+    case.operator.thaw().await?;
+    case.until_settled(6).await?;
+    let after = writes()?;
+    ensure!(
+        after.len() == before,
+        "it wrote without its lease: {:?}",
+        &after[before..]
+    );
+    standby.terminate().await
+}
+
+async fn killed_again_and_again_it_keeps_its_word(case: &mut Case) -> Result<()> {
+    let mut template = hook_template("test", &case.hooks.url("/"));
+    template["spec"]["metrics"][0]["initialDelay"] = json!("500ms");
+    case.apply(template).await?;
+    let steps = json!([{"partition": 4}, {"pause": {"duration": 1}}, {"partition": 2},
+        {"hook": {"templateName": "test"}}]);
+    let game = Game::in_place(6)
+        .max_unavailable(2)
+        .pre_delete("test")
+        .steps(steps);
+    case.apply(game).await?;
+    case.until_settled(6).await?;
+    case.operator.elect_no_more();
+    case.set_image("game:v2").await?;
+    for kill in 0..12 {
+        case.operator.kill().await?;
+        match kill {
+            4 => case.scale(8).await?,
+            8 => case.scale(5).await?,
+            _ => {}
+        }
+        case.operator.start().await?;
+        // At another moment of its work each time.
+        let writes = case.events()?.len() + kill % 4;
+        let _ = eventually("some writes", Duration::from_secs(2), async || {
+            ensure!(case.events()?.len() > writes);
+            Ok(())
+        })
+        .await;
+    }
+    let view = case.until_settled(5).await?;
+    view.ensure(view.ready_with("game:v2") == 5)
 }
 
 async fn it_shows_how_it_is(case: &mut Case) -> Result<()> {

@@ -71,6 +71,9 @@ pub struct ResponseStatus {
     /// HTTP status.
     #[serde(default)]
     pub code: u16,
+    /// Why it was refused.
+    #[serde(default)]
+    pub message: String,
 }
 
 impl Event {
@@ -97,6 +100,14 @@ impl Event {
         self.response_status
             .as_ref()
             .map_or(0, |status| status.code)
+    }
+
+    /// What the API server says of a write that some role should have allowed. (Quotas and dying
+    /// namespaces answer with the same status.)
+    pub fn missing_permission(&self) -> Option<&str> {
+        let message = self.response_status.as_ref()?.message.as_str();
+        let lacks_role = self.code() == 403 && message.contains(" cannot ");
+        lacks_role.then_some(message)
     }
 
     /// Whether the API server did what it was asked for.
