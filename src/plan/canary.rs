@@ -72,14 +72,12 @@ pub fn advance(
 
     if update == stable || workload.steps.is_empty() {
         delete_runs(&runs, draft);
-        if note.is_some() {
-            lift(workload, draft);
-        }
+        let lifted = note.is_some_and(|note| lift(workload, &note, draft));
         return Some(without_steps(
             workload,
             progress,
             update == stable,
-            note.is_some(),
+            lifted,
             counts,
         ));
     }
@@ -96,10 +94,8 @@ pub fn advance(
     let own = note
         .as_ref()
         .filter(|note| note.revision == update && Some(&note.step_hash) == hash.as_ref());
-    if note.is_some() && own.is_none() {
-        lift(workload, draft);
-    }
-    let lifted = note.is_some() && own.is_none();
+    let strange = note.as_ref().filter(|_| own.is_none());
+    let lifted = strange.is_some_and(|note| lift(workload, note, draft));
     let walk = Walk {
         workload,
         world,

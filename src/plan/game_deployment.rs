@@ -271,9 +271,12 @@ fn show(
         .progress
         .step_index
         .is_none_or(|index| index as usize >= workload.steps.len());
+    let is_named = |pod: &&&Pod| workload.pods_to_delete.contains(&pod.name);
+    let named = kept.iter().filter(is_named).count();
     let outcome = Outcome {
         rollout,
-        complete: failed_update.is_none()
+        complete: named == 0
+            && failed_update.is_none()
             && failed_scale.is_none()
             && steps_over
             && !(rollout.paused && sizes.stable != revisions.update.name)
@@ -282,7 +285,7 @@ fn show(
             && i64::from(counts.updated) >= rollout.target
             && !kept.iter().any(|pod| is_under_way(pod)),
         counts,
-        victims: sizes.victims.len(),
+        victims: sizes.victims.len() + named,
         failed_scale,
         failed_update,
     };

@@ -94,6 +94,15 @@ impl<'a> Hooks<'a> {
             .is_some_and(|runs| !runs.is_empty())
     }
 
+    /// Whether a HookRun of this pod asks whether it may go for good.
+    pub fn waits_to_go(&self, pod: &Pod) -> bool {
+        let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid.as_str()));
+        let target = |run: &HookRun| run.annotations().get(names::RUN_TARGET).cloned();
+        runs.into_iter()
+            .flatten()
+            .any(|run| target(run).is_some_and(|target| target.is_empty()))
+    }
+
     /// Whether this pod's hook was successful for that target and still is good.
     pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent)

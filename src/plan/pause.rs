@@ -57,12 +57,15 @@ pub fn drop_note() -> WorkloadPatch {
     }
 }
 
-/// Takes the operator's pause off a rollout that is no more.
-pub fn lift(workload: &Workload, draft: &mut Draft) {
+/// Takes the operator's pause off a rollout that is no more, and says whether `paused` was its own:
+/// after a pause that was over, it is the user's.
+pub fn lift(workload: &Workload, note: &PauseNote, draft: &mut Draft) -> bool {
+    let is_own = !note.over;
     draft.patch_workload(WorkloadPatch {
-        paused: workload.paused.then_some(false),
+        paused: (workload.paused && is_own).then_some(false),
         ..drop_note()
     });
+    is_own
 }
 
 /// Kubernetes' times have whole seconds. Rounded up, or a pause would be over too soon.

@@ -13,11 +13,23 @@ pub struct ScaleIn<'a> {
     neighbours: BTreeMap<&'a str, usize>,
 }
 
+/// What a pod waits for, as far as its HookRuns and annotation tell. Lower goes first, so that who
+/// was chosen to go stays chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    /// To go for good.
+    ToGo,
+    /// On a PreDelete hook, for an update or because its run is not made yet.
+    Marked,
+    /// For nothing.
+    No,
+}
+
 /// Place in the order: lower goes first. Read from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
     not_named: bool,
-    not_waiting: bool,
+    waiting: Waiting,
     scheduled: bool,
     phase: u8,
     ready: bool,
@@ -55,7 +67,7 @@ impl<'a> ScaleIn<'a> {
     }
 
     /// A pod's place in the order.
-    pub fn rank(&self, pod: &'a Pod, waiting: bool) -> Rank<'a> {
+    pub fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
         let node = pod.node.as_deref();
         let cost = node
             .and_then(|node| self.node_costs.get(node))
@@ -63,7 +75,7 @@ impl<'a> ScaleIn<'a> {
             .map_or(0, i64::from);
         Rank {
             not_named: !self.named.contains(pod.name.as_str()),
-            not_waiting: !waiting,
+            waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {
                 PodPhase::Failed | PodPhase::Succeeded => 0,
@@ -90,7 +102,7 @@ impl<'a> ScaleIn<'a> {
         &self,
         pods: &[&'a Pod],
         update: &str,
-        waiting: impl Fn(&Pod) -> bool,
+        waiting: impl Fn(&Pod) -> Waiting,
         keep: Keep,
     ) -> BTreeSet<&'a str> {
         let count = |updated: bool| {
@@ -108,7 +120,7 @@ impl<'a> ScaleIn<'a> {
         let mut victims = BTreeSet::new();
         for chosen_before in [true, false] {
             for (rank, pod) in &ranked {
-                let first = !(rank.not_named && rank.not_waiting);
+                let first = !(rank.not_named && rank.waiting == Waiting::No);
                 let group = usize::from(pod.revision() == update);
                 let may_go = chosen_before || surplus[group] > 0;
                 if excess > 0 && first == chosen_before && may_go {

@@ -8,7 +8,7 @@ use super::hooks::Hooks;
 use super::in_place::is_under_way;
 use super::pods::is_available;
 use super::revision::Revisions;
-use super::scale::{Keep, ScaleIn};
+use super::scale::{Keep, ScaleIn, Waiting};
 use super::workload::{Progress, Workload};
 use super::{Pod, World};
 use crate::api::UpdateStrategyType;
@@ -157,7 +157,15 @@ impl<'a> Sizing<'a> {
             updated: rollout.target,
             old: replicas - rollout.target,
         };
-        let waiting = |pod: &Pod| pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod);
+        let waiting = |pod: &Pod| {
+            if hooks.waits_to_go(pod) {
+                Waiting::ToGo
+            } else if pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod) {
+                Waiting::Marked
+            } else {
+                Waiting::No
+            }
+        };
         (order.victims(self.active, revision, waiting, keep), surge)
     }
 }

@@ -15,7 +15,7 @@ use super::hooks::{Hooks, Intent};
 use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState, NotInPlace};
 use super::pods::is_available;
-use super::scale::{Rank, ScaleIn};
+use super::scale::{Rank, ScaleIn, Waiting};
 use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
 use crate::api::names::HookPoint;
 use crate::api::{InPlacePolicy, UpdateStrategyType};
@@ -285,7 +285,7 @@ impl<'a> Mover<'_, 'a> {
             !in_place::is_under_way(pod),
             is_available(pod, workload, world.now),
             hook,
-            order.rank(pod, false),
+            order.rank(pod, Waiting::No),
         )
     }
 

@@ -23,6 +23,23 @@ fn resume(story: &mut Story) {
 }
 
 #[test]
+fn a_rollback_leaves_a_pause_to_the_user_who_set_it_when_the_steps_own_was_over() {
+    let mut story = story(
+        2,
+        json!({"updateStrategy": {"canary": {"steps": [{"pause": {"duration": 10}}, {"partition": 0}]}}}),
+    );
+    story.settle();
+    story.image("v2").settle();
+    story.wait(10).sync();
+    assert!(!story.paused());
+    story
+        .image("v1")
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .settle();
+    assert!(story.paused());
+}
+
+#[test]
 fn the_walkthrough_of_the_seed() {
     let mut story = seed();
     assert_eq!(story.columns(), "4 4 4 4 4");

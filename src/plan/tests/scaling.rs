@@ -1,7 +1,9 @@
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::story::{Story, story};
 use crate::api::HookPhase;
+use crate::api::names;
 use crate::plan::{Action, PodPhase};
 
 fn guarded(replicas: i32) -> Story {
@@ -124,6 +126,29 @@ fn pods_that_wait_already_stay_the_victims() {
         .map(|it| it.name.clone())
         .collect();
     assert_eq!(still, waiting);
+}
+
+#[test]
+fn who_waits_to_go_does_so_before_a_pod_that_waits_for_its_update() {
+    let mut story = guarded(3);
+    scale(&mut story, 2);
+    let victim = story.runs();
+    let other = story
+        .pods()
+        .iter()
+        .find(|it| !it.marked_deleting)
+        .map(|it| it.name.clone())
+        .expect("pod");
+    story.edit_pod(&other, |pod| pod.deletion_cost = -100);
+    story.image("v2").settle();
+    let runs = story.runs();
+    assert_eq!((runs.len(), runs.contains(&victim[0])), (2, true));
+    let updated_to = |run: &str| {
+        let mut runs = story.world.runs.iter();
+        let run = runs.find(|it| it.metadata.name.as_deref() == Some(run));
+        run.expect("run").annotations()[names::RUN_TARGET].clone()
+    };
+    assert_eq!(updated_to(&victim[0]), "");
 }
 
 #[test]
@@ -254,4 +279,19 @@ fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_on_it() {
         .settle();
     assert_eq!(story.pods().len(), 1);
     assert!(story.runs().is_empty());
+}
+
+#[test]
+fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
+    let mut story = guarded(2);
+    let named = story.names().remove(0);
+    story
+        .user(json!({"scaleStrategy": {"podsToDelete": [named]}}))
+        .settle();
+    story.hooks_end("pre-delete", HookPhase::Failed);
+    story.settle();
+    assert_eq!(
+        story.condition("Ready").map(|(reason, _)| reason),
+        Some("PodsToDelete".to_owned())
+    );
 }
