@@ -3,7 +3,7 @@
 //! It listens on all loopback addresses, and pods have loopback addresses, so a call to a pod's
 //! address and this server's port arrives here too; answers may differ by pod.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct HookServer {
 #[derive(Default)]
 struct Script {
     answers: HashMap<String, Answer>,
+    /// Answers that come first, each once.
+    turns: HashMap<String, VecDeque<Answer>>,
     by_pod: HashMap<(IpAddr, String), Answer>,
     calls: Vec<Call>,
 }
@@ -43,6 +45,8 @@ pub enum Answer {
     Text(String),
     /// An error status.
     Status(u16),
+    /// A status with a text.
+    Said(u16, String),
     /// An answer that takes its time.
     Late(Duration, Box<Answer>),
     /// None at all.
@@ -106,6 +110,12 @@ impl HookServer {
         self.script().answers.insert(path.to_owned(), answer);
     }
 
+    /// Has a path give these answers, one after the other, before its usual one.
+    pub fn answer_in_turn(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
+        let answers = answers.into_iter().collect();
+        self.script().turns.insert(path.to_owned(), answers);
+    }
+
     /// Changes what a path answers for one pod's address.
     pub fn answer_for(&self, pod: IpAddr, path: &str, answer: Answer) {
         self.script().by_pod.insert((pod, path.to_owned()), answer);
@@ -162,8 +172,14 @@ async fn answer(
     };
     let answer = {
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = script
+            .turns
+            .get_mut(&call.path)
+            .and_then(VecDeque::pop_front);
         let of_pod = script.by_pod.get(&(to, call.path.clone())).cloned();
-        let answer = of_pod.or_else(|| script.answers.get(&call.path).cloned());
+        let answer = turn
+            .or(of_pod)
+            .or_else(|| script.answers.get(&call.path).cloned());
         script.calls.push(call);
         answer.unwrap_or_else(bryan)
     };
@@ -180,6 +196,10 @@ async fn give(mut answer: Answer) -> Response {
                 return status
                     .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
                     .into_response();
+            }
+            Answer::Said(code, text) => {
+                let status = StatusCode::from_u16(code);
+                return (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text).into_response();
             }
             Answer::Late(time, then) => {
                 tokio::time::sleep(time).await;

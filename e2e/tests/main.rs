@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod api;
 mod canary;
+mod hook_runs;
 mod hot_patch;
 mod in_place;
 mod kubectl;
@@ -21,6 +22,7 @@ fn main() -> anyhow::Result<ExitCode> {
         walkthroughs::tests(),
         canary::tests(),
         pod_hooks::tests(),
+        hook_runs::tests(),
         in_place::tests(),
         hot_patch::tests(),
         rolling::tests(),

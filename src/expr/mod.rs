@@ -6,8 +6,10 @@
 //! mend in it, never a result.
 
 mod condition;
+mod document;
 mod guard;
 pub mod jsonpath;
 
 pub use condition::*;
+pub use document::*;
 pub use guard::*;

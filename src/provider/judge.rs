@@ -1,22 +1,8 @@
 //! From an answer to an outcome: the conditions of a metric on what was measured.
 
 use crate::api::{HookPhase, Metric};
-use crate::expr::{Condition, ConditionError, Subject};
+use crate::expr::{Condition, Subject, brief};
 use crate::plan::hook_run::{Outcome, judge};
-
-/// Longest value in a message; the status shows more of it.
-const MAX_VALUE: usize = 100;
-
-/// What a provider's `result` can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Text, or a list or object.
-    Text,
-    /// The same, selected by a path with a filter.
-    Filtered,
-    /// A number, or a list of numbers.
-    Number,
-}
 
 /// The two conditions of a metric.
 #[derive(Clone, Debug, Default)]
@@ -35,13 +21,13 @@ impl Conditions {
 
     /// Judges what was measured; `note` is what a message should add. To be called on the threads
     /// of a guard.
-    pub(super) fn judge(&self, subject: &Subject<'_>, kind: Kind, note: Option<&str>) -> Outcome {
+    pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {
             Some(note) => format!("{message} ({note})"),
             None => message,
         };
-        match self.decide(subject, kind) {
+        match self.decide(subject) {
             Ok((success, failure)) => {
                 let phase = judge(success, failure);
                 let message = self.explain(phase, success, &value).map(noted);
@@ -58,14 +44,10 @@ impl Conditions {
         }
     }
 
-    fn decide(
-        &self,
-        subject: &Subject<'_>,
-        kind: Kind,
-    ) -> Result<(Option<bool>, Option<bool>), String> {
+    fn decide(&self, subject: &Subject<'_>) -> Result<(Option<bool>, Option<bool>), String> {
         let holds = |field: &str, source: &Option<String>| {
             let source = source.as_deref().filter(|source| !source.is_empty());
-            let decided = source.map(|source| holds(source, subject, kind));
+            let decided = source.map(|source| Condition::compile(source)?.holds(subject));
             decided
                 .transpose()
                 .map_err(|error| format!("{field} {error}"))
@@ -91,25 +73,4 @@ impl Conditions {
         };
         Some(format!("{why}: result is {}", brief(value)))
     }
-}
-
-fn holds(source: &str, subject: &Subject<'_>, kind: Kind) -> Result<bool, ConditionError> {
-    let condition = Condition::compile(source)?;
-    let mistake = match kind {
-        Kind::Number => None,
-        Kind::Text => condition.compares_result_with_number(),
-        Kind::Filtered => condition
-            .compares_result_with_number()
-            .or_else(|| condition.takes_result_for_list()),
-    };
-    mistake.map_or_else(|| condition.holds(subject), Err)
-}
-
-/// The beginning of a text, on one line.
-pub(super) fn brief(text: &str) -> String {
-    let mut brief: String = text.chars().take(MAX_VALUE).collect();
-    if brief.len() < text.len() {
-        brief.push_str("...");
-    }
-    brief.replace(char::is_control, " ")
 }

@@ -6,11 +6,11 @@
 use serde_json::{Map, Value, json};
 
 use super::field::{NoField, field, metadata_key};
-use super::judge::{Conditions, Kind, brief};
+use super::judge::Conditions;
 use super::measure::Measurement;
 use crate::api::names::RUN_POD_UID;
 use crate::api::{HookPhase, KubernetesField, KubernetesFunction, KubernetesMetric};
-use crate::expr::Subject;
+use crate::expr::{Subject, brief};
 use crate::plan::hook_run::Outcome;
 
 /// Names of the arguments that say which pod.
@@ -97,10 +97,10 @@ async fn get(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome
     }
     let conditions = Conditions::of(of.metric);
     let judged = of.probe.guard.run(move || match found.as_slice() {
-        [one] => conditions.judge(&Subject::text(one.as_str()), Kind::Text, None),
+        [one] => conditions.judge(&Subject::text(one.as_str()), None),
         many => {
             let list = Value::from(many);
-            conditions.judge(&Subject::whole(&list), Kind::Text, None)
+            conditions.judge(&Subject::whole(&list), None)
         }
     });
     judged.await.map_err(|panicked| panicked.to_string())

@@ -10,11 +10,11 @@ use reqwest::{Method, Url};
 use serde::Deserialize;
 
 use super::http::{Answer, Request, millis};
-use super::judge::{Conditions, Kind, brief};
+use super::judge::Conditions;
 use super::measure::Measurement;
 use super::web;
 use crate::api::PrometheusMetric;
-use crate::expr::Subject;
+use crate::expr::{Subject, brief};
 use crate::plan::hook_run::Outcome;
 
 const DEFAULT_TIMEOUT: u64 = 30;
@@ -125,7 +125,7 @@ fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
     match values(found) {
         Ok(Values::One(number)) => {
             let note = number.is_nan().then_some("the query gave NaN");
-            conditions.judge(&Subject::number(number), Kind::Number, note)
+            conditions.judge(&Subject::number(number), note)
         }
         Ok(Values::Many(numbers)) => {
             let note = if numbers.is_empty() {
@@ -134,7 +134,7 @@ fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
                 let any_nan = numbers.iter().any(|number| number.is_nan());
                 any_nan.then_some("the query gave NaN")
             };
-            conditions.judge(&Subject::numbers(&numbers), Kind::Number, note)
+            conditions.judge(&Subject::numbers(&numbers), note)
         }
         Err(text) => failed(&format!(
             "the query gave {}: write one that gives numbers",

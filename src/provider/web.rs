@@ -7,24 +7,20 @@ use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
-use serde_json::Value;
 
 use super::arguments::Arguments;
 use super::http::{Answer, Request, millis};
-use super::judge::{Conditions, Kind, brief};
+use super::judge::Conditions;
 use super::measure::Measurement;
 use crate::api::{WebMethod, WebMetric};
-use crate::expr::Subject;
-use crate::expr::jsonpath::{JsonPath, Selection};
+use crate::expr::jsonpath::JsonPath;
+use crate::expr::{Document, DocumentError, brief};
 use crate::plan::hook_run::Outcome;
 
 /// Name of the header that tells a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 const DEFAULT_TIMEOUT: u64 = 10;
-
-/// Memory that an answer's JSON may take.
-const MAX_JSON_MEMORY: usize = 40 << 20;
 
 /// Makes the call of a web metric and judges its answer.
 pub(super) async fn measure(of: &Measurement<'_>, web: &WebMetric) -> Outcome {
@@ -126,53 +122,16 @@ pub(super) fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Ou
     }
     match judge(&answer.body, path, conditions) {
         Ok(outcome) => outcome,
-        Err(why) => Outcome::error(told(&why)),
+        Err(error) => Outcome::error(told(&error.to_string())),
     }
 }
 
 /// Selects from a body and judges what is selected.
-fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, String> {
+fn judge(body: &[u8], path: &str, conditions: &Conditions) -> Result<Outcome, DocumentError> {
     let path = match path.trim() {
         "" => None,
-        path => Some(JsonPath::parse(path).map_err(|error| error.to_string())?),
+        path => Some(JsonPath::parse(path)?),
     };
-    let path = path.filter(|path| !path.is_whole());
-    let json: Option<Value> = match fits_memory(body) {
-        true => serde_json::from_slice(body).ok(),
-        false => return Err("the answer's JSON is too complex: answer with less".into()),
-    };
-    match (&path, &json) {
-        (None, Some(json)) => Ok(conditions.judge(&Subject::whole(json), Kind::Text, None)),
-        (None, None) => {
-            let text = String::from_utf8_lossy(body);
-            Ok(conditions.judge(&Subject::text(text.trim()), Kind::Text, None))
-        }
-        (Some(path), Some(json)) => {
-            let selection = path.select(json).map_err(|error| error.to_string())?;
-            let kind = match &selection {
-                Selection::Many { filtered: true, .. } => Kind::Filtered,
-                _ => Kind::Text,
-            };
-            Ok(conditions.judge(&Subject::selected(&selection), kind, None))
-        }
-        (Some(_), None) => {
-            let text = String::from_utf8_lossy(body);
-            Err(format!("the answer is no JSON: {}", brief(text.trim())))
-        }
-    }
-}
-
-/// Whether the JSON of a body stays within memory, told from what its brackets and commas will
-/// take; those in strings are counted too, which only makes it stricter.
-fn fits_memory(body: &[u8]) -> bool {
-    let memory: usize = body
-        .iter()
-        .map(|byte| match byte {
-            b'{' => 640,
-            b'[' => 160,
-            b',' => 64,
-            _ => 1,
-        })
-        .sum();
-    memory <= MAX_JSON_MEMORY
+    let document = Document::read(body)?;
+    Ok(conditions.judge(&document.subject(path.as_ref())?, None))
 }

@@ -61,34 +61,32 @@ impl Condition {
     /// # Errors
     /// When it cannot be decided: a value is missing or of another kind, or it takes too many steps.
     pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, ConditionError> {
-        eval::holds(&self.root, subject).map_err(|why| ConditionError {
-            expression: shown(&self.source),
-            why,
-        })
-    }
-
-    /// Why it can never hold for a `result` that is no number, as of a web metric: it compares it
-    /// with one. None where nothing is wrong.
-    pub fn compares_result_with_number(&self) -> Option<ConditionError> {
-        self.root
-            .compares_result_with_number()
-            .then(|| ConditionError {
+        self.fits(subject)
+            .and_then(|()| eval::holds(&self.root, subject))
+            .map_err(|why| ConditionError {
                 expression: shown(&self.source),
-                why: "result is text, and is compared with a number: write asInt(result) or \
-                  asFloat(result)"
-                    .into(),
+                why,
             })
     }
 
-    /// Why it goes wrong with a jsonPath that has a filter, where `result` is the match itself when
-    /// there is one: it treats `result` as a list. None where nothing is wrong.
-    pub fn takes_result_for_list(&self) -> Option<ConditionError> {
-        self.root.takes_result_for_list().then(|| ConditionError {
-            expression: shown(&self.source),
-            why: "with a filter in jsonPath, result is the match itself when there is one, and \
-                  not a list: write value in place of result"
-                .into(),
-        })
+    /// Refuses what would be decided by the kind of `result` rather than by what was answered; also
+    /// where another part of the expression would decide it.
+    fn fits(&self, subject: &Subject<'_>) -> Result<(), String> {
+        if subject.result_is_text() && self.root.compares_result_with_number() {
+            return Err(
+                "result is text, and is compared with a number: write asInt(result) or \
+                        asFloat(result)"
+                    .into(),
+            );
+        }
+        if subject.is_filtered() && self.root.takes_result_for_list() {
+            return Err(
+                "with a filter in jsonPath, result is the match itself when there is one, \
+                        and not a list: write value in place of result"
+                    .into(),
+            );
+        }
+        Ok(())
     }
 }
 

@@ -195,8 +195,8 @@ fn every_comparison_with_nan_is_false() {
 fn what_cannot_be_decided_is_an_error_with_its_mend() {
     // Path, condition, what the message says.
     let rows = [
-        ("{$.age}", "result < 30", "write asInt(...)"),
-        ("{$.age}", "result != 0", "write asInt(...)"),
+        ("{$.age}", "result < 30", "write asInt(result)"),
+        ("{$.age}", "result != 0", "write asInt(result)"),
         ("{$.age}", "result in [44, 45]", "write asInt(...)"),
         ("{$.age}", "!(result in [44, 45])", "write asInt(...)"),
         ("{$.yes}", "result == true", "in quotes"),
@@ -409,45 +409,46 @@ fn a_spent_budget_is_no_answer_to_what_stands_around_it() {
 }
 
 #[test]
-fn conditions_on_result_are_told_that_cannot_be_right() {
-    on_guard(|| {
-        let compile = |source| Condition::compile(source).expect(source);
-        for source in [
-            "result == 1",
-            "true && 1.5 < result",
-            "[1].all(x, result > 3)",
-        ] {
-            assert!(
-                compile(source).compares_result_with_number().is_some(),
-                "{source}"
-            );
-        }
-        for source in [
-            "asInt(result) == 1",
-            "value == 1",
-            "len(result) == 1",
-            "result == '1'",
-        ] {
-            assert!(
-                compile(source).compares_result_with_number().is_none(),
-                "{source}"
-            );
-        }
-        for source in [
-            "len(result) == 1",
-            "result[0] == 'a'",
-            "result.all(x, x > 1)",
-            "1 in result",
-        ] {
-            assert!(
-                compile(source).takes_result_for_list().is_some(),
-                "{source}"
-            );
-        }
-        for source in ["len(value) == 1", "result == 'a'", "asInt(result) in [1]"] {
-            assert!(
-                compile(source).takes_result_for_list().is_none(),
-                "{source}"
+fn what_the_kind_of_result_would_decide_is_refused() {
+    let rows = [
+        ("{$.age}", "result == 1 || true", false),
+        ("{$.age}", "true || 1.5 < result", false),
+        ("{$.age}", "[1].exists(x, result > 3 || true)", false),
+        ("{$.age}", "asInt(result) == 45 || value == 1", true),
+        ("{$.players}", "len(result) == 2", true),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "len(result) == 2 || true",
+            false,
+        ),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "result[0] == 'ann' || true",
+            false,
+        ),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "result.all(x, x != '') || true",
+            false,
+        ),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "'ann' in result || true",
+            false,
+        ),
+        (
+            "{$.players[?(@.score>1)].name}",
+            "len(value) == 2 && value[0] == 'ann'",
+            true,
+        ),
+    ];
+    on_guard(move || {
+        for (path, condition, decided) in rows {
+            let decision = decide(condition, path, &answer());
+            assert_eq!(
+                decision.is_ok(),
+                decided,
+                "{path} {condition}: {decision:?}"
             );
         }
     });

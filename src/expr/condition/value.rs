@@ -15,6 +15,7 @@ const MAX_SHOWN: usize = 1_000;
 pub struct Subject<'a> {
     pub(super) result: Val<'a>,
     pub(super) value: Val<'a>,
+    filtered: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -30,7 +31,11 @@ impl<'a> Subject<'a> {
                     [one] if *filtered => as_result(one),
                     _ => value.clone(),
                 };
-                Subject { result, value }
+                Subject {
+                    result,
+                    value,
+                    filtered: *filtered,
+                }
             }
         }
     }
@@ -40,34 +45,42 @@ impl<'a> Subject<'a> {
         Subject {
             result: as_result(value),
             value: Val::of(value),
+            filtered: false,
         }
     }
 
     /// Text that is no JSON.
     pub fn text(text: impl Into<Rc<str>>) -> Self {
-        let text = Val::Text(Text::Built(text.into()));
-        Subject {
-            result: text.clone(),
-            value: text,
-        }
+        Self::plain(Val::Text(Text::Built(text.into())))
     }
 
     /// A number.
     pub fn number(number: f64) -> Self {
-        Subject {
-            result: Val::Double(number),
-            value: Val::Double(number),
-        }
+        Self::plain(Val::Double(number))
     }
 
     /// A list of numbers.
     pub fn numbers(numbers: &[f64]) -> Self {
         let list: Rc<[Val<'a>]> = numbers.iter().copied().map(Val::Double).collect();
-        let list = Val::List(List::Built(list));
+        Self::plain(Val::List(List::Built(list)))
+    }
+
+    /// The same as `result` and as `value`.
+    fn plain(value: Val<'a>) -> Self {
         Subject {
-            result: list.clone(),
-            value: list,
+            result: value.clone(),
+            value,
+            filtered: false,
         }
+    }
+
+    pub(super) fn result_is_text(&self) -> bool {
+        matches!(self.result, Val::Text(_))
+    }
+
+    /// Whether a filter selected it, so that `result` is a list only by the number of matches.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.filtered
     }
 
     /// What was measured, as text for a status.

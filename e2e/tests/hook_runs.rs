@@ -1,0 +1,399 @@
+//! HookRuns by themselves, without a workload around them: what they measure and how they end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::audit::object::text;
+use e2e::case::Case;
+use e2e::hook_server::Answer;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+e2e::tests![
+    runs_end_as_the_table_says,
+    a_killed_operator_goes_on_with_its_runs,
+    terminate_stops_a_run_and_deleting_ends_its_calls,
+    a_run_reads_and_writes_its_own_pod,
+    only_labelled_secrets_are_read_and_none_is_shown,
+];
+
+/// A row of the table that the unit tests play too.
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    metric: Option<Value>,
+    metrics: Option<BTreeMap<String, Value>>,
+    policy: Option<String>,
+    answers: Value,
+    terminate: Option<u64>,
+    phase: String,
+    counts: [i64; 5],
+    message: Option<String>,
+    #[serde(default)]
+    pure: bool,
+}
+
+impl Row {
+    fn metrics(&self) -> Vec<(String, Value)> {
+        let one = self
+            .metric
+            .iter()
+            .map(|metric| ("m".to_owned(), metric.clone()));
+        let many = self.metrics.iter().flatten();
+        one.chain(many.map(|(name, metric)| (name.clone(), metric.clone())))
+            .collect()
+    }
+
+    /// The run, and its answers on the hook server.
+    fn prepare(&self, case: &Case, run: &str) -> Value {
+        let metrics = self.metrics().into_iter().map(|(name, mut metric)| {
+            let path = format!("/{run}/{name}");
+            let answers = self.answers.get(&name).unwrap_or(&self.answers);
+            let answers = answers.as_array().into_iter().flatten().map(answer);
+            case.hooks.answer_in_turn(&path, answers);
+            let json_path = metric["path"].take();
+            let json_path = if json_path.is_null() {
+                json!("{$.age}")
+            } else {
+                json_path
+            };
+            metric["name"] = json!(name);
+            metric["provider"] =
+                json!({"web": {"url": case.hooks.url(&path), "jsonPath": json_path}});
+            metric.as_object_mut().map(|fields| fields.remove("path"));
+            metric
+        });
+        let metrics: Vec<Value> = metrics.collect();
+        hook_run(
+            run,
+            json!({"metrics": metrics, "policy": self.policy.as_deref().unwrap_or("Parallel")}),
+        )
+    }
+}
+
+fn answer(value: &Value) -> Answer {
+    match value {
+        Value::Number(age) => Answer::Json(json!({"age": age})),
+        Value::String(said) => {
+            let (status, text) = said.split_once(' ').unwrap_or((said, ""));
+            Answer::Said(status.parse().unwrap_or(500), text.to_owned())
+        }
+        json => match json["text"].as_str() {
+            Some(text) => Answer::Text(text.to_owned()),
+            None => Answer::Json(json.clone()),
+        },
+    }
+}
+
+fn hook_run(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookRun",
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+}
+
+/// A run of one web metric.
+fn web(case: &Case, name: &str, more: Value) -> Value {
+    let path = format!("/{name}");
+    let mut metric = json!({
+        "name": "ready",
+        "provider": {"web": {"url": case.hooks.url(&path), "jsonPath": "{$.age}"}},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        metric[field] = value.clone();
+    }
+    hook_run(name, json!({"metrics": [metric]}))
+}
+
+async fn status(case: &Case, run: &str) -> Result<Value> {
+    Ok(case.get(&format!("hookruns/{run}")).await?["status"].clone())
+}
+
+async fn until_phase(case: &Case, run: &str, phase: &str) -> Result<Value> {
+    case.eventually(&format!("{run} is {phase}"), async || {
+        let status = status(case, run).await?;
+        ensure!(status["phase"] == phase, "{status:#}");
+        Ok(status)
+    })
+    .await
+}
+
+/// A message with what differs each time taken out.
+fn steady(message: &str, url: &str) -> String {
+    let message = message.replace(url, "URL");
+    let mut words: Vec<&str> = message.split(' ').collect();
+    for at in 1..words.len() {
+        if words[at].trim_end_matches(':') == "ms" {
+            words[at - 1] = "N";
+        }
+    }
+    words.join(" ")
+}
+
+async fn runs_end_as_the_table_says(case: &mut Case) -> Result<()> {
+    let rows: Vec<Row> = serde_yaml_ng::from_str(include_str!("../../tests/hook_runs.yaml"))?;
+    let rows: Vec<Row> = rows
+        .into_iter()
+        .filter(|row| !row.pure && row.terminate.is_none())
+        .collect();
+    ensure!(rows.len() >= 70, "{} rows", rows.len());
+    let name = |index: usize| format!("row-{index}");
+    let manifests = rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| row.prepare(case, &name(index)));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests.collect::<Vec<_>>()});
+    case.kubectl_with(&["create", "-f", "-"], &list.to_string())
+        .await?;
+
+    let mut measurements = 0;
+    for (index, row) in rows.iter().enumerate() {
+        let run = name(index);
+        let status = until_phase(case, &run, &row.phase)
+            .await
+            .context(row.name.clone())?;
+        let results = status["metricResults"].as_array().context("results")?;
+        let last = results.last().context("a result")?;
+        let count = |field: &str| last[field].as_i64().unwrap_or(0);
+        let counts = ["count", "successful", "failed", "inconclusive", "error"].map(count);
+        ensure!(counts == row.counts, "{}: {status:#}", row.name);
+        if let Some(expected) = &row.message {
+            let metric = results.iter().find(|result| {
+                let (message, told) = (text(result, "/message"), text(&status, "/message"));
+                !message.is_empty() && message == told
+            });
+            let name = metric.map_or("m", |metric| text(metric, "/name"));
+            let url = case.hooks.url(&format!("/{run}/{name}"));
+            let message = steady(text(&status, "/message"), &url);
+            ensure!(message == *expected, "{}: {message}", row.name);
+        }
+        let made = |result: &Value| {
+            result["count"].as_i64().unwrap_or(0) + result["error"].as_i64().unwrap_or(0)
+        };
+        measurements += results.iter().map(made).sum::<i64>();
+    }
+    // A run with a delay shows that it is running before it has a result; no other write is more.
+    let delayed = rows
+        .iter()
+        .flat_map(Row::metrics)
+        .filter(|(_, metric)| metric.get("initialDelay").is_some());
+    let allowed = measurements + delayed.count() as i64;
+    let writes = status_writes(case)?;
+    ensure!(
+        writes <= allowed,
+        "{writes} status writes for {measurements} measurements"
+    );
+    Ok(())
+}
+
+/// Status writes that the operator made to HookRuns.
+fn status_writes(case: &Case) -> Result<i64> {
+    let operator = case.operator.username();
+    let events = case.plane().audit.writes(&case.namespace)?;
+    let writes = events.iter().filter(|event| {
+        let object = event.object_ref.as_ref();
+        event.user.username == operator
+            && object.is_some_and(|it| it.resource == "hookruns" && it.subresource == "status")
+    });
+    Ok(writes.count() as i64)
+}
+
+async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/game", Answer::Json(json!({"age": 45})));
+    case.apply(web(
+        case,
+        "game",
+        json!({"count": 6, "interval": "1s", "successCondition": "value > 30"}),
+    ))
+    .await?;
+    for kills in 1..=2 {
+        case.eventually("more calls", async || {
+            let calls = case.hooks.calls("/game").len();
+            ensure!(calls >= 2 * kills, "{calls} calls");
+            Ok(())
+        })
+        .await?;
+        case.operator.kill().await?;
+        case.operator.start().await?;
+    }
+    let status = until_phase(case, "game", "Successful").await?;
+    let result = &status["metricResults"][0];
+    ensure!(
+        result["count"] == 6 && result["successful"] == 6,
+        "{status:#}"
+    );
+    // A call whose result was not written yet is made again, under the same key.
+    let calls = case.hooks.calls("/game");
+    let mut keys: Vec<_> = calls
+        .iter()
+        .filter_map(|call| call.headers.get("idempotency-key"))
+        .collect();
+    ensure!(
+        keys.len() == calls.len() && calls.len() <= 8,
+        "{} calls",
+        calls.len()
+    );
+    keys.dedup();
+    ensure!(keys.len() == 6, "{keys:?}");
+    Ok(())
+}
+
+async fn terminate_stops_a_run_and_deleting_ends_its_calls(case: &mut Case) -> Result<()> {
+    let endless = json!({"interval": "1s", "successCondition": "value > 30"});
+    for run in ["good", "bad", "gone"] {
+        case.hooks
+            .answer(&format!("/{run}"), Answer::Json(json!({"age": 45})));
+        case.apply(web(case, run, endless.clone())).await?;
+    }
+    let late = Answer::Late(
+        Duration::from_secs(3),
+        Box::new(Answer::Json(json!({"age": 45}))),
+    );
+    case.hooks.answer("/late", late);
+    case.apply(web(case, "late", json!({"count": 3, "interval": "1s"})))
+        .await?;
+    for run in ["good", "gone"] {
+        case.eventually("two measurements", async || {
+            let status = status(case, run).await?;
+            ensure!(
+                status["metricResults"][0]["count"].as_i64() >= Some(2),
+                "{status:#}"
+            );
+            Ok(())
+        })
+        .await?;
+    }
+    until_phase(case, "late", "Running").await?;
+    for run in ["good", "late"] {
+        let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
+        case.patch(&format!("hookrun/{run}"), terminate).await?;
+    }
+    until_phase(case, "good", "Successful").await?;
+    let late = until_phase(case, "late", "Inconclusive").await?;
+    let message = text(&late, "/message");
+    ensure!(message.ends_with("the run was terminated"), "{message}");
+
+    case.kubectl(&["delete", "hookrun", "gone"]).await?;
+    let calls = |run: &str| case.hooks.calls(&format!("/{run}")).len();
+    // A call may have been on its way.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = (calls("gone"), calls("good"), calls("late"));
+    let steady = async || {
+        ensure!(
+            (calls("gone"), calls("good"), calls("late")) == before,
+            "a call more"
+        );
+        Ok(())
+    };
+    e2e::wait::throughout("no more calls", Duration::from_secs(3), steady).await
+}
+
+async fn a_run_reads_and_writes_its_own_pod(case: &mut Case) -> Result<()> {
+    let pod = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": {"example.com/players": "0"}},
+            "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+        })
+    };
+    case.apply(pod("game")).await?;
+    let run = |name: &str, namespace: &str, kubernetes: Value| {
+        let args = json!([
+            {"name": "PodName", "value": "game"}, {"name": "PodNamespace", "value": namespace},
+        ]);
+        let metric = json!({
+            "name": "pod", "consecutiveErrorLimit": 0, "provider": {"kubernetes": kubernetes},
+        });
+        hook_run(name, json!({"args": args, "metrics": [metric]}))
+    };
+    let get = |path: &str, value: &str| json!({"function": "get", "fields": [{"path": path, "value": value}]});
+    let here = case.namespace.clone();
+    let players = "metadata.annotations.example.com/players";
+    case.apply(run("same", &here, get(players, "0"))).await?;
+    case.apply(run("other", &here, get(players, "1"))).await?;
+    case.apply(run("elsewhere", "default", get(players, "0")))
+        .await?;
+    case.apply(run(
+        "drain",
+        &here,
+        json!({"function": "patch", "fields": [
+            {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
+        ]}),
+    ))
+    .await?;
+    until_phase(case, "same", "Successful").await?;
+    let other = until_phase(case, "other", "Failed").await?;
+    let message = text(&other, "/message");
+    ensure!(message.ends_with("of pod game is 0, not 1"), "{message}");
+    let elsewhere = until_phase(case, "elsewhere", "Error").await?;
+    let message = text(&elsewhere, "/message");
+    ensure!(
+        message.contains("pods of namespace default are out of reach"),
+        "{message}"
+    );
+    until_phase(case, "drain", "Successful").await?;
+    let pod = case.get("pods/game").await?;
+    ensure!(
+        pod["metadata"]["annotations"]["example.com/drain"] == "game",
+        "{pod:#}"
+    );
+    Ok(())
+}
+
+async fn only_labelled_secrets_are_read_and_none_is_shown(case: &mut Case) -> Result<()> {
+    for (name, labels) in [
+        ("open", json!({"tkex.tencent.com/hook-access": "true"})),
+        ("shut", json!({})),
+    ] {
+        case.apply(json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "labels": labels}, "stringData": {"token": "s3cret"},
+        }))
+        .await?;
+        case.hooks.answer(
+            &format!("/{name}"),
+            Answer::Said(403, "s3cret is not welcome".into()),
+        );
+        let source = json!({"secretKeyRef": {"name": name, "key": "token"}});
+        let metric = json!({
+            "name": "ready", "consecutiveErrorLimit": 0,
+            "provider": {"web": {
+                "url": case.hooks.url(&format!("/{name}")),
+                "headers": [{"key": "x-token", "value": "{{ args.token }}"}],
+            }},
+        });
+        let args = json!([{"name": "token", "valueFrom": source}]);
+        case.apply(hook_run(name, json!({"args": args, "metrics": [metric]})))
+            .await?;
+    }
+    let open = until_phase(case, "open", "Error").await?;
+    let message = text(&open, "/message");
+    ensure!(message.ends_with("ms: *** is not welcome"), "{message}");
+    let call = case.hooks.calls("/open").pop().context("a call")?;
+    ensure!(
+        call.headers
+            .get("x-token")
+            .is_some_and(|token| token == "s3cret"),
+        "{call:?}"
+    );
+    let shut = until_phase(case, "shut", "Error").await?;
+    let message = text(&shut, "/message");
+    ensure!(
+        message.contains("secret shut is not for hooks: label it"),
+        "{message}"
+    );
+    ensure!(
+        case.hooks.calls("/shut").is_empty(),
+        "it was called without its token"
+    );
+    for run in ["open", "shut"] {
+        let run = case.get(&format!("hookruns/{run}")).await?.to_string();
+        ensure!(!run.contains("s3cret"), "{run}");
+    }
+    let log = std::fs::read_to_string(case.operator.log())?;
+    ensure!(!log.contains("s3cret"), "the log shows the secret");
+    Ok(())
+}
