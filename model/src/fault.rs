@@ -1,0 +1,205 @@
+//! Deliberate bugs: each must be found, or the checker is worth nothing.
+//!
+//! No production code changes for them. They bend what the planner sees, what it says, or how that
+//! is carried out.
+
+use std::sync::Arc;
+
+use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
+use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
+use gamekeeper::plan::{Action, Gate, Plan, Pod, Verdict, World};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The operator pauses without the annotation that makes the pause its own.
+    PauseWithoutNote,
+    /// `paused` is not looked at.
+    PauseIgnored,
+    /// A success for one thing counts for another.
+    AnyTargetCounts,
+    /// A success counts however old it is.
+    OldSuccessCounts,
+    /// A success is kept when its action is no longer wanted.
+    SuccessKept,
+    /// After a retry the hook is not asked again.
+    RetryMeansSuccess,
+    /// A hook whose arguments have changed counts.
+    AnyArgumentsCount,
+    /// HookRuns for another target are overlooked.
+    OtherRunsOverlooked,
+    /// A PostInplace hook that failed counts.
+    PostHookIgnored,
+    /// Who goes is chosen without regard to who waits already.
+    WaitingIgnored,
+    /// Any number of pods may be unavailable.
+    NoBudget,
+    /// Steps and partition hold nothing back.
+    NoPartition,
+    /// Pods are touched for a revision that the API server has not accepted.
+    NotAcceptedFirst,
+    /// The annotation game-pod-deleting stays when a deletion is called off.
+    MarkForgotten,
+    /// A gate that was closed for nothing stays closed.
+    GateForgotten,
+    /// HookRuns of steps stay when the steps start over.
+    StepRunsKept,
+    /// The status is written after what rests on it.
+    StatusLast,
+    /// The quorum GET before what cannot be taken back is left out.
+    NoQuorumGet,
+    /// A plan is made before the cache shows the operator's own writes.
+    OwnWritesUnseen,
+}
+
+impl Fault {
+    /// Bends what the planner sees.
+    pub fn bend_sight(self, gd: &mut GameDeployment, world: &mut World) {
+        match self {
+            Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
+            Fault::NoBudget => {
+                gd.spec.update_strategy.max_unavailable = Some(IntOrString::Int(100));
+            }
+            Fault::NoPartition => no_partition(gd),
+            Fault::WaitingIgnored => name_victims(gd, world),
+            Fault::NotAcceptedFirst => {
+                let names = world.revisions.iter().map(|it| it.name.clone());
+                world.verdicts = names.map(|name| (name, Verdict::Accepted)).collect();
+            }
+            Fault::OtherRunsOverlooked => {
+                let update = world.revisions.iter().max_by_key(|it| it.number);
+                let update = update.map(|it| it.name.clone());
+                world.runs.retain(|run| {
+                    let target = run.annotations().get(names::RUN_TARGET);
+                    target.is_none_or(|it| it.is_empty() || Some(it) == update.as_ref())
+                });
+            }
+            _ => self.bend_runs(gd, world),
+        }
+    }
+
+    fn bend_runs(self, gd: &mut GameDeployment, world: &mut World) {
+        let is_retried = self == Fault::RetryMeansSuccess && forget_retry(gd);
+        let mut runs = std::mem::take(&mut world.runs);
+        for run in runs.iter_mut().map(Arc::make_mut) {
+            let is_success = phase(run) == HookPhase::Successful;
+            match self {
+                Fault::OldSuccessCounts if is_success => succeed(run, world),
+                Fault::AnyTargetCounts if is_success => retarget(run, world),
+                Fault::RetryMeansSuccess if is_retried => succeed(run, world),
+                Fault::PostHookIgnored if point(run) == HookPoint::PostInplace => {
+                    succeed(run, world);
+                }
+                Fault::AnyArgumentsCount if is_success => {
+                    let hook = gd.spec.pre_delete_update_strategy.hook.as_ref();
+                    let hash = serde_json::to_vec(&hook).expect("JSON");
+                    note(run, names::RUN_HOOK_HASH, &names::safe_hash(&hash));
+                }
+                _ => {}
+            }
+        }
+        world.runs = runs;
+    }
+
+    /// Bends what the planner says.
+    pub fn bend_plan(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
+        let run = |name: &str| world.runs.iter().find(|run| run.name_any() == name);
+        plan.actions.retain(|action| match (self, action) {
+            (Fault::MarkForgotten, Action::UnmarkDeleting(_)) => false,
+            (Fault::GateForgotten, Action::OpenGate(pod)) => {
+                let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
+                !pods.any(|pod| is_closed_for_nothing(pod))
+            }
+            (Fault::StepRunsKept, Action::DeleteHookRun { name, .. }) => {
+                run(name).is_none_or(|run| point(run) != HookPoint::Step)
+            }
+            (Fault::SuccessKept, Action::DeleteHookRun { name, .. }) => {
+                run(name).is_none_or(|run| phase(run) != HookPhase::Successful)
+            }
+            (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
+            _ => true,
+        });
+        for action in &mut plan.actions {
+            if let (Fault::PauseWithoutNote, Action::PatchWorkload(patch)) = (self, action)
+                && patch.paused == Some(true)
+            {
+                patch.annotations.clear();
+            }
+        }
+    }
+}
+
+fn is_closed_for_nothing(pod: &Pod) -> bool {
+    let closed_at = pod.record.as_ref().and_then(|record| record.gate_closed_at);
+    matches!(pod.gate, Gate::Closed(since) if closed_at != Some(since))
+}
+
+fn no_partition(gd: &mut GameDeployment) {
+    let strategy = &mut gd.spec.update_strategy;
+    strategy.partition = None;
+    for step in strategy
+        .canary
+        .iter_mut()
+        .flat_map(|canary| &mut canary.steps)
+    {
+        step.partition = step.partition.as_ref().map(|_| IntOrString::Int(0));
+    }
+}
+
+/// Says that the pods which would be chosen, did nobody wait, are to be deleted first.
+fn name_victims(gd: &mut GameDeployment, world: &World) {
+    let mut pods: Vec<_> = world.pods.iter().filter(|pod| !pod.terminating).collect();
+    pods.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created)));
+    let wanted = usize::try_from(gd.spec.replicas.unwrap_or(1)).unwrap_or(0);
+    pods.truncate(pods.len().saturating_sub(wanted));
+    gd.spec.scale_strategy.pods_to_delete = pods.iter().map(|pod| pod.name.clone()).collect();
+}
+
+/// Takes a retry out, and says whether there was one.
+fn forget_retry(gd: &mut GameDeployment) -> bool {
+    let strategy = &mut gd.spec.pre_delete_update_strategy;
+    let is_set = std::mem::take(&mut strategy.retry);
+    let note = gd.annotations_mut().remove(names::RETRY_ANNOTATION);
+    is_set || note.is_some()
+}
+
+fn phase(run: &HookRun) -> HookPhase {
+    run.status.as_ref().map(|it| it.phase).unwrap_or_default()
+}
+
+fn point(run: &HookRun) -> HookPoint {
+    let label = run.labels().get(WorkloadKind::GameDeployment.type_label());
+    label
+        .and_then(|label| HookPoint::parse(label))
+        .expect("a point")
+}
+
+fn note(run: &mut HookRun, key: &str, value: &str) {
+    run.annotations_mut()
+        .insert(key.to_owned(), value.to_owned());
+}
+
+fn succeed(run: &mut HookRun, world: &World) {
+    if let Some(status) = run.status.as_mut() {
+        status.phase = HookPhase::Successful;
+        status.finished_at = Some(Time(world.now));
+    }
+}
+
+/// Says that a run was made for what may be wanted of its pod now.
+fn retarget(run: &mut HookRun, world: &World) {
+    let update = world.revisions.iter().max_by_key(|it| it.number);
+    let uid = run.annotations().get(names::RUN_POD_UID).cloned();
+    let pod = world.pods.iter().find(|pod| Some(&pod.uid) == uid.as_ref());
+    if let (Some(update), Some(pod)) = (update, pod) {
+        let is_old = pod.revision() != update.name;
+        note(
+            run,
+            names::RUN_TARGET,
+            if is_old { &update.name } else { "" },
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What kubelets do to pods, and what pods do by themselves.
+
+use gamekeeper::plan::PodPhase;
+
+use super::scope::Scope;
+use super::state::*;
+
+/// What happens to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kubelet {
+    Start,
+    /// The kubelet looks at the newest spec: status.observedGeneration follows.
+    Observe,
+    /// A container is started again, with the image of the spec.
+    Restart,
+    /// Condition Ready follows containers and gate.
+    FollowReady,
+    /// The containers get healthy again.
+    Recover,
+    Remove,
+    /// Its containers stop being ready.
+    Break,
+    /// It ends.
+    Fail,
+}
+
+impl Kubelet {
+    pub fn is_breakage(self) -> bool {
+        matches!(self, Kubelet::Break | Kubelet::Fail)
+    }
+}
+
+fn is_to_be_ready(pod: &Pod) -> bool {
+    pod.healthy && matches!(pod.gate, Gate::Absent | Gate::Open)
+}
+
+/// What may happen to a pod next.
+pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
+    if pod.terminating {
+        return vec![Kubelet::Remove];
+    }
+    let mut moves = Vec::new();
+    match pod.phase {
+        PodPhase::Pending => moves.push(Kubelet::Start),
+        PodPhase::Running => {
+            if !pod.observed {
+                moves.push(Kubelet::Observe);
+            } else if pod.runs != pod.image {
+                moves.push(Kubelet::Restart);
+            }
+            if is_to_be_ready(pod) != pod.ready.is_some() {
+                moves.push(Kubelet::FollowReady);
+            }
+            if !pod.healthy && Some(pod.runs) != scope.broken {
+                moves.push(Kubelet::Recover);
+            }
+            if state.left.breaks > 0 && pod.healthy {
+                moves.extend([Kubelet::Break, Kubelet::Fail]);
+            }
+        }
+        _ => {}
+    }
+    moves
+}
+
+/// Lets it happen.
+pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Time) {
+    if what == Kubelet::Remove {
+        pods.retain(|pod| pod.uid != uid);
+        return;
+    }
+    let Some(pod) = pods.iter_mut().find(|pod| pod.uid == uid) else {
+        return;
+    };
+    match what {
+        Kubelet::Start => {
+            pod.phase = PodPhase::Running;
+            pod.observed = true;
+            start(scope, pod);
+            pod.ready = is_to_be_ready(pod).then_some(now);
+        }
+        Kubelet::Observe => pod.observed = true,
+        Kubelet::Restart => {
+            pod.restarts += u8::from(!pod.hot);
+            start(scope, pod);
+            pod.ready = pod.ready.filter(|_| pod.healthy);
+        }
+        Kubelet::FollowReady => pod.ready = is_to_be_ready(pod).then_some(now),
+        Kubelet::Recover => pod.healthy = true,
+        Kubelet::Break => {
+            pod.healthy = false;
+            pod.ready = None;
+        }
+        Kubelet::Fail => {
+            pod.phase = PodPhase::Failed;
+            pod.healthy = false;
+            pod.ready = None;
+        }
+        Kubelet::Remove => {}
+    }
+}
+
+fn start(scope: &Scope, pod: &mut Pod) {
+    pod.runs = pod.image;
+    pod.healthy = Some(pod.image) != scope.broken;
+}

@@ -1,0 +1,206 @@
+//! Invariant 4: a pause step is left only by a user or its duration, a hook step by a success or a
+//! user, and within one rollout the step index only grows. The operator lifts no pause but its own.
+
+use gamekeeper::api::HookPhase;
+use gamekeeper::api::names::HookPoint;
+
+use serde_json::Value;
+
+use super::model::{Broken, Model};
+use super::scope::{Amount, Step};
+use super::state::*;
+use super::translate::Facts;
+
+const RULE: &str = "4: pauses";
+
+fn broken(why: String) -> Result<(), Broken> {
+    Err(Broken { rule: RULE, why })
+}
+
+/// What the last partition step up to this one keeps.
+pub fn last_partition(steps: &[Step], index: usize) -> Option<Amount> {
+    let mut reached = steps.iter().take(index + 1).rev();
+    reached.find_map(|step| match step {
+        Step::Partition(kept) => Some(*kept),
+        _ => None,
+    })
+}
+
+/// Judges a change of the workload.
+pub fn workload(
+    model: &Model,
+    state: &State,
+    sync: &Sync,
+    change: &WorkloadChange,
+) -> Result<(), Broken> {
+    let workload = &state.workload.now;
+    let facts = model.translator.facts(workload.status);
+    let own = state.memory.pause.as_ref();
+    match change.paused {
+        Some(true) if state.memory.user_paused => broken("takes a user's pause over".to_owned()),
+        Some(true) => {
+            let is_same =
+                |pause: &&OwnPause| pause.is_of(workload) && Some(pause.index) == facts.index;
+            match own
+                .filter(is_same)
+                .filter(|pause| pause.resumed && !pause.outdated)
+            {
+                Some(pause) => broken(format!("pauses again at {pause:?}")),
+                None => Ok(()),
+            }
+        }
+        Some(false) if workload.paused => {
+            let may_lift = |pause: &OwnPause| {
+                !pause.is_of(workload)
+                    || facts.stable == Some(workload.template)
+                    || pause.is_over(model, workload, sync.at)
+            };
+            if state.memory.user_paused || !own.is_some_and(may_lift) {
+                return broken(format!("lifts a pause that stands: {own:?}"));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl OwnPause {
+    fn is_of(&self, workload: &Workload) -> bool {
+        (self.template, self.steps) == (workload.template, workload.steps)
+    }
+
+    fn is_over(&self, model: &Model, workload: &Workload, now: Time) -> bool {
+        let steps = &model.scope.steps[usize::from(workload.steps)];
+        match steps.get(usize::from(self.index)) {
+            Some(Step::Pause(Some(length))) => self.at + length <= now,
+            _ => false,
+        }
+    }
+}
+
+/// Whether the operator's note says that its pause is over.
+pub fn is_noted_over(model: &Model, note: Text) -> bool {
+    let note: Value = serde_json::from_str(&model.translator.text(note)).unwrap_or_default();
+    note["over"] == true
+}
+
+/// Remembers the operator's own pause.
+pub fn remember(model: &Model, state: &mut State, sync: &Sync, change: &WorkloadChange) {
+    if change.paused != Some(true) {
+        return;
+    }
+    let workload = &state.workload.now;
+    let index = model.translator.facts(workload.status).index.unwrap_or(0);
+    let pause = OwnPause {
+        template: workload.template,
+        steps: workload.steps,
+        index,
+        at: sync.at,
+        resumed: false,
+        outdated: false,
+    };
+    let is_same = |old: &OwnPause| {
+        OwnPause {
+            at: pause.at,
+            ..old.clone()
+        } == pause
+    };
+    if !state.memory.pause.as_ref().is_some_and(is_same) {
+        state.memory.pause = Some(pause);
+    }
+}
+
+/// Whether a status says that a partition step was entered.
+pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
+    let steps = &model.scope.steps[usize::from(planned.steps)];
+    let from = if old.is_one_rollout(new) {
+        old.index.map_or(0, |index| usize::from(index) + 1)
+    } else {
+        0
+    };
+    let to = usize::from(new.index.unwrap_or(0));
+    let entered = (from..=to).filter_map(|index| steps.get(index));
+    let is_recorded = old.held.is_none() && new.held.is_some();
+    is_recorded
+        || entered
+            .into_iter()
+            .any(|step| matches!(step, Step::Partition(_)))
+}
+
+/// Judges a status.
+pub fn status(model: &Model, state: &State, sync: &Sync, new: Status) -> Result<(), Broken> {
+    let old = model.translator.facts(state.workload.now.status);
+    let new = model.translator.facts(new);
+    if new.stable != old.stable && old.stable.is_some() {
+        promotion(model, state, sync, &new)?;
+    }
+    if !new.is_rolling() {
+        return Ok(());
+    }
+    let is_one_rollout = old.is_one_rollout(&new);
+    let from = if is_one_rollout {
+        old.index.unwrap_or(0)
+    } else {
+        0
+    };
+    let to = new.index.unwrap_or(0);
+    if to < from {
+        return broken(format!("the step index falls from {from} to {to}"));
+    }
+    if to > from && is_one_rollout && sync.planned.paused && state.memory.user_paused {
+        return broken(format!(
+            "goes from step {from} to {to} while the user pauses"
+        ));
+    }
+    let steps = &model.scope.steps[usize::from(sync.planned.steps)];
+    for index in from..to.min(steps.len() as u8) {
+        if !may_leave(model, state, sync, steps[usize::from(index)], index) {
+            let pause = &state.memory.pause;
+            return broken(format!("leaves step {index} for {to}; pause: {pause:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The stable revision moves only when all pods are at it.
+fn promotion(model: &Model, state: &State, sync: &Sync, new: &Facts) -> Result<(), Broken> {
+    let active = || state.pods.now.iter().filter(|pod| pod.is_active());
+    let at_stable = active().filter(|pod| Some(pod.rev) == new.stable).count();
+    let wanted = usize::from(sync.planned.replicas);
+    if at_stable < wanted.max(1) && !model.scope.has_surprises() {
+        return broken(format!(
+            "{:?} is called stable with {at_stable} pods",
+            new.stable
+        ));
+    }
+    Ok(())
+}
+
+fn may_leave(model: &Model, state: &State, sync: &Sync, step: Step, index: u8) -> bool {
+    let planned = &sync.planned;
+    let pause = state.memory.pause.as_ref();
+    let own = pause.filter(|pause| pause.index == index && pause.is_of(planned));
+    let is_resumed = own.is_some_and(|pause| pause.resumed);
+    match step {
+        Step::Pause(_) => is_resumed || own.is_some_and(|it| it.is_over(model, planned, sync.at)),
+        Step::Hook => {
+            let has_passed = |run: &Run| {
+                (run.id.point, run.id.rev) == (HookPoint::Step, planned.template)
+                    && run.id.name == index
+                    && run.id.generation >= state.memory.rollout_since
+                    && run.phase == HookPhase::Successful
+            };
+            is_resumed || state.runs.now.iter().any(has_passed)
+        }
+        Step::Partition(kept) => {
+            let active = state.pods.now.iter().filter(|pod| pod.is_active());
+            let updated = active.filter(|pod| pod.rev == planned.template).count() as i64;
+            let wanted = |replicas: u8| {
+                let replicas = i64::from(replicas);
+                replicas - kept.kept(replicas)
+            };
+            let at_entry = wanted(state.memory.replicas_at_partition);
+            updated >= wanted(planned.replicas).min(at_entry) || model.scope.has_surprises()
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The checker is checked: each deliberate bug is found, and for the right reason.
+
+use std::io::Write as _;
+
+use gamekeeper::api::names::HookPoint;
+
+use super::explore::explore;
+use super::fault::Fault;
+use super::model::Model;
+use super::scope::{Amount, Scope, Step, User};
+use super::scopes::{guarded, in_place, left};
+use super::start::settled;
+use super::state::Left;
+
+/// Walks a scope with a bug until it is found, and compares the rule that it breaks.
+fn find(fault: Fault, rule: &str, scope: Scope) {
+    let mut model = Model::new(scope);
+    let start = settled(&model);
+    model.break_with(fault);
+    let story = match explore(&model, &start, rule == SETTLES) {
+        Ok(walked) => panic!("{fault:?} is not found in {walked:?}"),
+        Err(story) => story,
+    };
+    assert_eq!(story.broken.rule, rule, "{fault:?}: {story}");
+    let moves = story.moves.len();
+    let line = format!("model: {fault:?} is found after {moves} moves: {rule}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("a terminal");
+}
+
+const HOOK: &str = "1: hook first";
+const ENOUGH: &str = "2: enough pods";
+const TOO_MANY: &str = "2: not too many pods";
+const PARTITION: &str = "3: partition";
+const PAUSES: &str = "4: pauses";
+const PAUSED: &str = "5: paused";
+const ONE_RUN: &str = "6: one HookRun";
+const SETTLES: &str = "settles";
+
+fn updated() -> Vec<User> {
+    vec![User::Template(1), User::Template(0)]
+}
+
+fn scaled() -> Vec<User> {
+    vec![User::Scale(2), User::Scale(3)]
+}
+
+fn canary(steps: &[Step]) -> Scope {
+    Scope {
+        pre_delete: false,
+        steps: vec![steps.to_vec()],
+        user: vec![User::Template(1), User::Resume],
+        ..guarded()
+    }
+}
+
+#[test]
+fn bugs_in_pauses_and_steps_are_found() {
+    let user = vec![User::Template(1), User::Pause];
+    let pause = [Step::Pause(None), Step::Partition(Amount::Number(0))];
+    find(Fault::PauseWithoutNote, PAUSES, canary(&pause));
+    find(Fault::PauseIgnored, PAUSED, Scope { user, ..guarded() });
+    let partition = [Step::Partition(Amount::Number(2)), Step::Pause(None)];
+    find(Fault::NoPartition, PARTITION, canary(&partition));
+    find(Fault::StatusLast, PARTITION, canary(&partition));
+    let scope = Scope {
+        user: updated(),
+        left: left(3, 0, 0),
+        ..canary(&[Step::Hook])
+    };
+    find(Fault::StepRunsKept, SETTLES, scope);
+}
+
+#[test]
+fn bugs_in_what_a_hook_allows_are_found() {
+    let both = [scaled(), updated()].concat();
+    find(
+        Fault::AnyTargetCounts,
+        HOOK,
+        Scope {
+            user: both,
+            ..guarded()
+        },
+    );
+    let scope = Scope {
+        user: scaled(),
+        ticks: vec![7],
+        left: Left {
+            ticks: 1,
+            ..left(1, 0, 0)
+        },
+        ..guarded()
+    };
+    find(Fault::OldSuccessCounts, HOOK, scope);
+    find(
+        Fault::SuccessKept,
+        HOOK,
+        Scope {
+            user: updated(),
+            ..guarded()
+        },
+    );
+    let user = vec![User::Scale(2), User::Retry(HookPoint::PreDelete)];
+    find(Fault::RetryMeansSuccess, HOOK, Scope { user, ..guarded() });
+    let user = vec![User::Scale(2), User::Hook(1)];
+    find(Fault::AnyArgumentsCount, HOOK, Scope { user, ..guarded() });
+}
+
+#[test]
+fn bugs_in_hooks_of_updates_in_place_are_found() {
+    let scope = Scope {
+        post_inplace: true,
+        user: updated(),
+        ..in_place()
+    };
+    find(Fault::PostHookIgnored, HOOK, scope);
+    let scope = Scope {
+        post_inplace: true,
+        user: updated(),
+        ..in_place()
+    };
+    find(Fault::OtherRunsOverlooked, ONE_RUN, scope);
+}
+
+#[test]
+fn bugs_in_choices_and_budgets_are_found() {
+    let scope = Scope {
+        pre_delete: true,
+        user: vec![User::Scale(2), User::Template(1)],
+        ..in_place()
+    };
+    find(Fault::WaitingIgnored, "victims stay", scope);
+    find(
+        Fault::NoBudget,
+        ENOUGH,
+        Scope {
+            user: updated(),
+            ..guarded()
+        },
+    );
+    let scope = Scope {
+        refused: Some(1),
+        user: updated(),
+        ..guarded()
+    };
+    find(Fault::NotAcceptedFirst, "accepted first", scope);
+}
+
+#[test]
+fn bugs_in_what_is_taken_back_are_found() {
+    find(
+        Fault::MarkForgotten,
+        SETTLES,
+        Scope {
+            user: scaled(),
+            ..guarded()
+        },
+    );
+    let scope = Scope {
+        user: vec![User::Template(1), User::Pause],
+        grace: 1,
+        ..in_place()
+    };
+    find(Fault::GateForgotten, SETTLES, scope);
+}
+
+#[test]
+fn bugs_in_carrying_out_are_found() {
+    let user = vec![User::Template(1), User::Pause];
+    find(Fault::NoQuorumGet, PAUSED, Scope { user, ..guarded() });
+    let scope = Scope {
+        pre_delete: false,
+        user: vec![User::Template(1)],
+        ..guarded()
+    };
+    find(Fault::OwnWritesUnseen, TOO_MANY, scope);
+}

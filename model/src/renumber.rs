@@ -1,0 +1,207 @@
+//! One state, one form: pods are numbered by age without gaps, and runs are sorted, so that
+//! histories that lead to the same state meet.
+//!
+//! Nothing is lost: the planner compares ages and tells names apart, and both stay as they were.
+
+use std::rc::Rc;
+
+use super::state::*;
+
+/// Numbers that are in use, and what each becomes.
+#[derive(Default)]
+struct Numbers(u64);
+
+impl Numbers {
+    fn add(&mut self, number: u8) {
+        self.0 |= 1 << number;
+    }
+
+    fn new_of(&self, number: u8) -> u8 {
+        (self.0 & ((1 << number) - 1)).count_ones() as u8
+    }
+
+    fn has_gaps(&self) -> bool {
+        self.0 & (self.0 + 1) != 0
+    }
+}
+
+#[derive(Default)]
+struct Renumber {
+    uids: Numbers,
+    names: Numbers,
+}
+
+/// Brings a state into its one form.
+pub fn renumber(state: &mut State) {
+    if !state.runs.now.is_sorted_by(|a, b| a.id.key() <= b.id.key()) {
+        Rc::make_mut(&mut state.runs.now).sort_by(|a, b| a.id.key().cmp(&b.id.key()));
+    }
+    let mut numbers = Renumber::default();
+    numbers.collect(state);
+    if numbers.uids.has_gaps() || numbers.names.has_gaps() {
+        numbers.apply(state);
+    }
+}
+
+impl RunId {
+    fn key(&self) -> impl Ord {
+        (
+            self.point,
+            self.name,
+            self.pod,
+            self.rev,
+            self.target,
+            self.hook,
+            self.generation,
+        )
+    }
+}
+
+impl Renumber {
+    fn collect(&mut self, state: &State) {
+        let before = match &state.pods.seen {
+            Seen::Before(pods) => pods.as_slice(),
+            _ => &[],
+        };
+        for pod in state.pods.now.iter().chain(before) {
+            self.uids.add(pod.uid);
+            self.names.add(pod.name);
+        }
+        let before = match &state.runs.seen {
+            Seen::Before(runs) => runs.as_slice(),
+            _ => &[],
+        };
+        for run in state.runs.now.iter().chain(before) {
+            self.collect_run(&run.id);
+        }
+        self.collect_workload(&state.workload.now);
+        if let Seen::Before(workload) = &state.workload.seen {
+            self.collect_workload(workload);
+        }
+        let Some(sync) = &state.operator.sync else {
+            return;
+        };
+        self.collect_workload(&sync.planned);
+        sync.judged.iter().for_each(|it| self.collect_workload(it));
+        self.uids.0 |= u64::from(sync.seen_available | sync.touched);
+        for write in sync.before.iter().chain(&sync.after) {
+            match write {
+                Write::CreateRun(id) | Write::DeleteRun(id) => self.collect_run(id),
+                Write::Workload(change) => {
+                    let named = change.named.iter().flatten();
+                    named.for_each(|name| self.names.add(*name));
+                }
+                other => pod_of(other).into_iter().for_each(|uid| self.uids.add(uid)),
+            }
+        }
+    }
+
+    fn collect_run(&mut self, id: &RunId) {
+        if let Some(uid) = id.pod {
+            self.uids.add(uid);
+            self.names.add(id.name);
+        }
+    }
+
+    fn collect_workload(&mut self, workload: &Workload) {
+        workload.named.iter().for_each(|name| self.names.add(*name));
+    }
+
+    fn apply(&self, state: &mut State) {
+        let kinds = |kind: &mut Kind<Vec<Pod>>| {
+            self.pods(Rc::make_mut(&mut kind.now));
+            if let Seen::Before(pods) = &mut kind.seen {
+                self.pods(Rc::make_mut(pods));
+            }
+        };
+        kinds(&mut state.pods);
+        for run in Rc::make_mut(&mut state.runs.now) {
+            self.run(&mut run.id);
+        }
+        if let Seen::Before(runs) = &mut state.runs.seen {
+            for run in Rc::make_mut(runs) {
+                self.run(&mut run.id);
+            }
+        }
+        self.workload(&mut state.workload.now);
+        if let Seen::Before(workload) = &mut state.workload.seen {
+            self.workload(workload);
+        }
+        if let Some(sync) = &mut state.operator.sync {
+            self.sync(Rc::make_mut(sync));
+        }
+    }
+
+    fn pods(&self, pods: &mut Vec<Pod>) {
+        for pod in pods {
+            pod.uid = self.uids.new_of(pod.uid);
+            pod.name = self.names.new_of(pod.name);
+        }
+    }
+
+    fn run(&self, id: &mut RunId) {
+        if let Some(uid) = &mut id.pod {
+            *uid = self.uids.new_of(*uid);
+            id.name = self.names.new_of(id.name);
+        }
+    }
+
+    fn workload(&self, workload: &mut Rc<Workload>) {
+        if !workload.named.is_empty() {
+            for name in &mut Rc::make_mut(workload).named {
+                *name = self.names.new_of(*name);
+            }
+        }
+    }
+
+    fn sync(&self, sync: &mut Sync) {
+        self.workload(&mut sync.planned);
+        sync.judged.iter_mut().for_each(|it| self.workload(it));
+        sync.seen_available = self.bits(sync.seen_available);
+        sync.touched = self.bits(sync.touched);
+        sync.seen_running = self.bits(sync.seen_running);
+        for write in sync.before.iter_mut().chain(&mut sync.after) {
+            match write {
+                Write::CreateRun(id) | Write::DeleteRun(id) => self.run(id),
+                Write::Workload(change) => {
+                    for name in change.named.iter_mut().flatten() {
+                        *name = self.names.new_of(*name);
+                    }
+                }
+                Write::Patch(patch) => patch.pod = self.uids.new_of(patch.pod),
+                Write::DeletePod(uid, _)
+                | Write::Mark(uid)
+                | Write::Unmark(uid)
+                | Write::CloseGate(uid, _)
+                | Write::OpenGate(uid)
+                | Write::Finish(uid, _) => *uid = self.uids.new_of(*uid),
+                Write::CreateRevision(_)
+                | Write::RenumberRevision(_)
+                | Write::DeleteRevision(_)
+                | Write::DryRun(_)
+                | Write::CreatePod { .. } => {}
+            }
+        }
+    }
+
+    /// Bits of pods that are gone and that nothing names any more are dropped.
+    fn bits(&self, bits: u32) -> u32 {
+        let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
+        kept.fold(0, |all, uid| all | 1 << self.uids.new_of(uid))
+    }
+}
+
+/// The pod that a write is about.
+pub fn pod_of(write: &Write) -> Option<Uid> {
+    match write {
+        Write::DeletePod(uid, _)
+        | Write::Mark(uid)
+        | Write::Unmark(uid)
+        | Write::CloseGate(uid, _)
+        | Write::OpenGate(uid)
+        | Write::Finish(uid, _) => Some(*uid),
+        Write::Patch(patch) => Some(patch.pod),
+        Write::CreateRun(id) | Write::DeleteRun(id) => id.pod,
+        _ => None,
+    }
+}

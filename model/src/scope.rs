@@ -1,0 +1,179 @@
+//! A scope: how the workload is set up, who may do what, and how often.
+
+use gamekeeper::api::UpdateStrategyType;
+use gamekeeper::api::names::HookPoint;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::state::{Left, Name, Rev, Time};
+
+/// How the workload is set up, who may do what, and how often.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    pub replicas: u8,
+    pub strategy: UpdateStrategyType,
+    pub max_unavailable: Amount,
+    pub max_surge: Amount,
+    pub partition: u8,
+    pub pre_delete: bool,
+    pub pre_inplace: bool,
+    pub post_inplace: bool,
+    /// Time between closing the gate and changing the pod.
+    pub grace: Time,
+    /// Time that a pod must be ready to be available.
+    pub min_ready: Time,
+    /// Step lists that the user may switch between; the first one is set up.
+    pub steps: Vec<Vec<Step>>,
+    /// How many templates there are.
+    pub templates: u8,
+    /// A template that the API server refuses.
+    pub refused: Option<Rev>,
+    /// A template whose pods never get ready.
+    pub broken: Option<Rev>,
+    /// What the user may do.
+    pub user: Vec<User>,
+    /// Lengths of the jumps of the clock, the last one first.
+    pub ticks: Vec<Time>,
+    pub left: Left,
+    pub lags: Lags,
+}
+
+/// Which caches lag.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lags {
+    pub workload: bool,
+    pub pods: bool,
+    pub runs: bool,
+    pub revisions: bool,
+}
+
+/// A number, or a percentage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Number(u8),
+    Percent(u8),
+}
+
+/// A canary step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Partition(Amount),
+    /// Until a user resumes, or for so long.
+    Pause(Option<Time>),
+    Hook,
+}
+
+/// What a user does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    Scale(u8),
+    Template(Rev),
+    Pause,
+    Resume,
+    /// An apply of a manifest with `paused: false`.
+    Apply,
+    Retry(HookPoint),
+    /// Other arguments for the pod hooks.
+    Hook(u8),
+    /// The pod hooks are taken out.
+    Unhook,
+    Partition(u8),
+    Steps(u8),
+    /// podsToDelete names this pod too.
+    Name(Name),
+    /// kubectl delete pod.
+    Delete(Name),
+}
+
+impl Amount {
+    pub fn of(self, total: i64, round_up: bool) -> i64 {
+        match self {
+            Amount::Number(number) => i64::from(number),
+            Amount::Percent(percent) if round_up => (i64::from(percent) * total + 99) / 100,
+            Amount::Percent(percent) => i64::from(percent) * total / 100,
+        }
+    }
+
+    pub fn written(self) -> IntOrString {
+        match self {
+            Amount::Number(number) => IntOrString::Int(i32::from(number)),
+            Amount::Percent(percent) => IntOrString::String(format!("{percent}%")),
+        }
+    }
+
+    /// Pods of `replicas` that a partition of this size keeps.
+    pub fn kept(self, replicas: i64) -> i64 {
+        let kept = self.of(replicas, true).min(replicas);
+        match self {
+            Amount::Percent(percent) if percent < 100 => kept.min((replicas - 1).max(0)),
+            _ => kept,
+        }
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            strategy: UpdateStrategyType::RollingUpdate,
+            max_unavailable: Amount::Number(1),
+            max_surge: Amount::Number(0),
+            partition: 0,
+            pre_delete: false,
+            pre_inplace: false,
+            post_inplace: false,
+            grace: 0,
+            min_ready: 0,
+            steps: vec![Vec::new()],
+            templates: 2,
+            refused: None,
+            broken: None,
+            user: Vec::new(),
+            ticks: Vec::new(),
+            left: Left {
+                user: 2,
+                crashes: 1,
+                breaks: 0,
+                failures: 1,
+                ticks: 0,
+            },
+            lags: Lags::default(),
+        }
+    }
+}
+
+impl Scope {
+    /// Whether a hook is configured at a point.
+    pub fn has_hook(&self, point: HookPoint) -> bool {
+        match point {
+            HookPoint::PreDelete => self.pre_delete,
+            HookPoint::PreInplace => self.pre_inplace,
+            HookPoint::PostInplace => self.post_inplace,
+            HookPoint::Step => true,
+        }
+    }
+
+    /// Whether pods may go or end without the operator having seen it.
+    pub fn has_surprises(&self) -> bool {
+        let deletes = |user: &User| matches!(user, User::Delete(_));
+        self.left.breaks > 0 || self.user.iter().any(deletes)
+    }
+
+    pub fn max_unavailable(&self, replicas: u8) -> i64 {
+        let (unavailable, surge) = self.limits(replicas);
+        if unavailable == 0 && surge == 0 {
+            1
+        } else {
+            unavailable
+        }
+    }
+
+    pub fn max_surge(&self, replicas: u8) -> i64 {
+        self.limits(replicas).1
+    }
+
+    fn limits(&self, replicas: u8) -> (i64, i64) {
+        let replicas = i64::from(replicas);
+        let surge = self.max_surge.of(replicas, true);
+        (self.max_unavailable.of(replicas, surge == 0), surge)
+    }
+}

@@ -1,0 +1,204 @@
+//! Scaling and rolling updates behind a PreDelete hook.
+
+use gamekeeper::api::names::HookPoint;
+
+use super::*;
+use crate::scope::{Amount, User};
+
+#[test]
+fn rolling() {
+    let user = vec![
+        User::Scale(2),
+        User::Scale(3),
+        User::Template(1),
+        User::Template(0),
+        User::Pause,
+        User::Resume,
+    ];
+    walk("rolling", Scope { user, ..guarded() });
+}
+
+#[test]
+fn surge() {
+    walk(
+        "surge",
+        Scope {
+            max_unavailable: Amount::Number(0),
+            max_surge: Amount::Number(1),
+            user: vec![
+                User::Scale(2),
+                User::Template(1),
+                User::Template(0),
+                User::Pause,
+                User::Resume,
+            ],
+            left: left(2, 1, 1),
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn retry() {
+    walk(
+        "retry",
+        Scope {
+            user: vec![
+                User::Scale(2),
+                User::Scale(3),
+                User::Retry(HookPoint::PreDelete),
+            ],
+            left: left(4, 1, 2),
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn old_success() {
+    walk(
+        "old success",
+        Scope {
+            user: vec![
+                User::Scale(2),
+                User::Scale(3),
+                User::Template(1),
+                User::Template(0),
+            ],
+            ticks: vec![7],
+            left: Left {
+                ticks: 1,
+                ..left(2, 1, 0)
+            },
+            lags: Lags {
+                pods: false,
+                ..LAGS
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn named() {
+    walk(
+        "podsToDelete",
+        Scope {
+            user: vec![
+                User::Name(0),
+                User::Name(1),
+                User::Scale(2),
+                User::Template(1),
+            ],
+            left: left(2, 1, 1),
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn broken_template() {
+    walk(
+        "broken template",
+        Scope {
+            broken: Some(1),
+            user: vec![User::Template(1), User::Template(0), User::Scale(2)],
+            left: Left {
+                breaks: 1,
+                ..left(2, 1, 0)
+            },
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn refused_template() {
+    walk(
+        "refused template",
+        Scope {
+            refused: Some(1),
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Scale(4),
+                User::Delete(0),
+            ],
+            left: Left {
+                breaks: 1,
+                ..left(2, 1, 0)
+            },
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn deleted_by_hand() {
+    walk(
+        "deleted by hand",
+        Scope {
+            replicas: 1,
+            user: vec![
+                User::Scale(0),
+                User::Scale(1),
+                User::Delete(0),
+                User::Template(1),
+            ],
+            left: left(4, 1, 1),
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn hooks_change() {
+    walk(
+        "hooks change",
+        Scope {
+            user: vec![
+                User::Scale(2),
+                User::Hook(1),
+                User::Hook(0),
+                User::Unhook,
+                User::Template(1),
+                User::Partition(1),
+            ],
+            left: left(3, 1, 1),
+            lags: Lags {
+                pods: false,
+                ..LAGS
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn slow_to_be_available() {
+    walk(
+        "slow to be available",
+        Scope {
+            min_ready: 1,
+            user: vec![User::Template(1), User::Scale(2)],
+            ticks: vec![1, 1],
+            left: Left {
+                ticks: 2,
+                ..left(1, 1, 0)
+            },
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
+            },
+            ..guarded()
+        },
+    );
+}

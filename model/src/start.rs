@@ -1,0 +1,57 @@
+//! Where every walk starts: all pods at the first template, and nothing left to do.
+
+use std::rc::Rc;
+
+use super::explore::Settled;
+use super::fair;
+use super::model::Model;
+use super::scope::Scope;
+use super::state::*;
+
+/// The world before anybody has done anything.
+fn nothing(scope: &Scope) -> State {
+    let workload = Workload {
+        generation: 1,
+        replicas: scope.replicas,
+        template: 0,
+        paused: false,
+        by_apply: false,
+        partition: scope.partition,
+        hook: 0,
+        hooked: true,
+        retry: 0,
+        steps: 0,
+        named: Vec::new(),
+        pause_note: 0,
+        retry_note: 0,
+        status: 0,
+    };
+    State {
+        clock: 0,
+        workload: Kind::new(workload),
+        pods: Kind::new(Vec::new()),
+        runs: Kind::new(Vec::new()),
+        revisions: Kind::new(Vec::new()),
+        operator: Operator::default(),
+        left: scope.left.clone(),
+        memory: Memory::default(),
+    }
+}
+
+/// The world with all pods at the first template, and nothing left to do.
+pub fn settled(model: &Model) -> State {
+    let first = nothing(&model.scope);
+    let mut state = fair::settle(model, &first, true, &mut Settled::default())
+        .unwrap_or_else(|unrest| panic!("{unrest:#?}"));
+    state.workload.seen = Seen::Now;
+    state.pods.seen = Seen::Now;
+    state.runs.seen = Seen::Now;
+    state.revisions.seen = Seen::Now;
+    state.left = model.scope.left.clone();
+    state.clock = 0;
+    state.operator = Operator::default();
+    for pod in Rc::make_mut(&mut state.pods.now) {
+        pod.ready = Some(0);
+    }
+    state
+}

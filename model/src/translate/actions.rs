@@ -1,0 +1,143 @@
+//! What the planner answers, in the model's terms.
+
+use gamekeeper::api::HookRun;
+use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
+use gamekeeper::plan;
+use kube::ResourceExt;
+
+use super::naming::*;
+use super::{Translator, View};
+use crate::state::*;
+
+impl Translator {
+    /// A plan's action as a write of the model. `view` tells which run a name stands for.
+    pub fn write(&self, action: &plan::Action, view: &View) -> Write {
+        use plan::Action;
+        let rev = |name: &str| self.revision_of(name).expect("a revision");
+        match action {
+            Action::PatchWorkload(patch) => Write::Workload(self.workload_change(patch)),
+            Action::CreateRevision(it) => Write::CreateRevision(rev(&it.name)),
+            Action::RenumberRevision { name, .. } => Write::RenumberRevision(rev(name)),
+            Action::DeleteRevision { name, .. } => Write::DeleteRevision(rev(name)),
+            Action::DryRun { revision, .. } => Write::DryRun(rev(revision)),
+            Action::CreatePod(pod) => Write::CreatePod {
+                rev: rev(&pod.revision),
+                gate: pod.pod["spec"].get("readinessGates").is_some(),
+            },
+            Action::DeletePod(it) => Write::DeletePod(parse_uid(&it.pod.uid), it.reason),
+            Action::MarkDeleting(pod) => Write::Mark(parse_uid(&pod.uid)),
+            Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),
+            Action::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
+            Action::DeleteHookRun { name, uid } => {
+                let runs = view.runs.iter().map(|run| &run.id);
+                let mut runs = runs.filter(|id| run_uid(id) == *uid);
+                let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
+                Write::DeleteRun(id.clone())
+            }
+            Action::CloseGate { pod, revision } => {
+                Write::CloseGate(parse_uid(&pod.uid), rev(revision))
+            }
+            Action::OpenGate(pod) => Write::OpenGate(parse_uid(&pod.uid)),
+            Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch))),
+            Action::FinishInPlace { pod, record } => {
+                Write::Finish(parse_uid(&pod.uid), self.record_of(record))
+            }
+            Action::AdoptRevision { .. }
+            | Action::AdoptPod(_)
+            | Action::ReleasePod(_)
+            | Action::ResizePod { .. } => panic!("not part of the model: {action:?}"),
+        }
+    }
+
+    fn workload_change(&self, patch: &plan::WorkloadPatch) -> WorkloadChange {
+        let note = |key: &str| {
+            let mut annotations = patch.annotations.iter();
+            let (_, text) = annotations.find(|(name, _)| name == key)?;
+            Some(text.as_deref().map_or(0, |text| self.text_place(text)))
+        };
+        let named = patch.pods_to_delete.as_ref();
+        WorkloadChange {
+            paused: patch.paused,
+            pause_note: note(names::PAUSE_ANNOTATION),
+            retry_note: note(names::RETRY_ANNOTATION),
+            retry_off: patch
+                .retry_off
+                .iter()
+                .fold(0, |all, point| all | retry_bit(*point)),
+            named: named.map(|named| named.iter().map(|name| parse_name(name)).collect()),
+        }
+    }
+
+    fn patch(&self, patch: &plan::InPlacePatch) -> Patch {
+        let annotation = |key: &str| patch.annotations.iter().find(|(name, _)| name == key);
+        let images = patch.images.first();
+        Patch {
+            pod: parse_uid(&patch.pod.uid),
+            from_rev: self.revision_of(&patch.from_revision).expect("a revision"),
+            rev: self
+                .revision_of(&patch.record.revision)
+                .expect("a revision"),
+            image: images.map(|it| (rev_of_image(&it.from), rev_of_image(&it.to))),
+            unmark: annotation(names::DELETING_ANNOTATION).is_some(),
+            hot: annotation(names::HOT_PATCH_ANNOTATION).map(|(_, value)| value.is_some()),
+            record: self.record_of(&patch.record),
+        }
+    }
+
+    fn record_of(&self, record: &plan::InPlaceRecord) -> Record {
+        let from = |change: &plan::ContainerChange| From {
+            image: rev_of_image(&change.from_image),
+            restarts: (!change.from_container_id.is_empty())
+                .then_some(change.from_restart_count as u8),
+            unfinished: change.from_unfinished,
+        };
+        Record {
+            rev: self.revision_of(&record.revision).expect("a revision"),
+            closed_at: record.gate_closed_at.map(closure_of),
+            patched_at: time_of(record.patched_at),
+            hot: record.hot,
+            done: record.done,
+            from: record.containers.get("game").map(|change| from(change)),
+        }
+    }
+
+    fn run_id(&self, run: &HookRun) -> RunId {
+        let note = |key: &str| run.annotations().get(key).map(String::as_str);
+        let label = |key: &str| run.labels().get(key).map(String::as_str);
+        let kind = WorkloadKind::GameDeployment;
+        let point = label(kind.type_label())
+            .and_then(HookPoint::parse)
+            .expect("a point");
+        let (revision, name) = if point == HookPoint::Step {
+            let index = label(names::RUN_STEP_LABEL).and_then(|it| it.parse().ok());
+            (label(kind.revision_label()), index)
+        } else {
+            let name = label(names::RUN_INSTANCE_LABEL).map(parse_instance);
+            (label(names::RUN_POD_REVISION_LABEL), name)
+        };
+        let hash = note(names::RUN_HOOK_HASH).expect("a hash");
+        let id = RunId {
+            point,
+            rev: revision
+                .and_then(|it| self.revision_of(it))
+                .expect("a revision"),
+            name: name.expect("a pod or step"),
+            pod: note(names::RUN_POD_UID).map(parse_uid),
+            target: note(names::RUN_TARGET).and_then(|it| self.revision_of(it)),
+            hook: (0..=8)
+                .find(|version| hook_hash(*version) == hash)
+                .expect("a version of the hook"),
+            generation: note(names::RUN_GENERATION)
+                .and_then(|it| it.parse().ok())
+                .expect("a generation"),
+        };
+        let again = self.run(&Run {
+            id: id.clone(),
+            phase: gamekeeper::api::HookPhase::Pending,
+            finished: 0,
+        });
+        assert_eq!(again.metadata.name, run.metadata.name, "of {id:?}");
+        assert_eq!(again.metadata.annotations, run.metadata.annotations);
+        id
+    }
+}

@@ -1,0 +1,212 @@
+//! Between the model's small numbers and the real objects that the planner reads and writes.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookTemplate};
+use gamekeeper::plan;
+use serde_json::{Value, json};
+
+pub use self::naming::wake_time;
+use self::naming::*;
+use super::scope::Scope;
+use super::state::*;
+
+mod actions;
+mod naming;
+mod objects;
+
+/// A scope's objects that never change, and the tables of texts and statuses.
+pub struct Translator {
+    base: GameDeployment,
+    step_lists: Vec<Value>,
+    templates: Vec<Value>,
+    revisions: Vec<String>,
+    hook_template: Arc<HookTemplate>,
+    texts: RefCell<Table<String>>,
+    statuses: RefCell<Table<GameDeploymentStatus>>,
+}
+
+/// Values by their place; place 0 is the empty one.
+struct Table<T> {
+    places: HashMap<String, u16>,
+    values: Vec<T>,
+}
+
+impl<T: Default + Clone> Table<T> {
+    fn new(empty: String) -> Self {
+        Self {
+            places: HashMap::from([(empty, 0)]),
+            values: vec![T::default()],
+        }
+    }
+
+    fn place(&mut self, key: String, value: T) -> u16 {
+        let next = u16::try_from(self.values.len()).expect("the table is small");
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.values.push(value);
+        }
+        place
+    }
+}
+
+/// What decisions rest on; the rest only shows.
+fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
+    GameDeploymentStatus {
+        update_revision: status.update_revision.clone(),
+        collision_count: status.collision_count,
+        current_step_index: status.current_step_index,
+        current_step_hash: status.current_step_hash.clone(),
+        canary: status.canary.clone(),
+        pause_conditions: status.pause_conditions.clone(),
+        ..GameDeploymentStatus::default()
+    }
+}
+
+impl Translator {
+    pub fn new(scope: &Scope) -> Self {
+        let templates: Vec<Value> = (0..scope.templates).map(objects::template).collect();
+        let empty_status = GameDeploymentStatus::default();
+        let empty_status = serde_json::to_string(&empty_status).expect("JSON");
+        let mut it = Self {
+            base: objects::base(scope),
+            step_lists: scope
+                .steps
+                .iter()
+                .map(|steps| objects::step_list(steps))
+                .collect(),
+            templates,
+            revisions: Vec::new(),
+            hook_template: Arc::new(
+                serde_json::from_value(json!({
+                    "metadata": {"name": TEMPLATE},
+                    "spec": {"metrics": [
+                        {"name": "check", "provider": {"web": {"url": "http://127.0.0.1"}}},
+                    ]},
+                }))
+                .expect("a HookTemplate"),
+            ),
+            texts: RefCell::new(Table::new(String::new())),
+            statuses: RefCell::new(Table::new(empty_status)),
+        };
+        it.revisions = (0..scope.templates).map(|rev| it.name_of(rev)).collect();
+        it
+    }
+
+    /// The planner's own name for a revision.
+    fn name_of(&self, rev: Rev) -> String {
+        let mut gd = self.base.clone();
+        gd.spec.template = self.templates[usize::from(rev)].clone();
+        let plan = plan::game_deployment::plan(&gd, &self.world_of_templates(0)).expect("a plan");
+        let name = plan.actions.iter().find_map(|action| match action {
+            plan::Action::CreateRevision(revision) => Some(revision.name.clone()),
+            _ => None,
+        });
+        name.expect("a revision is made first")
+    }
+
+    fn world_of_templates(&self, now: Time) -> plan::World {
+        plan::World {
+            now: clock(now),
+            pods: Vec::new(),
+            runs: Vec::new(),
+            revisions: Vec::new(),
+            templates: BTreeMap::from([(TEMPLATE.to_owned(), self.hook_template.clone())]),
+            node_costs: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            failures: plan::Failures::default(),
+        }
+    }
+
+    pub fn revision_name(&self, rev: Rev) -> &str {
+        &self.revisions[usize::from(rev)]
+    }
+
+    /// The revision of a name; None for the empty one.
+    pub fn revision_of(&self, name: &str) -> Option<Rev> {
+        if name.is_empty() {
+            return None;
+        }
+        let place = self.revisions.iter().position(|it| it == name);
+        Some(place.expect("a revision of the model") as Rev)
+    }
+
+    pub fn status_value(&self, status: Status) -> GameDeploymentStatus {
+        self.statuses.borrow().values[usize::from(status)].clone()
+    }
+
+    pub fn status_place(&self, status: &GameDeploymentStatus) -> Status {
+        let status = decisive(status);
+        let key = serde_json::to_string(&status).expect("JSON");
+        self.statuses.borrow_mut().place(key, status)
+    }
+
+    /// What rules read of a status.
+    pub fn facts(&self, status: Status) -> Facts {
+        let table = self.statuses.borrow();
+        let status = &table.values[usize::from(status)];
+        let number = |number: i32| u8::try_from(number).expect("a small number");
+        Facts {
+            update: self.revision_of(&status.update_revision),
+            stable: self.revision_of(&status.canary.revision),
+            index: status.current_step_index.map(number),
+            steps: status
+                .current_step_hash
+                .as_deref()
+                .map(|it| self.text_place(it)),
+            held: status.canary.held_replicas.map(number),
+        }
+    }
+
+    fn text_place(&self, text: &str) -> Text {
+        self.texts
+            .borrow_mut()
+            .place(text.to_owned(), text.to_owned())
+    }
+
+    /// A text of the operator.
+    pub fn text(&self, text: Text) -> String {
+        self.texts.borrow().values[usize::from(text)].clone()
+    }
+}
+
+/// What rules read of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub update: Option<Rev>,
+    pub stable: Option<Rev>,
+    pub index: Option<u8>,
+    /// Hash of the step list.
+    pub steps: Option<Text>,
+    pub held: Option<u8>,
+}
+
+impl Facts {
+    /// Whether there is an update that is not over.
+    pub fn is_rolling(&self) -> bool {
+        self.stable.is_some() && self.stable != self.update
+    }
+
+    /// Whether both are of one rollout.
+    pub fn is_one_rollout(&self, other: &Facts) -> bool {
+        self.is_rolling()
+            && other.is_rolling()
+            && (self.update, self.steps) == (other.update, other.steps)
+    }
+}
+
+/// What the operator sees.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    pub now: Time,
+    pub workload: Rc<Workload>,
+    pub pods: Rc<Vec<Pod>>,
+    pub runs: Rc<Vec<Run>>,
+    pub revisions: Rc<Vec<Rev>>,
+    pub accepted: u8,
+    pub refused: Option<(Rev, Time)>,
+}

@@ -1,0 +1,115 @@
+//! What the model's small numbers are called in the cluster, and back: moments, images, uids, names.
+
+use gamekeeper::api::{HookArgument, HookStep, names};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::state::*;
+
+/// The workload's name.
+pub(super) const WORKLOAD: &str = "gd";
+/// The HookTemplate's name.
+pub(super) const TEMPLATE: &str = "check";
+/// Seconds that one tick of the model's time takes.
+pub(super) const SECONDS: i64 = 10;
+
+/// The beginning of time.
+pub(super) fn beginning() -> Timestamp {
+    Timestamp::from_second(1_700_000_000).expect("a moment")
+}
+
+/// A moment of the model.
+pub(super) fn moment(time: Time) -> Timestamp {
+    beginning() + SignedDuration::from_secs(SECONDS * i64::from(time))
+}
+
+/// The moment that a gate was closed at.
+pub(super) fn closure(closure: Closure) -> Timestamp {
+    moment(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
+}
+
+pub(super) fn closure_of(moment: Timestamp) -> Closure {
+    let seconds = moment.duration_since(beginning()).as_secs();
+    Closure {
+        at: (seconds / SECONDS) as Time,
+        nth: (seconds % SECONDS) as u8,
+    }
+}
+
+/// The moment that something happened at, in the model's time.
+pub(super) fn time_of(moment: Timestamp) -> Time {
+    (moment.duration_since(beginning()).as_secs() / SECONDS) as Time
+}
+
+/// The operator's clock: a little after all that happened at that time.
+pub(super) fn clock(time: Time) -> Timestamp {
+    moment(time) + SignedDuration::from_secs(SECONDS / 2)
+}
+
+/// The first time at which the operator's clock shows this moment, or a later one.
+pub fn wake_time(at: Timestamp) -> Time {
+    (0..Time::MAX)
+        .find(|time| clock(*time) >= at)
+        .unwrap_or(Time::MAX)
+}
+
+/// The number after a prefix.
+fn number(text: &str, prefix: &str) -> u8 {
+    let number = text.strip_prefix(prefix).and_then(|it| it.parse().ok());
+    number.unwrap_or_else(|| panic!("{text} is not of the model"))
+}
+
+pub(super) fn image(rev: Rev) -> String {
+    format!("game:v{rev}")
+}
+
+pub(super) fn rev_of_image(image: &str) -> Rev {
+    number(image, "game:v")
+}
+
+pub(super) fn pod_uid(uid: Uid) -> String {
+    format!("uid-{uid}")
+}
+
+pub(super) fn parse_uid(text: &str) -> Uid {
+    number(text, "uid-")
+}
+
+pub(super) fn instance(name: Name) -> String {
+    format!("p{name:02}")
+}
+
+pub(super) fn parse_instance(instance: &str) -> Name {
+    number(instance, "p")
+}
+
+pub(super) fn pod_name(name: Name) -> String {
+    format!("{WORKLOAD}-{}", instance(name))
+}
+
+pub(super) fn parse_name(name: &str) -> Name {
+    number(name, &format!("{WORKLOAD}-p"))
+}
+
+pub(super) fn container_id(uid: Uid, restarts: u8) -> String {
+    format!("container-{uid}-{restarts}")
+}
+
+pub(super) fn run_uid(id: &RunId) -> String {
+    format!("{id:?}")
+}
+
+/// The hook of a version: the same template with another argument.
+pub(super) fn hook_step(version: u8) -> HookStep {
+    HookStep {
+        template_name: TEMPLATE.to_owned(),
+        args: vec![HookArgument {
+            name: "version".to_owned(),
+            value: version.to_string(),
+        }],
+    }
+}
+
+/// What a HookRun records of the hook it was made for.
+pub(super) fn hook_hash(version: u8) -> String {
+    names::safe_hash(&serde_json::to_vec(&hook_step(version)).expect("JSON"))
+}

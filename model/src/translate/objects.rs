@@ -1,0 +1,275 @@
+//! The real objects that stand for what the model holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gamekeeper::api::names::{self, WorkloadKind};
+use gamekeeper::api::{GameDeployment, HookRun, HookRunStatus};
+use gamekeeper::plan;
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time as Date};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::naming::*;
+use super::{Translator, View};
+use crate::scope::{Scope, Step};
+use crate::state::*;
+
+const NAMESPACE: &str = "games";
+const UID: &str = "workload-uid";
+
+impl Translator {
+    /// The real workload.
+    pub fn workload(&self, workload: &Workload) -> GameDeployment {
+        let mut gd = self.base.clone();
+        gd.metadata.generation = Some(i64::from(workload.generation));
+        let spec = &mut gd.spec;
+        spec.replicas = Some(i32::from(workload.replicas));
+        spec.template = self.templates[usize::from(workload.template)].clone();
+        spec.scale_strategy.pods_to_delete =
+            workload.named.iter().map(|name| pod_name(*name)).collect();
+        let update = &mut spec.update_strategy;
+        update.paused = workload.paused;
+        update.partition = Some(IntOrString::Int(i32::from(workload.partition)));
+        let steps = self.step_lists[usize::from(workload.steps)].clone();
+        update.canary = Some(serde_json::from_value(json!({"steps": steps})).expect("steps"));
+        let strategies = [
+            &mut spec.pre_delete_update_strategy,
+            &mut spec.pre_inplace_update_strategy,
+            &mut spec.post_inplace_update_strategy,
+        ];
+        for (bit, strategy) in strategies.into_iter().enumerate() {
+            let is_configured = strategy.hook.is_some() && workload.hooked;
+            strategy.hook = is_configured.then(|| hook_step(workload.hook));
+            strategy.retry = workload.retry & (1 << bit) != 0;
+        }
+        let notes = [
+            (names::PAUSE_ANNOTATION, workload.pause_note),
+            (names::RETRY_ANNOTATION, workload.retry_note),
+        ];
+        for (key, text) in notes.into_iter().filter(|(_, text)| *text != 0) {
+            gd.annotations_mut().insert(key.to_owned(), self.text(text));
+        }
+        if workload.by_apply {
+            gd.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
+                manager: Some("argocd".to_owned()),
+                operation: Some("Apply".to_owned()),
+                fields_v1: Some(FieldsV1(
+                    json!({"f:spec": {"f:updateStrategy": {"f:paused": {}}}}),
+                )),
+                ..ManagedFieldsEntry::default()
+            }]);
+        }
+        gd.status = (workload.status != 0).then(|| self.status_value(workload.status));
+        gd
+    }
+
+    /// The world as the operator sees it.
+    pub fn world(&self, view: &View) -> plan::World {
+        let revision = |(number, rev): (usize, &Rev)| {
+            Arc::new(plan::Revision {
+                name: self.revision_name(*rev).to_owned(),
+                uid: format!("revision-{rev}"),
+                number: number as i64 + 1,
+                template: self.templates[usize::from(*rev)].clone(),
+                controlled: true,
+            })
+        };
+        let mut world = self.world_of_templates(view.now);
+        world.pods = view
+            .pods
+            .iter()
+            .map(|pod| Arc::new(self.pod(pod)))
+            .collect();
+        world.runs = view
+            .runs
+            .iter()
+            .map(|run| Arc::new(self.run(run)))
+            .collect();
+        world.revisions = view.revisions.iter().enumerate().map(revision).collect();
+        for rev in (0..self.templates.len() as Rev).filter(|rev| view.accepted & (1 << rev) != 0) {
+            let name = self.revision_name(rev).to_owned();
+            world.verdicts.insert(name, plan::Verdict::Accepted);
+        }
+        if let Some((rev, at)) = view.refused {
+            let refused = plan::Verdict::Refused {
+                message: "refused".to_owned(),
+                at: moment(at),
+            };
+            world
+                .verdicts
+                .insert(self.revision_name(rev).to_owned(), refused);
+        }
+        world
+    }
+
+    fn pod(&self, pod: &Pod) -> plan::Pod {
+        let runs = matches!(pod.phase, plan::PodPhase::Running);
+        let status = plan::ContainerStatus {
+            image: image(pod.runs),
+            image_id: format!("sha256:{}", pod.runs),
+            container_id: container_id(pod.uid, pod.restarts),
+            restart_count: i32::from(pod.restarts),
+            ready: pod.healthy,
+            started_at: None,
+            resources_applied: true,
+        };
+        let container = plan::Container {
+            name: "game".to_owned(),
+            index: 0,
+            init: false,
+            image: image(pod.image),
+            resources: Arc::from("{}"),
+            status: runs.then_some(status),
+        };
+        let labels = [
+            ("app", "game".to_owned()),
+            (
+                names::REVISION_LABEL,
+                self.revision_name(pod.rev).to_owned(),
+            ),
+            (names::INSTANCE_LABEL, instance(pod.name)),
+        ];
+        plan::Pod {
+            namespace: NAMESPACE.to_owned(),
+            name: pod_name(pod.name),
+            uid: pod_uid(pod.uid),
+            resource_version: u64::from(pod.uid) + 1,
+            generation: 2,
+            created: beginning() + SignedDuration::from_secs(i64::from(pod.uid) - 1000),
+            terminating: pod.terminating,
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            controller: Some(UID.to_owned()),
+            deletion_cost: 0,
+            annotated: true,
+            marked_deleting: pod.marked,
+            hot_patched: pod.hot,
+            record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
+            node: Some("node".to_owned()),
+            phase: pod.phase,
+            ready_since: pod.ready.map(moment),
+            gate: match pod.gate {
+                Gate::Absent => plan::Gate::None,
+                Gate::Unset => plan::Gate::Unset,
+                Gate::Open => plan::Gate::Open,
+                Gate::Closed(since) => plan::Gate::Closed(closure(since)),
+            },
+            pod_ip: None,
+            host_ip: None,
+            observed_generation: if pod.observed { 2 } else { 1 },
+            containers: vec![container],
+            resize: plan::Resize::Settled,
+            first_status: None,
+        }
+    }
+
+    fn record(&self, pod: &Pod, record: &Record) -> plan::InPlaceRecord {
+        let change = |from: &From| plan::ContainerChange {
+            from_image: image(from.image),
+            from_container_id: from
+                .restarts
+                .map(|restarts| container_id(pod.uid, restarts))
+                .unwrap_or_default(),
+            from_restart_count: i32::from(from.restarts.unwrap_or(0)),
+            from_unfinished: from.unfinished,
+            resources: None,
+        };
+        let containers = record.from.iter();
+        plan::InPlaceRecord {
+            revision: self.revision_name(record.rev).to_owned(),
+            gate_closed_at: record.closed_at.map(closure),
+            patched_at: moment(record.patched_at),
+            hot: record.hot,
+            done: record.done,
+            containers: containers
+                .map(|from| ("game".to_owned(), Box::new(change(from))))
+                .collect(),
+        }
+    }
+
+    pub(super) fn run(&self, run: &Run) -> HookRun {
+        let id = &run.id;
+        let part = match id.pod {
+            Some(_) => instance(id.name),
+            None => id.name.to_string(),
+        };
+        let mut notes = vec![
+            (names::RUN_WORKLOAD_UID, UID.to_owned()),
+            (names::RUN_HOOK_HASH, hook_hash(id.hook)),
+            (names::RUN_GENERATION, id.generation.to_string()),
+        ];
+        if let Some(pod) = id.pod {
+            let target = id.target.map_or("", |rev| self.revision_name(rev));
+            notes.push((names::RUN_POD_UID, pod_uid(pod)));
+            notes.push((names::RUN_TARGET, target.to_owned()));
+        }
+        let mut real = HookRun {
+            status: Some(HookRunStatus {
+                phase: run.phase,
+                started_at: Some(Date(beginning())),
+                finished_at: run.phase.is_completed().then(|| Date(moment(run.finished))),
+                ..HookRunStatus::default()
+            }),
+            ..HookRun::default()
+        };
+        let revision = self.revision_name(id.rev);
+        real.metadata.name = Some(id.point.run_name(revision, &part, TEMPLATE));
+        real.metadata.uid = Some(run_uid(id));
+        real.metadata.creation_timestamp = Some(Date(beginning()));
+        real.metadata.labels = Some(BTreeMap::from([(
+            WorkloadKind::GameDeployment.type_label().to_owned(),
+            id.point.as_str().to_owned(),
+        )]));
+        real.metadata.annotations = Some(
+            notes
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        );
+        real
+    }
+}
+
+pub(super) fn template(rev: Rev) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "game"}},
+        "spec": {"containers": [{"name": "game", "image": image(rev)}]},
+    })
+}
+
+pub(super) fn step_list(steps: &[Step]) -> Value {
+    let step = |step: &Step| match step {
+        Step::Partition(kept) => json!({"partition": kept.written()}),
+        Step::Pause(None) => json!({"pause": {}}),
+        Step::Pause(Some(length)) => json!({"pause": {"duration": SECONDS * i64::from(*length)}}),
+        Step::Hook => json!({"hook": hook_step(0)}),
+    };
+    steps.iter().map(step).collect()
+}
+
+pub(super) fn base(scope: &Scope) -> GameDeployment {
+    let hook = |is_configured: bool| match is_configured {
+        true => json!({"hook": hook_step(0)}),
+        false => json!({}),
+    };
+    serde_json::from_value(json!({
+        "metadata": {"name": WORKLOAD, "namespace": NAMESPACE, "uid": UID},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": template(0),
+            "minReadySeconds": SECONDS * i64::from(scope.min_ready),
+            "updateStrategy": {
+                "type": scope.strategy,
+                "maxUnavailable": scope.max_unavailable.written(),
+                "maxSurge": scope.max_surge.written(),
+                "inPlaceUpdateStrategy": {"gracePeriodSeconds": SECONDS * i64::from(scope.grace)},
+            },
+            "preDeleteUpdateStrategy": hook(scope.pre_delete),
+            "preInplaceUpdateStrategy": hook(scope.pre_inplace),
+            "postInplaceUpdateStrategy": hook(scope.post_inplace),
+        },
+    }))
+    .expect("a GameDeployment")
+}

@@ -1,0 +1,182 @@
+//! What the API server makes of a write: its preconditions, and its effect.
+
+use gamekeeper::plan::PodPhase;
+
+use super::model::Model;
+use super::pauses;
+use super::state::*;
+
+/// Whether the API server takes a write. What it refuses means: plan again.
+pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
+    let is_there = |uid: Uid| state.pod(uid).is_some();
+    match write {
+        // Its resourceVersion is a precondition, and any change since would have another one.
+        Write::Workload(_) => state.workload.now == sync.planned,
+        Write::CreateRevision(rev) => !state.revisions.now.contains(rev),
+        Write::RenumberRevision(rev) | Write::DeleteRevision(rev) => {
+            state.revisions.now.contains(rev)
+        }
+        Write::DryRun(_) => true,
+        Write::CreatePod { .. } => true,
+        Write::DeletePod(uid, _) => state.pod(*uid).is_some_and(|pod| !pod.terminating),
+        Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => is_there(*uid),
+        Write::CloseGate(uid, _) | Write::Finish(uid, _) => is_there(*uid),
+        Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
+        Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
+        Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
+            let is_image = |(from, _): (Rev, Rev)| pod.image == from;
+            pod.rev == patch.from_rev && patch.image.is_none_or(is_image)
+        }),
+    }
+}
+
+/// Makes a write.
+pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
+    let lags = model.scope.lags;
+    match write {
+        Write::Workload(change) => change_workload(model, state, sync, change),
+        Write::CreateRevision(rev) => state.revisions.write(lags.revisions).push(*rev),
+        Write::RenumberRevision(rev) => {
+            let revisions = state.revisions.write(lags.revisions);
+            revisions.retain(|it| it != rev);
+            revisions.push(*rev);
+        }
+        Write::DeleteRevision(rev) => state.revisions.write(lags.revisions).retain(|it| it != rev),
+        Write::DryRun(rev) => answer(model, state, *rev),
+        Write::CreatePod { rev, gate } => create_pod(model, state, sync, *rev, *gate),
+        Write::CreateRun(id) => state.runs.write(lags.runs).push(Run {
+            id: id.clone(),
+            phase: gamekeeper::api::HookPhase::Pending,
+            finished: 0,
+        }),
+        Write::DeleteRun(id) => state.runs.write(lags.runs).retain(|run| run.id != *id),
+        Write::DeletePod(uid, _)
+        | Write::Mark(uid)
+        | Write::Unmark(uid)
+        | Write::OpenGate(uid)
+        | Write::CloseGate(uid, _)
+        | Write::Finish(uid, _) => change_pod(model, state, *uid, write),
+        Write::Patch(patch) => change_pod(model, state, patch.pod, write),
+    }
+}
+
+fn change_workload(model: &Model, state: &mut State, sync: &Sync, change: &WorkloadChange) {
+    pauses::remember(model, state, sync, change);
+    let workload = state.workload.write(model.scope.lags.workload);
+    let before = workload.clone();
+    if let Some(paused) = change.paused {
+        workload.paused = paused;
+        workload.by_apply = false;
+    }
+    workload.pause_note = change.pause_note.unwrap_or(workload.pause_note);
+    workload.retry_note = change.retry_note.unwrap_or(workload.retry_note);
+    workload.retry &= !change.retry_off;
+    if let Some(named) = &change.named {
+        workload.named.clone_from(named);
+    }
+    let is_spec = workload.paused != before.paused
+        || workload.retry != before.retry
+        || workload.named != before.named;
+    workload.generation += u8::from(is_spec);
+}
+
+fn answer(model: &Model, state: &mut State, rev: Rev) {
+    if model.scope.refused == Some(rev) {
+        state.operator.refused = Some((rev, state.clock));
+    } else {
+        state.operator.accepted |= 1 << rev;
+    }
+}
+
+fn create_pod(model: &Model, state: &mut State, sync: &Sync, rev: Rev, gate: bool) {
+    if model.scope.refused == Some(rev) {
+        return answer(model, state, rev);
+    }
+    state.operator.accepted |= 1 << rev;
+    let (uid, name) = (next_uid(state, sync), next_name(state));
+    state.pods.write(model.scope.lags.pods).push(Pod {
+        uid,
+        name,
+        rev,
+        image: rev,
+        runs: rev,
+        restarts: 0,
+        observed: true,
+        phase: PodPhase::Pending,
+        healthy: false,
+        ready: None,
+        terminating: false,
+        marked: false,
+        hot: false,
+        gate: if gate { Gate::Unset } else { Gate::Absent },
+        record: None,
+    });
+}
+
+fn next_uid(state: &State, sync: &Sync) -> Uid {
+    let seen = match &state.pods.seen {
+        Seen::Before(pods) => pods.iter(),
+        _ => [].iter(),
+    };
+    let pods = state.pods.now.iter().chain(seen).map(|pod| pod.uid);
+    let seen = match &state.runs.seen {
+        Seen::Before(runs) => runs.iter(),
+        _ => [].iter(),
+    };
+    let runs = state.runs.now.iter().chain(seen);
+    let used = pods.chain(runs.filter_map(|run| run.id.pod)).max();
+    let seen = (u32::BITS - sync.seen_available.leading_zeros()) as Uid;
+    used.map_or(0, |uid| uid + 1).max(seen)
+}
+
+/// A new pod's name: none that was there before.
+fn next_name(state: &State) -> Name {
+    let seen = match &state.pods.seen {
+        Seen::Before(pods) => pods.iter(),
+        _ => [].iter(),
+    };
+    let pods = state.pods.now.iter().chain(seen).map(|pod| pod.name);
+    let of_pods = state.runs.now.iter().filter(|run| run.id.pod.is_some());
+    let runs = of_pods.map(|run| run.id.name);
+    let named = state.workload.now.named.iter().copied();
+    pods.chain(runs)
+        .chain(named)
+        .max()
+        .map_or(0, |name| name + 1)
+}
+
+fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
+    let now = state.clock;
+    let pods = state.pods.write(model.scope.lags.pods);
+    let Some(pod) = pods.iter_mut().find(|pod| pod.uid == uid) else {
+        return;
+    };
+    match write {
+        Write::DeletePod(..) => {
+            pod.terminating = true;
+            pod.ready = None;
+        }
+        Write::Mark(_) => pod.marked = true,
+        Write::Unmark(_) => pod.marked = false,
+        Write::OpenGate(_) => pod.gate = Gate::Open,
+        Write::CloseGate(..) => {
+            let last = pod.record.as_ref().and_then(|record| record.closed_at);
+            let nth = last
+                .filter(|last| last.at == now)
+                .map_or(0, |last| last.nth + 1);
+            pod.gate = Gate::Closed(Closure { at: now, nth });
+        }
+        Write::Finish(_, record) => pod.record = Some(record.clone()),
+        Write::Patch(patch) => {
+            pod.rev = patch.rev;
+            if let Some((_, image)) = patch.image {
+                pod.image = image;
+                pod.observed = false;
+            }
+            pod.marked &= !patch.unmark;
+            pod.hot = patch.hot.unwrap_or(pod.hot);
+            pod.record = Some(patch.record.clone());
+        }
+        _ => {}
+    }
+}
