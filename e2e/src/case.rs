@@ -179,6 +179,7 @@ impl Case {
         let api = match resource {
             _ if ours.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
             "controllerrevisions" => "/apis/apps/v1",
+            "jobs" => "/apis/batch/v1",
             "leases" => "/apis/coordination.k8s.io/v1",
             _ => "/api/v1",
         };

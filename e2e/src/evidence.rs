@@ -15,7 +15,8 @@ pub async fn collect(case: &Case, error: &str) {
         }
     };
     save("error.txt", error);
-    let kinds = "gamedeployments,gamestatefulsets,hooktemplates,hookruns,pods,controllerrevisions";
+    let kinds =
+        "gamedeployments,gamestatefulsets,hooktemplates,hookruns,jobs,pods,controllerrevisions";
     let objects = case.kubectl(&["get", kinds, "-o", "yaml"]).await;
     save(
         "objects.yaml",

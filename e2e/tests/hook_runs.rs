@@ -10,6 +10,8 @@ use e2e::hook_server::Answer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::run::{hook_run, status, until_phase, web};
+
 e2e::tests![
     runs_end_as_the_table_says,
     a_killed_operator_goes_on_with_its_runs,
@@ -84,41 +86,6 @@ fn answer(value: &Value) -> Answer {
             None => Answer::Json(json.clone()),
         },
     }
-}
-
-fn hook_run(name: &str, spec: Value) -> Value {
-    json!({
-        "apiVersion": "tkex.tencent.com/v1alpha1",
-        "kind": "HookRun",
-        "metadata": {"name": name},
-        "spec": spec,
-    })
-}
-
-/// A run of one web metric.
-fn web(case: &Case, name: &str, more: Value) -> Value {
-    let path = format!("/{name}");
-    let mut metric = json!({
-        "name": "ready",
-        "provider": {"web": {"url": case.hooks.url(&path), "jsonPath": "{$.age}"}},
-    });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        metric[field] = value.clone();
-    }
-    hook_run(name, json!({"metrics": [metric]}))
-}
-
-async fn status(case: &Case, run: &str) -> Result<Value> {
-    Ok(case.get(&format!("hookruns/{run}")).await?["status"].clone())
-}
-
-async fn until_phase(case: &Case, run: &str, phase: &str) -> Result<Value> {
-    case.eventually(&format!("{run} is {phase}"), async || {
-        let status = status(case, run).await?;
-        ensure!(status["phase"] == phase, "{status:#}");
-        Ok(status)
-    })
-    .await
 }
 
 /// A message with what differs each time taken out.

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 mod api;
 mod canary;
+mod hook_jobs;
+mod hook_options;
 mod hook_runs;
 mod hot_patch;
 mod in_place;
@@ -14,6 +16,7 @@ mod pod_hooks;
 mod process;
 mod revisions;
 mod rolling;
+mod run;
 mod scaling;
 mod walkthroughs;
 
@@ -23,6 +26,8 @@ fn main() -> anyhow::Result<ExitCode> {
         canary::tests(),
         pod_hooks::tests(),
         hook_runs::tests(),
+        hook_options::tests(),
+        hook_jobs::tests(),
         in_place::tests(),
         hot_patch::tests(),
         rolling::tests(),

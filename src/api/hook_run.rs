@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Argument, HookPolicy, Metric, schema};
+use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrategy, schema};
 
 /// HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +23,7 @@ use super::{Argument, HookPolicy, Metric, schema};
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules_by_metric_name()))]
 pub struct HookRunSpec {
     /// What is measured.
     #[schemars(
@@ -44,9 +45,26 @@ pub struct HookRunSpec {
     /// Whether metrics run side by side or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
+    /// Metrics that decide nothing: how they end is shown, and the run's end is that of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
+    )]
+    pub dry_run: Vec<DryRun>,
+    /// How many measurements the status keeps, by metric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
+    )]
+    pub measurement_retention: Vec<MeasurementRetention>,
     /// Stop at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminate: bool,
+    /// How long the run is kept after its end; until somebody deletes it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_strategy: Option<TtlStrategy>,
 }
 
 /// State of a run, a metric or a measurement.
@@ -103,7 +121,7 @@ fn is_zero(count: &i32) -> bool {
     *count == 0
 }
 
-/// State of one metric. Counters count all measurements; the list holds the last 10.
+/// State of one metric. Counters count all measurements; the list holds the last ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricResult {
@@ -115,6 +133,9 @@ pub struct MetricResult {
     /// Why it ended so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whether it decides nothing about the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// Measurements made, errors not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub count: i32,
@@ -136,7 +157,7 @@ pub struct MetricResult {
     /// Successful measurements since the last other one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub consecutive_successful: i32,
-    /// The last 10 measurements, oldest first.
+    /// The last measurements, oldest first: 10 unless measurementRetention says otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub measurements: Vec<Measurement>,

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, schema};
+use super::{DryRun, MeasurementRetention, Metric, schema};
 
 /// HookTemplate defines a check that workloads run at their hook points.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +21,7 @@ use super::{Metric, schema};
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::rules_by_metric_name()))]
 pub struct HookTemplateSpec {
     /// Arguments; those without a value get one when a HookRun is made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,6 +39,20 @@ pub struct HookTemplateSpec {
     /// Whether metrics run side by side or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
+    /// Metrics that decide nothing: how they end is shown, and the run's end is that of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
+    )]
+    pub dry_run: Vec<DryRun>,
+    /// How many measurements the status keeps, by metric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
+    )]
+    pub measurement_retention: Vec<MeasurementRetention>,
 }
 
 /// An argument of a template.

@@ -143,6 +143,22 @@ impl HookPoint {
     }
 }
 
+/// Name of the Job that a HookRun's measurement is made by: the same at each attempt, and another
+/// one for each run, metric and measurement.
+pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
+    let whole = format!("{run_uid}/{metric}/{number}");
+    let whole = whole.as_bytes();
+    let end = format!("{number}-{}{}", safe_hash(whole), instance_id(whole));
+    let run: String = run
+        .replace('.', "-")
+        .chars()
+        .take(MAX_JOB_NAME - end.len() - 1)
+        .collect();
+    format!("{}-{end}", run.trim_end_matches('-'))
+}
+
+/// Longest name of a Job: its pods carry it as a label's value.
+const MAX_JOB_NAME: usize = 63;
 /// Longest name of an object (DNS subdomain).
 pub const MAX_NAME: usize = 253;
 /// Longest name of a workload: its revisions' names are label values, which end at 63.
@@ -200,5 +216,32 @@ fn shorten(name: String, max: usize) -> String {
 impl std::fmt::Display for HookPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_measurement_has_a_job_of_its_own_with_a_valid_name() {
+        let long = "pre-delete-hook-test-gamedeployment-67864c6f65-s9rbp-backup.before.it.goes";
+        let names: std::collections::BTreeSet<String> = [
+            job_name(long, "uid-1", "backup", 1),
+            job_name(long, "uid-1", "backup", 2),
+            job_name(long, "uid-1", "other", 1),
+            job_name(long, "uid-2", "backup", 1),
+            job_name("a", "uid-1", "Backup of it all", i32::MAX),
+        ]
+        .into();
+        assert_eq!(names.len(), 5);
+        assert_eq!(
+            job_name(long, "uid-1", "backup", 1),
+            job_name(long, "uid-1", "backup", 1)
+        );
+        for name in names {
+            let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.len() <= 63 && name.chars().all(valid), "{name}");
+        }
     }
 }

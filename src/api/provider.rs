@@ -138,11 +138,12 @@ pub struct KubernetesField {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobMetric {
-    /// Labels and annotations of the Job.
+    /// Labels and annotations of the Job; its name is made from the run's.
     #[schemars(schema_with = "schema::object_meta")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
-    /// The Job's spec.
+    /// The Job's spec; `{{ args.NAME }}` is filled into command, args and env of its containers.
+    /// activeDeadlineSeconds is 3600 when absent.
     #[schemars(schema_with = "schema::job_spec")]
     pub spec: serde_json::Value,
 }

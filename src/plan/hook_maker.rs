@@ -85,7 +85,7 @@ pub fn make(
         .templates
         .get(&hook.template_name)
         .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
-    hook_run::can_succeed(&template.spec.metrics).map_err(|why| CannotMake::CannotSucceed {
+    hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
         template: hook.template_name.clone(),
         why,
     })?;
@@ -113,7 +113,9 @@ pub fn make(
         metrics: template.spec.metrics.clone(),
         args,
         policy: template.spec.policy,
-        terminate: false,
+        dry_run: template.spec.dry_run.clone(),
+        measurement_retention: template.spec.measurement_retention.clone(),
+        ..HookRunSpec::default()
     };
     Ok(HookRun {
         metadata,

@@ -1,18 +1,24 @@
-//! What measurements read from the cluster, and write to it: the run's pod, and Secrets.
+//! What measurements read from the cluster, and write to it: the run's pod, Secrets, and Jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, header};
+use http::{Method, Request, header};
 use k8s_openapi::ByteString;
 use kube::Client;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::api::SecretKeyRef;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests at a time; more wait for their turn.
+const REQUESTS: usize = 64;
+/// Who writes, in managed fields.
+const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// Label of the Secrets that hooks may read.
 const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 
@@ -20,6 +26,31 @@ const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
+    turns: Arc<Semaphore>,
+}
+
+/// Why the API server did not do what it was asked.
+struct Refused {
+    /// HTTP status; 0 where there was none.
+    code: u16,
+    message: String,
+}
+
+impl Refused {
+    fn without_answer(message: String) -> Self {
+        Refused { code: 0, message }
+    }
+}
+
+impl From<Refused> for String {
+    fn from(refused: Refused) -> String {
+        refused.message
+    }
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -31,16 +62,16 @@ struct Secret {
 
 impl Cluster {
     pub(super) fn new(client: Client) -> Self {
-        Cluster { client }
+        Cluster {
+            client,
+            turns: Arc::new(Semaphore::new(REQUESTS)),
+        }
     }
 
     /// Reads a pod.
     pub(super) async fn pod(&self, namespace: &str, name: &str) -> Result<Value, String> {
-        let path = pod_path(namespace, name)?;
-        let request = Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
-        self.ask(&format!("pod {name}"), request).await
+        let path = path("/api/v1", namespace, "pods", name)?;
+        Ok(self.get(&format!("pod {name}"), &path).await?)
     }
 
     /// Merges a patch into a pod.
@@ -50,17 +81,66 @@ impl Cluster {
         name: &str,
         patch: &Value,
     ) -> Result<(), String> {
+        let path = path("/api/v1", namespace, "pods", name)?;
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let what = format!("pod {name}");
+        self.send::<Value>(&what, Method::PATCH, &path, patch)
+            .await?;
+        Ok(())
+    }
+
+    /// Creates a Job; None where there is one of that name already.
+    pub(super) async fn create_job(
+        &self,
+        namespace: &str,
+        job: &Value,
+    ) -> Result<Option<Value>, String> {
+        let path = path("/apis/batch/v1", namespace, "jobs", "")?;
+        let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
+        match self.send("the job", Method::POST, &path, job).await {
+            Ok(job) => Ok(Some(job)),
+            Err(Refused { code: 409, .. }) => Ok(None),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Reads a Job; None where there is none.
+    pub(super) async fn job(&self, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+        let path = path("/apis/batch/v1", namespace, "jobs", name)?;
+        match self.get(&format!("job {name}"), &path).await {
+            Ok(job) => Ok(Some(job)),
+            Err(Refused { code: 404, .. }) => Ok(None),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// Deletes a Job with its pods, if there is one.
+    pub(super) async fn delete_job(&self, namespace: &str, name: &str) -> Result<(), String> {
+        let path = path("/apis/batch/v1", namespace, "jobs", name)?;
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+        });
+        let what = format!("job {name}");
+        let answer = self.send::<Value>(&what, Method::DELETE, &path, &options);
+        match answer.await {
+            Ok(_) | Err(Refused { code: 404, .. }) => Ok(()),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    /// The pods of a Job.
+    pub(super) async fn pods_of_job(
+        &self,
+        namespace: &str,
+        job: &str,
+    ) -> Result<Vec<Value>, String> {
+        let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
-            "{}?fieldManager=gamekeeper-hooks",
-            pod_path(namespace, name)?
+            "{path}?labelSelector=batch.kubernetes.io/job-name={}",
+            safe(job)?
         );
-        let request = Request::patch(path)
-            .header(header::CONTENT_TYPE, "application/merge-patch+json")
-            .body(patch.to_string().into_bytes())
-            .map_err(|error| error.to_string())?;
-        self.ask::<Value>(&format!("pod {name}"), request)
-            .await
-            .map(drop)
+        let list: List = self.get(&format!("pods of job {job}"), &path).await?;
+        Ok(list.items)
     }
 
     /// Reads a key of a Secret that is labelled for hooks.
@@ -71,15 +151,8 @@ impl Cluster {
     ) -> Result<String, String> {
         let SecretKeyRef { name, key } = key;
         let what = format!("secret {name}");
-        let path = format!(
-            "/api/v1/namespaces/{}/secrets/{}",
-            safe(namespace)?,
-            safe(name)?
-        );
-        let request = Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| error.to_string())?;
-        let mut secret: Secret = self.ask(&what, request).await?;
+        let path = path("/api/v1", namespace, "secrets", name)?;
+        let mut secret: Secret = self.get(&what, &path).await?;
         let labels = secret.metadata.labels.unwrap_or_default();
         if labels.get(HOOK_ACCESS).map(String::as_str) != Some("true") {
             return Err(format!(
@@ -93,26 +166,55 @@ impl Cluster {
         String::from_utf8(value.0).map_err(|_| format!("{what}: key {key} is no text"))
     }
 
-    async fn ask<T: for<'de> Deserialize<'de>>(
+    async fn get<T: for<'de> Deserialize<'de>>(
         &self,
         what: &str,
-        request: Request<Vec<u8>>,
-    ) -> Result<T, String> {
+        path: &str,
+    ) -> Result<T, Refused> {
+        self.send(what, Method::GET, path, &Value::Null).await
+    }
+
+    async fn send<T: for<'de> Deserialize<'de>>(
+        &self,
+        what: &str,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, Refused> {
+        let failed =
+            |why: &dyn std::fmt::Display| Refused::without_answer(format!("{what}: {why}"));
+        let content = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::CONTENT_TYPE, content).body(body);
+        let request = request.map_err(|error| failed(&error))?;
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await;
         match timeout(PATIENCE, self.client.request(request)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err(status.message),
-            Ok(Err(error)) => Err(format!("{what}: {error}")),
-            Err(_) => Err(format!("{what}: the API server does not answer")),
+            Ok(Err(kube::Error::Api(status))) => Err(Refused {
+                code: status.code,
+                message: status.message,
+            }),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(failed(&"the API server does not answer")),
         }
     }
 }
 
-fn pod_path(namespace: &str, name: &str) -> Result<String, String> {
-    Ok(format!(
-        "/api/v1/namespaces/{}/pods/{}",
-        safe(namespace)?,
-        safe(name)?
-    ))
+/// The path of an object, or of a collection where the name is empty.
+fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String, String> {
+    let namespace = safe(namespace)?;
+    Ok(match name {
+        "" => format!("{api}/namespaces/{namespace}/{resource}"),
+        name => format!("{api}/namespaces/{namespace}/{resource}/{}", safe(name)?),
+    })
 }
 
 /// A name that can stand in a path; arguments could hold anything.

@@ -35,6 +35,7 @@ impl Conditions {
                     phase,
                     value: Some(value),
                     message,
+                    ..Outcome::default()
                 }
             }
             Err(why) => Outcome {

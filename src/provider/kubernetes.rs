@@ -112,6 +112,7 @@ fn failed(value: &str, message: String) -> Outcome {
         phase: HookPhase::Failed,
         value,
         message: Some(message),
+        ..Outcome::default()
     }
 }
 
@@ -134,8 +135,7 @@ async fn patch(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outco
         .await?;
     Ok(Outcome {
         phase: HookPhase::Successful,
-        value: None,
-        message: None,
+        ..Outcome::default()
     })
 }
 

@@ -10,7 +10,7 @@ use super::arguments::Arguments;
 use super::authentication::Tokens;
 use super::cluster::Cluster;
 use super::http::{Answer, Http, HttpOptions, Request};
-use super::{kubernetes, prometheus, web};
+use super::{job, kubernetes, prometheus, web};
 use crate::api::{Authentication, HookRun, Metric};
 use crate::expr::Guard;
 use crate::plan::hook_run::{Outcome, used_arguments};
@@ -24,6 +24,8 @@ pub struct Call {
     pub metric: usize,
     /// Number of the measurement; the first is 1.
     pub number: i32,
+    /// Whether it was begun already, and is only to be looked at.
+    pub resumed: bool,
 }
 
 /// Makes measurements.
@@ -61,6 +63,21 @@ impl Probe {
         })
     }
 
+    /// Ends what a measurement that nobody waits for any more has left running.
+    ///
+    /// # Errors
+    /// In words, when that may still run.
+    pub async fn stop(&self, call: &Call) -> Result<(), String> {
+        let metric = call.run.spec.metrics.get(call.metric);
+        let of_job = metric.filter(|metric| metric.provider.job.is_some());
+        match (of_job, &self.cluster) {
+            (Some(metric), Some(cluster)) => {
+                job::stop(cluster, &call.run, &metric.name, call.number).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes a measurement. Whatever goes wrong is its outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
         let Some(metric) = call.run.spec.metrics.get(call.metric) else {
@@ -81,6 +98,7 @@ impl Probe {
             metric,
             arguments: &arguments,
             number: call.number,
+            resumed: call.resumed,
         };
         let mut outcome = measurement.make().await;
         outcome.message = outcome
@@ -98,6 +116,7 @@ pub(super) struct Measurement<'a> {
     pub metric: &'a Metric,
     pub arguments: &'a Arguments,
     pub number: i32,
+    pub resumed: bool,
 }
 
 impl Measurement<'_> {
@@ -113,11 +132,12 @@ impl Measurement<'_> {
             (Some(web), None, None, None) => web::measure(self, web).await,
             (None, Some(prometheus), None, None) => prometheus::measure(self, prometheus).await,
             (None, None, Some(kubernetes), None) => kubernetes::measure(self, kubernetes).await,
+            (None, None, None, Some(job)) => job::measure(self, job).await,
             (None, None, None, None) => {
                 Outcome::error(format!("metric {name} has no provider: give it one"))
             }
             _ => Outcome::error(format!(
-                "metric {name}: write one of web, prometheus and kubernetes"
+                "metric {name}: write one of web, prometheus, kubernetes and job"
             )),
         }
     }

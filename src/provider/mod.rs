@@ -7,6 +7,7 @@ mod authentication;
 mod cluster;
 mod field;
 mod http;
+mod job;
 mod judge;
 mod kubernetes;
 mod measure;

@@ -26,6 +26,11 @@ impl Secrets {
         self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.forms.is_empty()
+    }
+
     /// Adds those of another measurement part.
     pub(super) fn extend(&mut self, other: &Secrets) {
         for form in &other.forms {

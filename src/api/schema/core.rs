@@ -13,7 +13,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{immutable, no_deadline};
+use super::{immutable, job_rules, no_deadline};
 
 /// Lists that server-side apply merges, and their keys: those of core in which core itself refuses
 /// duplicates. The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or a template that
@@ -54,6 +54,7 @@ pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
     let mut template = template_with_restart_policies(template, &["Never", "OnFailure"]);
     template["properties"]["spec"]["required"] = json!(["containers", "restartPolicy"]);
     schema["properties"]["template"] = template;
+    schema["x-kubernetes-validations"] = json!(job_rules());
     into_schema(schema)
 }
 

@@ -6,7 +6,7 @@ use super::rules::rule;
 
 /// Rules on a metric as a whole.
 pub fn metric_rules() -> Vec<Rule> {
-    let mut rules = vec![count_needs_interval()];
+    let mut rules = vec![count_needs_interval(), a_job_decides_by_its_exit()];
     rules.extend(text_is_not_a_number());
     rules
 }
@@ -18,6 +18,31 @@ fn count_needs_interval() -> Rule {
         "!has(self.count) || self.count <= 1 || has(self.interval)",
         "is needed when count is more than 1; set one, for example interval: 10s",
     )
+}
+
+/// A Job gives nothing that a condition could look at.
+fn a_job_decides_by_its_exit() -> Rule {
+    rule(
+        "provider",
+        "!has(self.provider.job) || !(has(self.successCondition) || has(self.failureCondition))",
+        "is a job, whose exit decides; leave out successCondition and failureCondition",
+    )
+}
+
+/// What the operator must be able to rely on in a Job.
+pub fn job_rules() -> [Rule; 2] {
+    [
+        rule(
+            "suspend",
+            "!has(self.suspend) || !self.suspend",
+            "must not be true, or the measurement would never end; leave it out",
+        ),
+        rule(
+            "ttlSecondsAfterFinished",
+            "!has(self.ttlSecondsAfterFinished)",
+            "must not be set, or the Job might be gone before its exit is seen; it goes with its HookRun",
+        ),
+    ]
 }
 
 /// A condition, as a regular expression, that compares text `result` with a number literal: alone,
@@ -58,6 +83,32 @@ pub fn arguments_have_values() -> Rule {
         "",
         "self.all(argument, has(argument.value) || has(argument.valueFrom))",
         "each argument of a HookRun needs value or valueFrom",
+    )
+}
+
+/// What is said about metrics by name means at least one of them.
+pub fn rules_by_metric_name() -> [Rule; 2] {
+    ["dryRun", "measurementRetention"].map(|field| {
+        rule(
+            field,
+            format!(
+                "!has(self.{field}) || self.{field}.all(rule, self.metrics.exists(metric, \
+                 metric.name == rule.metricName || \
+                 metric.name.matches('^(' + rule.metricName + ')$')))"
+            ),
+            "names a metric that is not there; write the name of one in metrics, or a regular \
+             expression that matches one, such as .*",
+        )
+    })
+}
+
+/// A strategy that says something.
+pub fn some_time_to_live() -> Rule {
+    rule(
+        "",
+        "has(self.secondsAfterCompletion) || has(self.secondsAfterFailure) || \
+         has(self.secondsAfterSuccess)",
+        "must not be empty; set secondsAfterCompletion, secondsAfterFailure or secondsAfterSuccess",
     )
 }
 

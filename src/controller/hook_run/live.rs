@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 use crate::api::HookRunStatus;
 use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
-use crate::plan::hook_run::{Measured, assess, next_number};
+use crate::plan::hook_run::{Measured, assess, is_under_way, next_number};
+use crate::provider::Call;
 
 /// How long a status that only says Running may wait for the first result, to share its write.
 const GRACE: Duration = Duration::from_millis(300);
@@ -34,6 +36,8 @@ pub(super) struct Live {
     clock: Clock,
     running: Vec<(usize, AbortHandle)>,
     measured: Vec<Measured>,
+    /// Measurements that may still be under way although the run has ended.
+    stopping: Vec<Call>,
 }
 
 /// What to do for a run now.
@@ -70,6 +74,7 @@ impl Live {
             clock: Clock::not_before(newest(&status), now),
             running: Vec::new(),
             measured: Vec::new(),
+            stopping: Vec::new(),
             status,
         }
     }
@@ -100,11 +105,11 @@ impl Live {
         self.urgent = false;
     }
 
-    /// Assesses the run; `start` starts a measurement (metric, number, time).
+    /// Assesses the run; `start` starts a measurement at a time.
     pub(super) fn step(
         &mut self,
         run: &CachedHookRun,
-        mut start: impl FnMut(usize, i32, Timestamp) -> AbortHandle,
+        mut start: impl FnMut(Call, Timestamp) -> AbortHandle,
     ) -> Step {
         let now = self.clock.now();
         let spec = &run.object.spec;
@@ -118,6 +123,17 @@ impl Live {
             self.urgent |= !measured.is_empty() || next.status.phase.is_completed();
             self.status = next.status;
         }
+        let call = |status: &HookRunStatus, metric: usize| Call {
+            run: Arc::clone(&run.object),
+            metric,
+            number: next_number(status, &spec.metrics[metric]),
+            resumed: is_under_way(status, &spec.metrics[metric]),
+        };
+        let left = next
+            .stop
+            .into_iter()
+            .map(|metric| call(&self.status, metric));
+        self.stopping.extend(left);
         if self.status.phase.is_completed() {
             self.end_calls();
             if self.unsaved.is_none() {
@@ -127,8 +143,8 @@ impl Live {
             }
         } else if !self.failing {
             for metric in next.start {
-                let number = next_number(&self.status, &spec.metrics[metric]);
-                self.running.push((metric, start(metric, number, now)));
+                let handle = start(call(&self.status, metric), now);
+                self.running.push((metric, handle));
             }
         }
         self.write_or_wait(next.wake.map(|wake| self.clock.instant(wake)))
@@ -143,6 +159,16 @@ impl Live {
             }
             Some(_) => Step::Write(wake),
         }
+    }
+
+    /// Takes what is to be stopped before the run's end is written.
+    pub(super) fn take_stopping(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.stopping)
+    }
+
+    /// Puts back what could not be stopped.
+    pub(super) fn stop_later(&mut self, calls: Vec<Call>) {
+        self.stopping.extend(calls);
     }
 
     /// The status as it is to be written.

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -24,7 +25,7 @@ use super::queue::{Next, Queue};
 use crate::api::{GROUP, VERSION};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
-use crate::plan::hook_run::{Measured, Outcome};
+use crate::plan::hook_run::{Measured, Outcome, expires};
 use crate::provider::{Call, Probe};
 
 /// Looks at HookRuns.
@@ -42,6 +43,8 @@ pub struct HookRuns {
 
 /// Status writes at a time.
 const WRITES: usize = 64;
+/// After so long at the latest, a run that will expire is looked at again.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
     /// A controller that knows of no run yet.
@@ -59,7 +62,7 @@ impl HookRuns {
     /// Looks at one run: starts what is due, and writes its status if it changed.
     pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
         match self.step(&key) {
-            Step::Over => Next::Settled(None),
+            Step::Over => self.expire(&key).await,
             Step::Wait(wake) => Next::Settled(wake),
             Step::Write(_) => {
                 // The semaphore is never closed.
@@ -70,6 +73,30 @@ impl HookRuns {
                     Step::Wait(wake) => Next::Settled(wake),
                     Step::Write(wake) => Box::pin(self.write(&key, wake)).await,
                 }
+            }
+        }
+    }
+
+    /// Deletes a run that has ended once it has been kept long enough.
+    async fn expire(&self, key: &ObjectKey) -> Next {
+        let run = self.cache.hook_runs.get(key).filter(|it| !it.terminating());
+        let expiring = run.and_then(|run| Some((expires(&run.object)?, run)));
+        let Some((at, run)) = expiring else {
+            return Next::Settled(None);
+        };
+        let left = at.duration_since(Timestamp::now());
+        if left.is_positive() {
+            let left = Duration::try_from(left)
+                .unwrap_or_default()
+                .min(LONGEST_WAIT);
+            return Next::Settled(Some(Instant::now() + left));
+        }
+        let _turn = self.writes.acquire().await;
+        match self.requests.delete(&path(key), run.uid()).await {
+            Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Next::Settled(None),
+            Err(refusal) => {
+                warn!(run = %key, %refusal, "it is not deleted; trying again later");
+                later(refusal)
             }
         }
     }
@@ -95,12 +122,7 @@ impl HookRuns {
             .entry(key.clone())
             .or_insert_with(|| Live::take_up(&run, Timestamp::now()));
         live.observe(&run);
-        let step = live.step(&run, |metric, number, started| {
-            let call = Call {
-                run: Arc::clone(&run.object),
-                metric,
-                number,
-            };
+        let step = live.step(&run, |call, started| {
             let measuring = Arc::clone(self).measure(key.clone(), call, started);
             tokio::spawn(measuring).abort_handle()
         });
@@ -132,11 +154,13 @@ impl HookRuns {
 
     /// Writes the status.
     async fn write(&self, key: &ObjectKey, wake: Option<Instant>) -> Next {
+        if !self.stop_what_is_left(key).await {
+            return Next::Retry(None);
+        }
         let Some(draft) = self.runs().get(key).map(Live::draft) else {
             return Next::Settled(None);
         };
-        let ObjectKey { namespace, name } = key;
-        let path = format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns/{name}/status");
+        let path = format!("{}/status", path(key));
         let Draft { uid, body, hash } = draft;
         let answer = self.requests.patch(&path, Content::MergePatch, body).await;
         let mut runs = self.runs();
@@ -159,15 +183,45 @@ impl HookRuns {
             Err(refusal) => {
                 warn!(run = %key, %refusal, "the status is not written; trying again later");
                 live.not_written();
-                match refusal {
-                    Refusal::Unavailable { after, .. } => Next::Retry(after),
-                    _ => Next::Retry(None),
-                }
+                later(refusal)
             }
         }
     }
 
+    /// Ends measurements that a run has left under way, before its end is written: after that nobody
+    /// would remember them.
+    async fn stop_what_is_left(&self, key: &ObjectKey) -> bool {
+        let mut calls = match self.runs().get_mut(key) {
+            Some(live) => live.take_stopping(),
+            None => return true,
+        };
+        while let Some(call) = calls.last() {
+            if let Err(why) = self.probe.stop(call).await {
+                warn!(run = %key, why, "a measurement is not stopped; trying again later");
+                if let Some(live) = self.runs().get_mut(key) {
+                    live.stop_later(calls);
+                }
+                return false;
+            }
+            calls.pop();
+        }
+        true
+    }
+
     fn runs(&self) -> MutexGuard<'_, HashMap<ObjectKey, Live>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path(key: &ObjectKey) -> String {
+    let ObjectKey { namespace, name } = key;
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns/{name}")
+}
+
+/// When to try again what was refused.
+fn later(refusal: Refusal) -> Next {
+    match refusal {
+        Refusal::Unavailable { after, .. } => Next::Retry(after),
+        _ => Next::Retry(None),
     }
 }

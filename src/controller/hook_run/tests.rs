@@ -25,6 +25,7 @@ struct Server {
     run: Mutex<Value>,
     writes: AtomicUsize,
     refused: AtomicUsize,
+    deletions: AtomicUsize,
     /// Statuses of the next answers; a write that is answered 504 is done all the same.
     failures: Mutex<Vec<u16>>,
 }
@@ -78,13 +79,14 @@ impl Server {
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = Arc::clone(&server);
             async move {
+                let path = request.uri().path().to_owned();
+                if request.method() == Method::DELETE {
+                    assert!(path.ends_with("/namespaces/games/hookruns/run"));
+                    server.deletions.fetch_add(1, Ordering::SeqCst);
+                    return Ok(Response::new(Body::from(b"{}".to_vec())));
+                }
                 assert_eq!(request.method(), Method::PATCH);
-                assert!(
-                    request
-                        .uri()
-                        .path()
-                        .ends_with("/namespaces/games/hookruns/run/status")
-                );
+                assert!(path.ends_with("/namespaces/games/hookruns/run/status"));
                 let body = request.into_body().collect_bytes().await.expect("a body");
                 let (code, answer) = server.patch(&serde_json::from_slice(&body).expect("a patch"));
                 let answer = Response::builder()
@@ -449,4 +451,20 @@ async fn what_somebody_else_writes_into_the_status_counts() {
         (world.status()["message"].clone(), endpoint.calls()),
         (json!("by hand"), 1)
     );
+}
+
+#[tokio::test]
+async fn a_run_goes_when_it_has_been_kept_long_enough() {
+    let endpoint = Endpoint::start(&["{\"age\":45}"], QUICK).await;
+    let world = World::new(metric(&endpoint, json!({})));
+    world.server.change(|run| {
+        run["spec"]["ttlStrategy"] = json!({"secondsAfterFailure": 1, "secondsAfterSuccess": 3600});
+    });
+    world.show();
+    let begun = std::time::Instant::now();
+    world.until_phase(HookPhase::Failed).await;
+    world.show();
+    let deletions = |world: &World| world.server.deletions.load(Ordering::SeqCst);
+    world.until("it goes", |world| deletions(world) == 1).await;
+    assert!(begun.elapsed() > Duration::from_millis(900));
 }

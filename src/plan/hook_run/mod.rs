@@ -5,13 +5,19 @@
 
 mod arguments;
 mod assess;
+mod by_name;
+mod expiry;
 mod judge;
 mod metric;
+mod record;
+mod schedule;
 mod template;
 #[cfg(test)]
 mod tests;
 
 pub use arguments::*;
 pub use assess::*;
+pub use expiry::expires;
 pub use judge::*;
+pub use record::{is_under_way, next_number};
 pub use template::*;

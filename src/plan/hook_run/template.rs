@@ -1,14 +1,21 @@
 //! What can be said of a template before it runs.
 
-use crate::api::Metric;
+use std::collections::BTreeSet;
 
-/// Whether runs of these metrics can end well without anybody's help.
+use super::by_name::without_metric;
+use super::schedule::can_be_scheduled;
+use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
+
+/// Whether runs of a template can end well without anybody's help.
 ///
 /// # Errors
 /// Names the first metric that cannot, why, and what to write.
-pub fn can_succeed(metrics: &[Metric]) -> Result<(), String> {
-    metrics.iter().try_for_each(|metric| {
+pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
+    usable(&template.metrics, &template.dry_run)?;
+    template.metrics.iter().try_for_each(|metric| {
         let name = &metric.name;
+        can_be_scheduled(metric).map_err(|why| format!("metric {name}: {why}"))?;
+        has_one_provider(metric)?;
         let Some(count) = metric.planned_count() else {
             return if metric.success_limits().is_empty() {
                 Err(format!(
@@ -31,6 +38,48 @@ pub fn can_succeed(metrics: &[Metric]) -> Result<(), String> {
             _ => Ok(()),
         }
     })
+}
+
+/// Why nothing can be made of a run, whatever is measured. Admission refuses such runs; one that
+/// got past it must not pass for want of something to fail.
+pub(super) fn unusable(run: &HookRunSpec) -> Result<(), String> {
+    usable(&run.metrics, &run.dry_run)
+}
+
+fn usable(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
+    if metrics.is_empty() {
+        return Err("there are no metrics: give the template at least one".into());
+    }
+    let mut names = BTreeSet::new();
+    if let Some(twice) = metrics.iter().find(|metric| !names.insert(&metric.name)) {
+        let name = &twice.name;
+        return Err(format!(
+            "two metrics are named {name}: give each its own name"
+        ));
+    }
+    match without_metric(dry_run, metrics) {
+        Some(rule) => Err(format!(
+            "dryRun names {rule}, which no metric is named: write the name of one"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn has_one_provider(metric: &Metric) -> Result<(), String> {
+    let provider = &metric.provider;
+    let given = [
+        provider.web.is_some(),
+        provider.prometheus.is_some(),
+        provider.kubernetes.is_some(),
+        provider.job.is_some(),
+    ];
+    match given.into_iter().filter(|given| *given).count() {
+        1 => Ok(()),
+        _ => Err(format!(
+            "metric {}: provider needs exactly one of web, prometheus, kubernetes and job",
+            metric.name
+        )),
+    }
 }
 
 impl Metric {
@@ -61,45 +110,77 @@ impl Metric {
 mod tests {
     use super::*;
 
-    fn metric(change: impl FnOnce(&mut Metric)) -> [Metric; 1] {
+    use crate::api::{MetricProvider, WebMetric};
+
+    fn check(change: impl FnOnce(&mut Metric)) -> Result<(), String> {
+        let provider = MetricProvider {
+            web: Some(WebMetric::default()),
+            ..MetricProvider::default()
+        };
         let mut metric = Metric {
             name: "ready".into(),
+            provider,
             ..Metric::default()
         };
         change(&mut metric);
-        [metric]
+        can_succeed(&HookTemplateSpec {
+            metrics: vec![metric],
+            ..HookTemplateSpec::default()
+        })
     }
 
     #[test]
     fn an_endless_metric_without_a_limit_of_successes_cannot_succeed() {
-        let message =
-            can_succeed(&metric(|m| m.interval = Some("5s".into()))).expect_err("endless");
+        let message = check(|m| m.interval = Some("5s".into())).expect_err("endless");
         assert!(message.starts_with("metric ready "), "{message}");
         assert!(message.contains("set count, successfulLimit"), "{message}");
     }
 
     #[test]
     fn a_count_below_the_limit_of_successes_cannot_succeed() {
-        let message = can_succeed(&metric(|m| {
+        let message = check(|m| {
             m.interval = Some("5s".into());
             m.count = Some(3);
             m.consecutive_successful_limit = Some(5);
-        }))
+        })
         .expect_err("too few");
         assert!(message.contains("raise count"), "{message}");
     }
 
     #[test]
     fn metrics_with_an_end_can_succeed() {
-        assert_eq!(can_succeed(&[]), Ok(()));
-        assert_eq!(can_succeed(&metric(|_| {})), Ok(()));
-        assert_eq!(can_succeed(&metric(|m| m.count = Some(3))), Ok(()));
+        assert_eq!(check(|_| {}), Ok(()));
+        assert_eq!(check(|m| m.count = Some(1)), Ok(()));
         assert_eq!(
-            can_succeed(&metric(|m| {
+            check(|m| {
                 m.interval = Some("5s".into());
                 m.successful_limit = Some(2);
-            })),
+            }),
             Ok(())
         );
+    }
+
+    /// A template may have been stored before the API server knew today's rules.
+    #[test]
+    fn what_the_api_server_would_refuse_is_refused_with_the_field() {
+        for (result, expected) in [
+            (
+                check(|m| m.count = Some(3)),
+                "metric ready: count 3 needs an interval",
+            ),
+            (
+                check(|m| m.initial_delay = Some("soon".into())),
+                "metric ready: initialDelay: \"soon\" is not a duration",
+            ),
+            (
+                check(|m| m.provider = MetricProvider::default()),
+                "metric ready: provider needs exactly one of",
+            ),
+        ] {
+            let message = result.expect_err(expected);
+            assert!(message.starts_with(expected), "{message}");
+        }
+        let message = can_succeed(&HookTemplateSpec::default()).expect_err("no metrics");
+        assert!(message.starts_with("there are no metrics"), "{message}");
     }
 }

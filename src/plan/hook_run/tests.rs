@@ -7,7 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::HookPhase::{Error, Failed, Inconclusive, Pending, Running, Successful};
-use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
+use crate::api::{
+    DryRun, HookPhase, HookPolicy, HookRunSpec, HookRunStatus, MeasurementRetention, Metric,
+    MetricResult,
+};
 
 fn start() -> Timestamp {
     "2020-11-10T09:02:05Z".parse().expect("a time")
@@ -103,6 +106,7 @@ fn ended(phase: HookPhase) -> Outcome {
         phase,
         value: Some("32".into()),
         message,
+        ..Outcome::default()
     }
 }
 
@@ -325,6 +329,60 @@ fn the_worst_metric_decides() {
 }
 
 #[test]
+fn a_dry_run_decides_nothing() {
+    let named = |name: &str| metric(|m| m.name = name.into());
+    let mut spec = run_of(&[named("dry"), named("real"), named("wet")]);
+    spec.dry_run = vec![DryRun {
+        metric_name: "d.*".into(),
+    }];
+    let played = Play::new(spec.clone(), &["F", "S", "S"]).play();
+    assert_eq!(played.status.phase, Successful);
+    assert_eq!(played.status.message, None);
+    let dry = played.result(0);
+    assert_eq!((dry.phase, dry.failed, dry.dry_run), (Failed, 1, true));
+    assert!(!played.result(1).dry_run);
+    // What counts still counts, and a dry run is waited for.
+    let played = Play::new(spec.clone(), &["S", "F", "S"]).play();
+    assert_eq!(played.status.phase, Failed);
+    spec.metrics[0] = Metric {
+        name: "dry".into(),
+        failure_limit: Some(9),
+        ..counted(3)
+    };
+    let played = Play::new(spec.clone(), &["FFS", "S", "S"]).play();
+    assert_eq!(played.status.phase, Successful);
+    assert_eq!(played.calls.len(), 5);
+    // Nor does it stop those that come after it.
+    spec.policy = HookPolicy::Ordered;
+    spec.metrics[0].failure_limit = None;
+    let played = Play::new(spec, &["F", "S", "S"]).play();
+    assert_eq!(played.status.phase, Successful);
+}
+
+#[test]
+fn a_run_of_dry_runs_alone_says_that_nothing_decided() {
+    let mut spec = run_of(&[counted(1)]);
+    spec.dry_run = vec![DryRun {
+        metric_name: ".*".into(),
+    }];
+    let played = Play::new(spec, &["F"]).play();
+    assert_eq!(played.status.phase, Successful);
+    assert_eq!(played.message(), "all metrics are dry runs: none decides");
+}
+
+#[test]
+fn as_many_measurements_are_kept_as_the_run_says() {
+    let mut spec = run_of(&[counted(25)]);
+    spec.measurement_retention = vec![MeasurementRetention {
+        metric_name: "web.*".into(),
+        limit: 20,
+    }];
+    let played = Play::new(spec, &[&"S".repeat(25)]).play();
+    assert_eq!(played.result(0).count, 25);
+    assert_eq!(played.result(0).measurements.len(), 20);
+}
+
+#[test]
 fn counters_count_what_the_list_has_let_go() {
     let mut spec = counted(25);
     spec.failure_limit = Some(25);
@@ -384,10 +442,19 @@ fn a_run_that_cannot_be_played_is_an_error_that_says_why() {
     let no_interval = metric(|m| m.count = Some(3));
     let bad_interval = metric(|m| m.interval = Some("60".into()));
     let rows = [
-        (run_of(&[]), "the run has no metrics"),
+        (run_of(&[]), "there are no metrics"),
         (
             run_of(&[counted(1), counted(1)]),
             "two metrics are named webtest",
+        ),
+        (
+            HookRunSpec {
+                dry_run: vec![DryRun {
+                    metric_name: "web".into(),
+                }],
+                ..run_of(&[counted(1)])
+            },
+            "dryRun names web, which no metric is named",
         ),
         (
             run_of(&[no_interval]),
@@ -431,7 +498,8 @@ fn a_completed_run_stays_as_it_is() {
         Assessment {
             status: played.status,
             start: vec![],
-            wake: None
+            wake: None,
+            stop: vec![]
         }
     );
 }

@@ -83,6 +83,7 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
         run: Arc::new(run),
         metric: 0,
         number: 1,
+        resumed: false,
     };
     let probe = Probe::new(HttpOptions::default(), Some(cluster(&patches))).expect("a probe");
     let outcome = probe.measure(&call).await;
@@ -331,6 +332,7 @@ async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
         run: Arc::new(run),
         metric: 0,
         number: 1,
+        resumed: false,
     };
     let probe =
         Probe::new(HttpOptions::default(), Some(cluster(&Arc::default()))).expect("a probe");

@@ -140,6 +140,7 @@ async fn measure_with(metric: Metric, args: &[(&str, &str)], options: HttpOption
         run: Arc::new(run),
         metric: 0,
         number: 2,
+        resumed: false,
     };
     Probe::new(options, None)
         .expect("a probe")

@@ -1,0 +1,191 @@
+//! What a HookRun says about itself: dry runs, what it keeps, how long it stays; and what becomes of
+//! it when something changes in the middle.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::audit::object::text;
+use e2e::case::Case;
+use e2e::hook_server::Answer;
+use e2e::manifest::Game;
+use serde_json::{Value, json};
+
+use crate::run::{hook_run, status, until_phase, web};
+
+e2e::tests![
+    a_dry_run_is_shown_and_decides_nothing,
+    a_run_keeps_as_many_measurements_as_it_is_told,
+    a_run_goes_when_its_time_is_over_and_a_workloads_own_stays,
+    a_run_keeps_its_copy_of_an_edited_template,
+    a_changed_secret_counts_from_the_next_measurement,
+];
+
+fn age(age: i64) -> Answer {
+    Answer::Json(json!({"age": age}))
+}
+
+fn metric(case: &Case, name: &str, more: Value) -> Value {
+    let url = case.hooks.url(&format!("/{name}"));
+    let mut metric = json!({
+        "name": name,
+        "successCondition": "asInt(result) > 30",
+        "provider": {"web": {"url": url, "jsonPath": "{$.age}"}},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        metric[field] = value.clone();
+    }
+    metric
+}
+
+async fn a_dry_run_is_shown_and_decides_nothing(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/trial-age", age(1));
+    let metrics = json!([
+        metric(case, "trial-age", json!({})),
+        metric(case, "age", json!({}))
+    ]);
+    for (run, rule) in [("tried", "trial-.*"), ("all", ".*")] {
+        let spec = json!({"metrics": metrics, "dryRun": [{"metricName": rule}]});
+        case.apply(hook_run(run, spec)).await?;
+    }
+    let tried = until_phase(case, "tried", "Successful").await?;
+    let results = &tried["metricResults"];
+    ensure!(
+        results[0]["dryRun"] == true && results[0]["phase"] == "Failed",
+        "{tried:#}"
+    );
+    ensure!(
+        results[1]["dryRun"].is_null() && results[1]["phase"] == "Successful",
+        "{tried:#}"
+    );
+    let all = until_phase(case, "all", "Successful").await?;
+    ensure!(
+        text(&all, "/message") == "all metrics are dry runs: none decides",
+        "{all:#}"
+    );
+    Ok(())
+}
+
+async fn a_run_keeps_as_many_measurements_as_it_is_told(case: &mut Case) -> Result<()> {
+    let counted = json!({"count": 13, "interval": "100ms"});
+    let metrics = json!([
+        metric(case, "few", counted.clone()),
+        metric(case, "some", counted.clone()),
+        metric(case, "many", counted),
+    ]);
+    let rules = json!([{"metricName": "few", "limit": 2}, {"metricName": "man.", "limit": 12}]);
+    let spec = json!({"metrics": metrics, "measurementRetention": rules});
+    case.apply(hook_run("kept", spec)).await?;
+    let status = until_phase(case, "kept", "Successful").await?;
+    for (index, kept) in [2, 10, 12].into_iter().enumerate() {
+        let result = &status["metricResults"][index];
+        let found = result["measurements"].as_array().map_or(0, Vec::len);
+        ensure!(found == kept && result["count"] == 13, "{kept}: {result:#}");
+    }
+    Ok(())
+}
+
+async fn a_run_goes_when_its_time_is_over_and_a_workloads_own_stays(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/failed", age(1));
+    let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
+    for name in ["gone", "failed"] {
+        let mut run = web(
+            case,
+            name,
+            json!({"successCondition": "asInt(result) > 30"}),
+        );
+        run["spec"]["ttlStrategy"] = ttl.clone();
+        case.apply(run).await?;
+    }
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+    case.apply(owner).await?;
+    let owner = case.get("configmaps/owner").await?;
+    let mut owned = web(case, "owned", json!({}));
+    owned["spec"]["ttlStrategy"] = json!({"secondsAfterCompletion": 0});
+    owned["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+        "uid": owner["metadata"]["uid"], "controller": true,
+    }]);
+    case.apply(owned).await?;
+    case.eventually("the successful run is gone", async || {
+        ensure!(!case.hooks.calls("/gone").is_empty(), "no call");
+        let runs = case.list("hookruns").await?;
+        ensure!(
+            runs.iter().all(|run| run["metadata"]["name"] != "gone"),
+            "it is there"
+        );
+        Ok(())
+    })
+    .await?;
+    until_phase(case, "failed", "Failed").await?;
+    until_phase(case, "owned", "Successful").await?;
+    let stays = async || {
+        status(case, "failed").await?;
+        status(case, "owned").await?;
+        Ok(())
+    };
+    e2e::wait::throughout("the others stay", Duration::from_secs(2), stays).await
+}
+
+async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<()> {
+    let template = |path: &str| {
+        let check = json!({
+            "name": "age", "count": 4, "interval": "1s", "successCondition": "asInt(result) > 30",
+            "provider": {"web": {"url": case.hooks.url(path), "jsonPath": "{$.age}"}},
+        });
+        json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookTemplate",
+            "metadata": {"name": "check"}, "spec": {"metrics": [check]},
+        })
+    };
+    case.hooks.answer("/new", age(1));
+    case.apply(template("/old")).await?;
+    case.apply(Game::in_place(1).pre_delete("check")).await?;
+    case.until_settled(1).await?;
+    case.scale(0).await?;
+    case.eventually("the run has begun", async || {
+        ensure!(!case.hooks.calls("/old").is_empty(), "no call");
+        Ok(())
+    })
+    .await?;
+    case.apply(template("/new")).await?;
+    case.until_settled(0).await?;
+    ensure!(
+        case.hooks.calls("/old").len() == 4,
+        "{} calls",
+        case.hooks.calls("/old").len()
+    );
+    ensure!(
+        case.hooks.calls("/new").is_empty(),
+        "the edited template was called"
+    );
+    Ok(())
+}
+
+async fn a_changed_secret_counts_from_the_next_measurement(case: &mut Case) -> Result<()> {
+    let secret = |token: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"token": token},
+            "metadata": {"name": "hook", "labels": {"tkex.tencent.com/hook-access": "true"}},
+        })
+    };
+    case.apply(secret("first")).await?;
+    let mut run = web(case, "signed", json!({"count": 6, "interval": "1s"}));
+    let web = &mut run["spec"]["metrics"][0]["provider"]["web"];
+    web["authentication"] = json!({"bearer": {"token": {"name": "hook", "key": "token"}}});
+    case.apply(run).await?;
+    case.eventually("a call", async || {
+        ensure!(!case.hooks.calls("/signed").is_empty(), "no call");
+        Ok(())
+    })
+    .await?;
+    case.apply(secret("second")).await?;
+    until_phase(case, "signed", "Successful").await?;
+    let calls = case.hooks.calls("/signed");
+    let sent = |call: Option<&e2e::hook_server::Call>| {
+        call.and_then(|call| call.headers.get("authorization").cloned())
+    };
+    let (first, last) = (sent(calls.first()), sent(calls.last()));
+    ensure!(first.context("a header")? == "Bearer first", "{calls:?}");
+    ensure!(last.context("a header")? == "Bearer second", "{calls:?}");
+    Ok(())
+}

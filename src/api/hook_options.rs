@@ -1,0 +1,46 @@
+//! What a template or run says about its metrics by their names, and how long a run is kept.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+
+/// Metrics that are measured and judged, and decide nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRun {
+    /// Name of a metric, or a regular expression that matches whole names, such as .* for all.
+    #[schemars(length(min = 1, max = 253))]
+    pub metric_name: String,
+}
+
+/// How many measurements of some metrics the status keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeasurementRetention {
+    /// Name of a metric, or a regular expression that matches whole names; the last that matches counts.
+    #[schemars(length(min = 1, max = 253))]
+    pub metric_name: String,
+    /// Measurements to keep; 10 for metrics without a rule.
+    #[schemars(range(min = 1, max = 100))]
+    pub limit: i32,
+}
+
+/// How long a run is kept after its end; one that a workload made goes with its reason instead.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::some_time_to_live()]))]
+pub struct TtlStrategy {
+    /// Seconds after any end for which no other field says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seconds_after_completion: Option<i32>,
+    /// Seconds after a run that ended Failed, Error or Inconclusive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seconds_after_failure: Option<i32>,
+    /// Seconds after a run that ended Successful.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seconds_after_success: Option<i32>,
+}

@@ -1,0 +1,110 @@
+//! What a status says of its metrics, and how a measurement gets into it.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::assess::Measured;
+use super::schedule::later;
+use super::{by_name, metric};
+use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Measurement, Metric, MetricResult};
+
+/// Number of the measurement that a metric makes next; the first is 1.
+pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
+    result(status, &metric.name).map_or(1, |result| metric::made(result) + 1)
+}
+
+/// Whether that measurement was begun already, and is only to be looked at again.
+pub fn is_under_way(status: &HookRunStatus, metric: &Metric) -> bool {
+    result(status, &metric.name).is_some_and(|result| under_way(result).is_some())
+}
+
+pub(super) fn result<'a>(status: &'a HookRunStatus, name: &str) -> Option<&'a MetricResult> {
+    status
+        .metric_results
+        .iter()
+        .find(|result| result.name == name)
+}
+
+pub(super) fn result_mut<'a>(
+    status: &'a mut HookRunStatus,
+    name: &str,
+) -> Option<&'a mut MetricResult> {
+    status
+        .metric_results
+        .iter_mut()
+        .find(|result| result.name == name)
+}
+
+/// The measurement of a metric that takes its time.
+pub(super) fn under_way(result: &MetricResult) -> Option<&Measurement> {
+    let last = result.measurements.last();
+    last.filter(|last| last.phase == HookPhase::Running)
+}
+
+/// Takes that measurement out of the list.
+pub(super) fn take_under_way(result: &mut MetricResult) -> Option<Measurement> {
+    under_way(result)?;
+    result.measurements.pop()
+}
+
+/// The entry of a metric, made when it is first needed, in the order of the spec.
+pub(super) fn entry<'a>(
+    spec: &HookRunSpec,
+    status: &'a mut HookRunStatus,
+    index: usize,
+) -> &'a mut MetricResult {
+    let name = &spec.metrics[index].name;
+    let results = &mut status.metric_results;
+    let place = results
+        .iter()
+        .position(|result| result.name == *name)
+        .unwrap_or_else(|| {
+            let before = |result: &MetricResult| {
+                spec.metrics[..index]
+                    .iter()
+                    .any(|metric| metric.name == result.name)
+            };
+            let place = results.iter().take_while(|result| before(result)).count();
+            results.insert(
+                place,
+                MetricResult {
+                    name: name.clone(),
+                    phase: HookPhase::Running,
+                    dry_run: by_name::is_dry_run(&spec.dry_run, name),
+                    ..MetricResult::default()
+                },
+            );
+            place
+        });
+    &mut results[place]
+}
+
+/// Writes down a measurement: one that has ended is counted, one that goes on is shown.
+pub(super) fn record(spec: &HookRunSpec, status: &mut HookRunStatus, measured: &Measured) {
+    let Some(metric) = spec.metrics.get(measured.metric) else {
+        return;
+    };
+    let result = entry(spec, status, measured.metric);
+    if result.phase.is_completed() {
+        return;
+    }
+    let begun = take_under_way(result).and_then(|begun| begun.started_at);
+    let outcome = &measured.outcome;
+    let resume = (outcome.phase == HookPhase::Running).then_some(outcome.resume_after);
+    if resume.is_none() {
+        metric::count(result, outcome.phase);
+    }
+    let resume_at =
+        |after: Option<SignedDuration>| later(measured.finished, after.unwrap_or_default());
+    result.measurements.push(Measurement {
+        phase: outcome.phase,
+        value: outcome.value.clone(),
+        message: outcome.message.clone(),
+        started_at: begun.or(Some(Time(measured.started))),
+        finished_at: resume.is_none().then_some(Time(measured.finished)),
+        resume_at: resume.map(|after| Time(resume_at(after))),
+    });
+    let kept = by_name::kept_measurements(&spec.measurement_retention, &metric.name);
+    let surplus = result.measurements.len().saturating_sub(kept);
+    result.measurements.drain(..surplus);
+}
