@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::fair;
+use super::fair::{self, Unrest};
 use super::fingerprint::fingerprint;
 use super::model::{Broken, Model};
 use super::state::State;
@@ -18,11 +18,24 @@ pub struct Walked {
     /// Moves from one state to another.
     pub moves: u64,
     /// Different plans that were asked for.
-    pub plans: u64,
+    pub plans: usize,
     /// Moves from the start to the farthest state.
     pub depth: usize,
-    /// States from which it was seen that all comes to rest.
-    pub settled: usize,
+}
+
+impl fmt::Display for Walked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            states,
+            moves,
+            plans,
+            depth,
+        } = self;
+        write!(
+            f,
+            "{states} states, {moves} moves, {depth} deep, {plans} plans"
+        )
+    }
 }
 
 /// How something that must never happen came about.
@@ -88,24 +101,28 @@ pub fn explore(model: &Model, start: &State, with_rest: bool) -> Result<Walked, 
                 }
             }
             if with_rest {
-                walked.settled += 1;
-                for is_kind in [true, false] {
-                    fair::settle(model, &state, is_kind, &mut settled).map_err(|unrest| {
-                        let mut story =
-                            tell(model, start, &reached, (from, usize::MAX), unrest.broken);
-                        story.moves.push("... and from here on, fairly:".to_owned());
-                        story.moves.extend(unrest.moves);
-                        story.last = unrest.last;
-                        story
-                    })?;
-                }
+                rest(model, &state, &mut settled).map_err(|unrest| {
+                    let mut story = tell(model, start, &reached, (from, usize::MAX), unrest.broken);
+                    story.moves.push("... and from here on, fairly:".to_owned());
+                    story.moves.extend(unrest.moves);
+                    story.last = unrest.last;
+                    story
+                })?;
             }
         }
         layer = next_layer;
     }
     walked.states = reached.len();
-    walked.plans = model.planned.get();
+    walked.plans = model.plans.borrow().len();
     Ok(walked)
+}
+
+/// Sees that all comes to rest, whether the world is kind or not.
+pub fn rest(model: &Model, state: &State, settled: &mut Settled) -> Result<(), Box<Unrest>> {
+    for is_kind in [true, false] {
+        fair::settle(model, state, is_kind, settled)?;
+    }
+    Ok(())
 }
 
 /// Tells how it came to a move (by its place among the moves of a state).

@@ -267,6 +267,9 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if !steps.is_empty() && facts.index != Some(steps.len() as u8) {
         return Some(format!("the rollout is at step {:?}", facts.index));
     }
+    if workload.paused && facts.stable != Some(workload.template) {
+        return Some("the rollout is paused".to_owned());
+    }
     let is_left = workload.pause_note != 0
         || workload.retry_note != 0
         || workload.retry != 0

@@ -4,7 +4,7 @@
 //! hooks succeed or fail, and the user changes his mind at any moment; each interleaving is walked,
 //! and judged by what must always hold (`judge`, `pauses`). From the states on the way it is seen
 //! that all comes to rest when the world stands still (`fair`). `fault` has deliberate bugs, each
-//! of which must be found.
+//! of which must be found. Longer histories in larger worlds are tried at random (`random`).
 
 #![cfg(test)]
 
@@ -18,6 +18,7 @@ mod model;
 mod operator;
 mod pauses;
 mod proof;
+mod random;
 mod renumber;
 mod scope;
 mod scopes;

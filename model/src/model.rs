@@ -1,6 +1,6 @@
 //! The model: which moves there are from a state, and what each of them does.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -21,8 +21,6 @@ pub struct Model {
     pub fault: Option<Fault>,
     /// Plans by what they were made from.
     pub plans: RefCell<HashMap<u128, Rc<Planned>>>,
-    /// How many plans were made.
-    pub planned: Cell<u64>,
 }
 
 /// One step of somebody. `seen_before`: the operator's cache catches up with the kind that is
@@ -61,7 +59,6 @@ impl Model {
             scope,
             fault: None,
             plans: RefCell::default(),
-            planned: Cell::default(),
         }
     }
 
@@ -75,52 +72,45 @@ impl Model {
     pub fn moves(&self, state: &State) -> Vec<Move> {
         let mut moves = Vec::new();
         self.moves_of_operator(state, &mut moves);
-        let lags = self.scope.lags;
-        let both = |lags: bool, is_fresh: bool| match lags && !is_fresh {
-            true => &[false, true][..],
-            false => &[false][..],
-        };
-        let before = both(lags.pods, state.pods.seen == Seen::Now);
+        let seen = caught_up_before(self.scope.lags.pods, &state.pods);
         for pod in state.pods.now.iter() {
             for what in kubelet::moves(&self.scope, state, pod) {
-                moves.extend(
-                    before
-                        .iter()
-                        .map(|seen| Move::Kubelet(pod.uid, what, *seen)),
-                );
+                moves.extend(seen.iter().map(|seen| Move::Kubelet(pod.uid, what, *seen)));
             }
         }
-        let before = both(lags.runs, state.runs.seen == Seen::Now);
-        for (place, run) in state.runs.now.iter().enumerate() {
-            if run.phase.is_completed() {
-                continue;
-            }
-            let end = |phase| move |seen: &bool| Move::Hook(place, phase, *seen);
-            moves.extend(before.iter().map(end(HookPhase::Successful)));
-            if state.left.failures > 0 {
-                moves.extend(before.iter().map(end(HookPhase::Failed)));
-            }
-        }
+        self.moves_of_hooks(state, &mut moves);
         if state.left.user > 0 {
-            let workload = both(lags.workload, state.workload.seen == Seen::Now);
-            let pods = both(lags.pods, state.pods.seen == Seen::Now);
-            for what in self
-                .scope
-                .user
-                .iter()
-                .filter(|it| user::is_change(**it, state))
-            {
-                let before = match what {
-                    User::Delete(_) => pods,
-                    _ => workload,
-                };
-                moves.extend(before.iter().map(|seen| Move::User(*what, *seen)));
-            }
+            self.moves_of_user(state, &mut moves);
         }
         if state.left.ticks > 0 {
             moves.push(Move::Tick);
         }
         moves
+    }
+
+    fn moves_of_hooks(&self, state: &State, moves: &mut Vec<Move>) {
+        let ends = match state.left.failures {
+            0 => &[HookPhase::Successful][..],
+            _ => &[HookPhase::Successful, HookPhase::Failed],
+        };
+        let runs = state.runs.now.iter().enumerate();
+        for (place, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
+            for seen in caught_up_before(self.scope.lags.runs, &state.runs) {
+                moves.extend(ends.iter().map(|phase| Move::Hook(place, *phase, *seen)));
+            }
+        }
+    }
+
+    fn moves_of_user(&self, state: &State, moves: &mut Vec<Move>) {
+        let lags = self.scope.lags;
+        let changes = self.scope.user.iter();
+        for what in changes.filter(|it| user::is_change(**it, state)) {
+            let seen = match what {
+                User::Delete(_) => caught_up_before(lags.pods, &state.pods),
+                _ => caught_up_before(lags.workload, &state.workload),
+            };
+            moves.extend(seen.iter().map(|seen| Move::User(*what, *seen)));
+        }
     }
 
     /// Makes a move.
@@ -164,5 +154,13 @@ impl Model {
         next.revisions.tidy();
         renumber::renumber(&mut next);
         Ok(next)
+    }
+}
+
+/// Whether the operator's cache may catch up right before a change of a kind, or may not.
+fn caught_up_before<T: PartialEq>(lags: bool, kind: &Kind<T>) -> &'static [bool] {
+    match lags && kind.seen != Seen::Now {
+        true => &[false, true],
+        false => &[false],
     }
 }

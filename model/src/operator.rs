@@ -53,7 +53,6 @@ impl Model {
             return planned.clone();
         }
         let planned = Rc::new(self.ask(view));
-        self.planned.set(self.planned.get() + 1);
         self.plans.borrow_mut().insert(key, planned.clone());
         planned
     }

@@ -18,7 +18,7 @@ fn find(fault: Fault, rule: &str, scope: Scope) {
     let start = settled(&model);
     model.break_with(fault);
     let story = match explore(&model, &start, rule == SETTLES) {
-        Ok(walked) => panic!("{fault:?} is not found in {walked:?}"),
+        Ok(walked) => panic!("{fault:?} is not found in {walked}"),
         Err(story) => story,
     };
     assert_eq!(story.broken.rule, rule, "{fault:?}: {story}");

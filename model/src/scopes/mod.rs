@@ -22,7 +22,7 @@ fn walk(name: &str, scope: Scope) {
     let start = settled(&model);
     let walked = explore(&model, &start, true).unwrap_or_else(|story| panic!("{story}"));
     let seconds = began.elapsed().as_secs_f64();
-    let line = format!("model: {name}: {walked:?} in {seconds:.1} s\n");
+    let line = format!("model: {name}: {walked}, in {seconds:.1} s\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("a terminal");
@@ -36,6 +36,7 @@ const LAGS: Lags = Lags {
     revisions: false,
 };
 
+/// What may still happen: so many changes of mind, crashes, and hooks that fail.
 pub fn left(user: u8, crashes: u8, failures: u8) -> Left {
     Left {
         user,
@@ -46,6 +47,7 @@ pub fn left(user: u8, crashes: u8, failures: u8) -> Left {
     }
 }
 
+/// Three pods that are guarded by a PreDelete hook.
 pub fn guarded() -> Scope {
     Scope {
         pre_delete: true,
@@ -55,6 +57,7 @@ pub fn guarded() -> Scope {
     }
 }
 
+/// Three pods that are updated in place.
 pub fn in_place() -> Scope {
     Scope {
         strategy: UpdateStrategyType::InplaceUpdate,

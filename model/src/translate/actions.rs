@@ -85,7 +85,7 @@ impl Translator {
     }
 
     fn record_of(&self, record: &plan::InPlaceRecord) -> Record {
-        let from = |change: &plan::ContainerChange| From {
+        let from = |change: &plan::ContainerChange| Origin {
             image: rev_of_image(&change.from_image),
             restarts: (!change.from_container_id.is_empty())
                 .then_some(change.from_restart_count as u8),

@@ -106,24 +106,6 @@ impl Translator {
     }
 
     fn pod(&self, pod: &Pod) -> plan::Pod {
-        let runs = matches!(pod.phase, plan::PodPhase::Running);
-        let status = plan::ContainerStatus {
-            image: image(pod.runs),
-            image_id: format!("sha256:{}", pod.runs),
-            container_id: container_id(pod.uid, pod.restarts),
-            restart_count: i32::from(pod.restarts),
-            ready: pod.healthy,
-            started_at: None,
-            resources_applied: true,
-        };
-        let container = plan::Container {
-            name: "game".to_owned(),
-            index: 0,
-            init: false,
-            image: image(pod.image),
-            resources: Arc::from("{}"),
-            status: runs.then_some(status),
-        };
         let labels = [
             ("app", "game".to_owned()),
             (
@@ -159,14 +141,14 @@ impl Translator {
             pod_ip: None,
             host_ip: None,
             observed_generation: if pod.observed { 2 } else { 1 },
-            containers: vec![container],
+            containers: vec![container(pod)],
             resize: plan::Resize::Settled,
             first_status: None,
         }
     }
 
     fn record(&self, pod: &Pod, record: &Record) -> plan::InPlaceRecord {
-        let change = |from: &From| plan::ContainerChange {
+        let change = |from: &Origin| plan::ContainerChange {
             from_image: image(from.image),
             from_container_id: from
                 .restarts
@@ -272,4 +254,25 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
         },
     }))
     .expect("a GameDeployment")
+}
+
+fn container(pod: &Pod) -> plan::Container {
+    let runs = matches!(pod.phase, plan::PodPhase::Running);
+    let status = plan::ContainerStatus {
+        image: image(pod.runs),
+        image_id: format!("sha256:{}", pod.runs),
+        container_id: container_id(pod.uid, pod.restarts),
+        restart_count: i32::from(pod.restarts),
+        ready: pod.healthy,
+        started_at: None,
+        resources_applied: true,
+    };
+    plan::Container {
+        name: "game".to_owned(),
+        index: 0,
+        init: false,
+        image: image(pod.image),
+        resources: Arc::from("{}"),
+        status: runs.then_some(status),
+    }
 }

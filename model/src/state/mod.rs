@@ -9,7 +9,11 @@ use std::rc::Rc;
 
 use gamekeeper::api::HookPhase;
 use gamekeeper::api::names::HookPoint;
-use gamekeeper::plan::{DeletionReason, PodPhase};
+use gamekeeper::plan::PodPhase;
+
+mod sync;
+
+pub use self::sync::*;
 
 /// A moment, in tens of seconds since the beginning.
 pub type Time = u8;
@@ -197,12 +201,12 @@ pub struct Record {
     pub patched_at: Time,
     pub hot: bool,
     pub done: bool,
-    pub from: Option<From>,
+    pub from: Option<Origin>,
 }
 
 /// What ran before an in-place update.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct From {
+pub struct Origin {
     pub image: Rev,
     /// Restarts of the container that ran; None when none did.
     pub restarts: Option<u8>,
@@ -240,98 +244,6 @@ impl RunId {
     pub fn has_name_of(&self, other: &RunId) -> bool {
         (self.point, self.rev, self.name) == (other.point, other.rev, other.name)
     }
-}
-
-/// The operator: its memory, and the plan that it carries out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Operator {
-    /// Revisions that the API server took, one bit each.
-    pub accepted: u8,
-    /// A revision that it refused, and when.
-    pub refused: Option<(Rev, Time)>,
-    pub sync: Option<Rc<Sync>>,
-}
-
-/// A plan that is being carried out.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Sync {
-    /// Writes that come before the status, in any order.
-    pub before: Vec<Write>,
-    /// The status, when it must be written first.
-    pub status: Option<Status>,
-    /// Writes that come after it, in any order.
-    pub after: Vec<Write>,
-    /// Whether the first of them was made.
-    pub begun: bool,
-    /// Whether a quorum GET comes before them.
-    pub get_first: bool,
-    /// The workload that was planned for.
-    pub planned: Rc<Workload>,
-    /// The workload as it was when the quorum GET was due.
-    pub judged: Option<Rc<Workload>>,
-    /// When it was planned.
-    pub at: Time,
-    /// Pods that were seen available, one bit a uid.
-    pub seen_available: u32,
-    /// Pods whose availability this sync has ended, one bit a uid.
-    pub touched: u32,
-    /// Pods that were seen running, one bit a uid.
-    pub seen_running: u32,
-}
-
-impl Sync {
-    /// Notes a pod whose availability a write ends.
-    pub fn touch(&mut self, write: &Write) {
-        match write {
-            Write::DeletePod(uid, _) | Write::CloseGate(uid, _) => self.touched |= 1 << uid,
-            Write::Patch(patch) => self.touched |= 1 << patch.pod,
-            _ => {}
-        }
-    }
-}
-
-/// A write of the operator.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Write {
-    Workload(WorkloadChange),
-    CreateRevision(Rev),
-    RenumberRevision(Rev),
-    DeleteRevision(Rev),
-    DryRun(Rev),
-    CreatePod { rev: Rev, gate: bool },
-    DeletePod(Uid, DeletionReason),
-    Mark(Uid),
-    Unmark(Uid),
-    CreateRun(RunId),
-    DeleteRun(RunId),
-    CloseGate(Uid, Rev),
-    OpenGate(Uid),
-    Patch(Box<Patch>),
-    Finish(Uid, Record),
-}
-
-/// A change of the workload.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct WorkloadChange {
-    pub paused: Option<bool>,
-    pub pause_note: Option<Text>,
-    pub retry_note: Option<Text>,
-    pub retry_off: u8,
-    pub named: Option<Vec<Name>>,
-}
-
-/// An in-place change of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Patch {
-    pub pod: Uid,
-    pub from_rev: Rev,
-    pub rev: Rev,
-    /// Image tested, and wanted.
-    pub image: Option<(Rev, Rev)>,
-    pub unmark: bool,
-    /// Whether the annotation of hot patches is set or removed.
-    pub hot: Option<bool>,
-    pub record: Record,
 }
 
 /// What may still happen: it bounds the walk.

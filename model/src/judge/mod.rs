@@ -8,11 +8,13 @@ use gamekeeper::api::names::HookPoint;
 use gamekeeper::api::{HookPhase, UpdateStrategyType};
 use gamekeeper::plan::{DeletionReason, PodPhase};
 
-use super::model::{Broken, Model};
-use super::operator::Planned;
-use super::pauses;
-use super::state::*;
-use super::translate::View;
+use crate::model::{Broken, Model};
+use crate::operator::Planned;
+use crate::pauses;
+use crate::state::*;
+use crate::translate::View;
+
+mod allowed;
 
 /// How long a success is good for.
 const FRESH: Time = 6;
@@ -116,77 +118,6 @@ impl<'a> Case<'a> {
             sync,
             workload: sync.judged.as_ref().unwrap_or(&sync.planned),
         }
-    }
-
-    fn active(&self) -> impl Iterator<Item = &Pod> {
-        self.state.pods.now.iter().filter(|pod| pod.is_active())
-    }
-
-    fn replicas(&self) -> i64 {
-        i64::from(self.workload.replicas)
-    }
-
-    /// Pods that may be at the update revision.
-    fn may_be_updated(&self) -> i64 {
-        let facts = self.model.translator.facts(self.state.workload.now.status);
-        let all = self.replicas();
-        if facts.stable.is_none() || facts.stable == Some(self.workload.template) {
-            return all;
-        }
-        let after_steps = (all - i64::from(self.workload.partition)).max(0);
-        let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
-        if steps.is_empty() {
-            return after_steps;
-        }
-        if facts.update != Some(self.workload.template) {
-            return 0;
-        }
-        let index = usize::from(facts.index.unwrap_or(0));
-        if index >= steps.len() {
-            return after_steps;
-        }
-        let at_entry = i64::from(self.state.memory.replicas_at_partition);
-        let last = pauses::last_partition(steps, index);
-        last.map_or(0, |kept| {
-            let now = all - kept.kept(all);
-            now.min(at_entry - kept.kept(at_entry)).max(0)
-        })
-    }
-
-    /// Pods above replicas that an update may have.
-    fn surge(&self) -> i64 {
-        let scope = &self.model.scope;
-        let replicas = self.workload.replicas;
-        let may_surge = match scope.strategy {
-            UpdateStrategyType::RollingUpdate => true,
-            UpdateStrategyType::InplaceUpdate => scope.max_unavailable(replicas) == 0,
-            UpdateStrategyType::HotPatchUpdate => false,
-        };
-        let is_old = |pod: &&Pod| pod.rev != self.workload.template;
-        let old = self.active().filter(is_old).count() as i64;
-        let above = (old - (self.replicas() - self.may_be_updated())).max(0);
-        if may_surge {
-            above.min(scope.max_surge(replicas))
-        } else {
-            0
-        }
-    }
-
-    /// Pods beyond those that are wanted.
-    fn excess(&self) -> i64 {
-        self.active().count() as i64 - self.replicas() - self.surge()
-    }
-
-    fn is_waiting(&self, pod: &Pod) -> bool {
-        self.state.runs.now.iter().any(|run| {
-            let id = &run.id;
-            id.pod == Some(pod.uid) && id.point == HookPoint::PreDelete && id.target.is_none()
-        })
-    }
-
-    /// Whether a pod is on its way out because there are too many.
-    fn is_victim(&self, pod: &Pod) -> bool {
-        self.excess() > 0 && self.is_waiting(pod)
     }
 
     fn deletion(&self, uid: Uid, reason: DeletionReason) -> Result<(), Broken> {
