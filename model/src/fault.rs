@@ -53,6 +53,8 @@ pub enum Fault {
     NoQuorumGet,
     /// A plan is made before the cache shows the operator's own writes.
     OwnWritesUnseen,
+    /// A new leader plans before its cache shows what the last one wrote.
+    LeaderDoesNotWait,
 }
 
 impl Fault {

@@ -118,16 +118,18 @@ impl Model {
     }
 
     fn moves_of_planning(&self, state: &State, moves: &mut Vec<Move>) {
-        fn choices<T>(kind: &Kind<T>) -> &'static [bool] {
+        fn choices<T>(kind: &Kind<T>, may_lag: bool) -> &'static [bool] {
             match kind.seen {
-                Seen::Before(_) => &[true, false],
-                Seen::Now | Seen::TooOld => &[true],
+                Seen::Before(_) if may_lag => &[true, false],
+                _ => &[true],
             }
         }
-        for workload in choices(&state.workload) {
-            for pods in choices(&state.pods) {
-                for runs in choices(&state.runs) {
-                    for revisions in choices(&state.revisions) {
+        let is_first_leader = state.left.crashes == self.scope.left.crashes;
+        let may_lag = self.fault != Some(Fault::LeaderDoesNotWait) || !is_first_leader;
+        for workload in choices(&state.workload, may_lag) {
+            for pods in choices(&state.pods, may_lag) {
+                for runs in choices(&state.runs, may_lag) {
+                    for revisions in choices(&state.revisions, may_lag) {
                         let caught_up = [*workload, *pods, *runs, *revisions];
                         let mut next = state.clone();
                         self.catch_up(&mut next, caught_up);
@@ -205,7 +207,8 @@ impl Model {
             judge::write(self, state, &sync, &write)?;
             let before = state.clone();
             writes::make(self, state, &sync, &write);
-            if self.fault == Some(Fault::OwnWritesUnseen) {
+            let unseen = [Fault::OwnWritesUnseen, Fault::LeaderDoesNotWait];
+            if self.fault.is_some_and(|fault| unseen.contains(&fault)) {
                 forget_own_writes(state, &before);
             }
             sync.touch(&write);
@@ -253,6 +256,9 @@ impl Model {
     /// what is there now.
     pub fn crash(&self, state: &mut State) {
         state.operator = Operator::default();
+        if self.fault == Some(Fault::LeaderDoesNotWait) {
+            return;
+        }
         let lags = self.scope.lags;
         state.workload.forget(lags.workload);
         state.pods.forget(lags.pods);

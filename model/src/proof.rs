@@ -175,4 +175,7 @@ fn bugs_in_carrying_out_are_found() {
         ..guarded()
     };
     find(Fault::OwnWritesUnseen, TOO_MANY, scope);
+    let user = vec![User::Scale(5)];
+    let scope = Scope { user, ..guarded() };
+    find(Fault::LeaderDoesNotWait, TOO_MANY, scope);
 }
