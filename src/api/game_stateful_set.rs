@@ -1,14 +1,14 @@
 //! GameStatefulSet: game servers with an identity (ordinal, volume).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CanaryStatus, CanaryStrategy, InPlaceUpdateStrategy, PauseCondition, PodHookCondition,
-    PodHookStrategy, schema,
+    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType, WorkloadStatus,
+    schema,
 };
 
 /// GameStatefulSet runs game servers that keep their name and volumes.
@@ -150,6 +150,16 @@ pub enum GameStatefulSetUpdateType {
     OnDelete,
 }
 
+impl From<UpdateStrategyType> for GameStatefulSetUpdateType {
+    fn from(type_: UpdateStrategyType) -> Self {
+        match type_ {
+            UpdateStrategyType::RollingUpdate => Self::RollingUpdate,
+            UpdateStrategyType::InplaceUpdate => Self::InplaceUpdate,
+            UpdateStrategyType::HotPatchUpdate => Self::HotPatchUpdate,
+        }
+    }
+}
+
 /// Update limits at the place where bk-bcs keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -206,81 +216,19 @@ pub struct GameStatefulSetUpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetStatus {
-    /// The generation that the counts below stand for.
-    #[serde(default)]
-    pub observed_generation: i64,
-    /// Pods that exist, victims included.
-    #[serde(default)]
-    pub replicas: i32,
-    /// Pods that are ready.
-    #[serde(default)]
-    pub ready_replicas: i32,
-    /// Pods that have been ready for minReadySeconds.
-    #[serde(default)]
-    pub available_replicas: i32,
+    /// What every workload shows.
+    #[serde(flatten)]
+    pub workload: WorkloadStatus,
     /// Pods at the current (stable) revision.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Pods at the update revision.
-    #[serde(default)]
-    pub updated_replicas: i32,
-    /// Pods at the update revision that are ready.
-    #[serde(default)]
-    pub updated_ready_replicas: i32,
     /// Name of the stable revision.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub current_revision: String,
-    /// Name of the revision that the template stands for.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub update_revision: String,
-    /// Times that a revision's name was taken by another template.
-    #[serde(default)]
-    pub collision_count: i32,
-    /// The selector as text, for the scale subresource.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub label_selector: String,
-    /// Index of the canary step; the number of steps when they are over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current_step_index: Option<i32>,
-    /// Hash of the step list that the index belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current_step_hash: Option<String>,
-    /// State of the canary rollout.
-    #[serde(default)]
-    pub canary: CanaryStatus,
-    /// Why the operator paused the rollout.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["reason"]
-    ))]
-    pub pause_conditions: Vec<PauseCondition>,
-    /// Pods whose deletion is blocked by their PreDelete hook.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
-    pub pre_delete_hook_condition: Vec<PodHookCondition>,
-    /// Pods whose in-place update is blocked by their PreInplace hook.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
-    pub pre_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Pods kept from traffic by their PostInplace hook.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
-    pub post_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
-    pub conditions: Vec<Condition>,
+}
+
+impl AsRef<WorkloadStatus> for GameStatefulSetStatus {
+    fn as_ref(&self) -> &WorkloadStatus {
+        &self.workload
+    }
 }

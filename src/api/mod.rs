@@ -16,6 +16,8 @@ pub mod names;
 mod provider;
 mod schema;
 mod update_strategy;
+mod workload;
+mod workload_status;
 
 pub use authentication::*;
 pub use game_deployment::*;
@@ -28,6 +30,8 @@ pub use metric::*;
 pub use provider::*;
 pub use schema::crds;
 pub use update_strategy::*;
+pub use workload::GameWorkload;
+pub use workload_status::*;
 
 /// The API group of all kinds.
 pub const GROUP: &str = "tkex.tencent.com";

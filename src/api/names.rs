@@ -44,6 +44,34 @@ pub const RUN_INSTANCE_LABEL: &str = "InstanceID";
 /// HookRun label of canary steps: the step's index.
 pub const RUN_STEP_LABEL: &str = "step-index";
 
+/// Label of a GameStatefulSet's pods: their name, so that a service can select one of them.
+pub const POD_NAME_LABEL: &str = "gamestatefulset.kubernetes.io/pod-name";
+/// Label of a GameStatefulSet's pods: their ordinal.
+pub const POD_ORDINAL_LABEL: &str = "gamestatefulset.kubernetes.io/pod-ordinal";
+/// Label of a GameStatefulSet's pods: their ordinal (Kubernetes convention).
+pub const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+/// Annotation of a GameStatefulSet's template: force pods off nodes that are lost.
+pub const FORCE_OFF_LOST_NODES: &str =
+    "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
+
+/// What the names of all claims of a template begin with; the ordinal follows.
+pub fn claim_prefix(template: &str, workload: &str) -> String {
+    format!("{template}-{workload}-")
+}
+
+/// The name of a claim template, which is the name of a volume too.
+pub fn claim_template_name(template: &serde_json::Value) -> &str {
+    let name = template.pointer("/metadata/name");
+    name.and_then(serde_json::Value::as_str).unwrap_or_default()
+}
+
+/// The ordinal at the end of a name that begins so. Only an ordinal as it is written: not `007`.
+pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
+    let digits = name.strip_prefix(prefix)?;
+    let ordinal = digits.parse::<u32>().ok()?;
+    (ordinal.to_string() == digits).then_some(i64::from(ordinal))
+}
+
 /// Kinds of workload; what they make is named after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {

@@ -50,6 +50,20 @@ impl Applier {
                 let PodRef { name, uid } = &deletion.pod;
                 to.delete(Thing::Pod, name, uid).await
             }
+            Action::ForceDeletePod(pod) => to.force_delete(pod).await,
+            Action::LabelPod { pod, labels } => {
+                to.pod(pod, "", &body::label(&pod.uid, labels)).await
+            }
+            Action::CreateClaim(new) => {
+                to.create(Thing::Claim, &new.name, to_bytes(&new.claim))
+                    .await
+            }
+            Action::OwnClaim(change) => {
+                let id = (change.name.as_str(), change.uid.as_str());
+                let body = body::own(change);
+                to.patch(Thing::Claim, id, "", Content::StrategicPatch, &body)
+                    .await
+            }
             Action::MarkDeleting(pod) => {
                 to.annotate(pod, names::DELETING_ANNOTATION, Some("true"))
                     .await
@@ -102,6 +116,7 @@ impl Write<'_> {
             Thing::Pod => self.target.pods(),
             Thing::HookRun => self.target.hook_runs(),
             Thing::Revision => self.target.revisions(),
+            Thing::Claim => self.target.claims(),
         }
     }
 
@@ -123,7 +138,8 @@ impl Write<'_> {
             }
             Err(Refusal::AlreadyExists(message)) => {
                 let there = requests.get(&self.path(thing, name)).await?;
-                if !there.is_controlled_by(&self.target.uid) {
+                // A claim may be anybody's, or nobody's: the planner judges that when it sees it.
+                if thing != Thing::Claim && !there.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it is not one of this workload's");
                     return Err(Refusal::AlreadyExists(message));
                 }
@@ -157,7 +173,28 @@ impl Write<'_> {
 
     async fn delete(&self, thing: Thing, name: &str, uid: &str) -> Result<Answer, Refusal> {
         let path = self.path(thing, name);
-        match self.applier.requests.delete(&path, uid).await {
+        let deleted = self.applier.requests.delete(&path, uid).await;
+        self.deleted(thing, name, uid, deleted)
+    }
+
+    async fn force_delete(&self, pod: &PodRef) -> Result<Answer, Refusal> {
+        let path = self.path(Thing::Pod, &pod.name);
+        let deleted = self.applier.requests.force_delete(&path, &pod.uid).await;
+        // It is Terminating already, which says nothing: the next plan must see that it is gone.
+        if matches!(deleted, Ok(_) | Err(Refusal::Unavailable { .. })) {
+            (self.note)(Written::Unknown(Thing::Pod));
+        }
+        deleted
+    }
+
+    fn deleted(
+        &self,
+        thing: Thing,
+        name: &str,
+        uid: &str,
+        deleted: Result<Answer, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        match deleted {
             Ok(answer) => {
                 self.gone(thing, name, uid);
                 Ok(answer)

@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::Target;
 use crate::api::names::{self, HookPoint};
-use crate::plan::{ImageChange, InPlacePatch, InPlaceRecord, NewRevision, WorkloadPatch};
+use crate::plan::{
+    ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, WorkloadPatch,
+};
 
 /// A merge patch of a pod's annotations (None removes).
 pub fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
@@ -18,6 +20,23 @@ pub fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
         .map(|(key, value)| ((*key).to_owned(), json!(value)))
         .collect();
     json!({"metadata": {"uid": uid, "annotations": annotations}})
+}
+
+/// A strategic merge patch of a pod's labels.
+pub fn label(uid: &str, labels: &[(String, String)]) -> Value {
+    let labels: Map<String, Value> = labels
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)))
+        .collect();
+    json!({"metadata": {"uid": uid, "labels": labels}})
+}
+
+/// A strategic merge patch of a claim's owner references.
+pub fn own(change: &ClaimOwnership) -> Value {
+    let gone = change.remove.iter();
+    let gone = gone.map(|uid| json!({"$patch": "delete", "uid": uid}));
+    let references: Vec<Value> = change.add.iter().cloned().chain(gone).collect();
+    json!({"metadata": {"uid": change.uid, "ownerReferences": references}})
 }
 
 /// A strategic merge patch that makes the workload the controller of an orphan.

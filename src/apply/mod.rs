@@ -61,6 +61,11 @@ impl Target {
         format!("/api/v1/namespaces/{}/pods", self.namespace)
     }
 
+    fn claims(&self) -> String {
+        let namespace = &self.namespace;
+        format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims")
+    }
+
     fn hook_runs(&self) -> String {
         let namespace = &self.namespace;
         format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns")
@@ -95,6 +100,8 @@ pub enum Thing {
     HookRun,
     /// A ControllerRevision.
     Revision,
+    /// A volume claim.
+    Claim,
 }
 
 /// A write that was answered; the next plan must not be made before the cache shows it.

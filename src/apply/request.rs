@@ -151,11 +151,26 @@ impl Requests {
 
     /// Deletes an object if it is still the one with this uid.
     pub async fn delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
+        self.delete_within(path, uid, None).await
+    }
+
+    /// Deletes a pod at once, without waiting for its node, if it is still the one with this uid.
+    pub async fn force_delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
+        self.delete_within(path, uid, Some(0)).await
+    }
+
+    async fn delete_within(
+        &self,
+        path: &str,
+        uid: &str,
+        seconds: Option<u32>,
+    ) -> Result<Answer, Refusal> {
         let options = serde_json::json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": "Background",
+            "gracePeriodSeconds": seconds,
         });
         self.send(Method::DELETE, path, Content::Object, to_bytes(&options))
             .await

@@ -146,7 +146,7 @@ impl<S: Serialize> Run<'_, S> {
 
     /// Carries out actions side by side; none is begun when the decision is no longer fresh.
     async fn batch(&mut self, actions: Vec<Action>, decided: Instant) -> Result<Outcome, Stop> {
-        let tally = Mutex::new(Tally::begin(self.memory));
+        let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
         let (applier, note) = (self.applier, self.note);
         let target = &*self.target;

@@ -9,6 +9,7 @@ use super::events::Told;
 use super::request::{Answer, Refusal};
 use super::run::Stop;
 use super::{Memory, Outcome};
+use crate::api::names::WorkloadKind;
 use crate::plan::{Action, Verdict};
 
 /// Counts the answers of one batch.
@@ -18,6 +19,8 @@ pub struct Tally {
     pub workload: Option<Answer>,
     /// Whether something was left for the next plan.
     pub left: bool,
+    /// Whether the names of pods are ours to choose, and not those of their ordinals.
+    chooses_names: bool,
     /// Whether the last creation failed, so that one is tried before the others.
     probing: bool,
     /// Revisions of which a pod was refused.
@@ -53,9 +56,10 @@ impl Effect {
 }
 
 impl Tally {
-    /// Nothing counted yet.
-    pub fn begin(memory: &Memory) -> Self {
+    /// Nothing counted yet for a workload of this kind.
+    pub fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
         Self {
+            chooses_names: kind == WorkloadKind::GameDeployment,
             probing: memory.failures.scale.is_some(),
             ..Self::default()
         }
@@ -107,6 +111,8 @@ impl Tally {
                 // The plan waits for the verdict.
                 self.left = true;
             }
+            Action::CreateClaim(_) => self.scale.succeeded = true,
+            Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
             Action::DeletePod(deletion) => {
                 self.scale.succeeded = true;
                 self.deleted.push(deletion.pod.name.clone());
@@ -123,6 +129,11 @@ impl Tally {
     /// The name is somebody else's: where names are ours to choose, the next plan takes another.
     fn taken(&mut self, action: &Action, message: String) {
         let name = match action {
+            Action::CreatePod(_) if !self.chooses_names => {
+                self.scale.failure = Some(message.clone());
+                self.rejected = Some(message);
+                return;
+            }
             Action::CreatePod(new) => &new.name,
             Action::CreateRevision(new) => &new.name,
             _ => return self.rejected(action, message),
@@ -143,7 +154,10 @@ impl Tally {
                 self.left = true;
                 return;
             }
-            Action::DeletePod(_) => self.scale.failure = Some(message.clone()),
+            Action::DeletePod(_)
+            | Action::ForceDeletePod(_)
+            | Action::CreateClaim(_)
+            | Action::OwnClaim(_) => self.scale.failure = Some(message.clone()),
             Action::PatchInPlace(_)
             | Action::ResizePod { .. }
             | Action::CloseGate { .. }

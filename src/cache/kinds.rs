@@ -12,14 +12,16 @@ use super::slim::{Control, control, cost};
 use super::store::Cached;
 use super::watch::version_number;
 use crate::api::names::NODE_DELETION_COST;
-use crate::api::{GameDeployment, HookRun, HookTemplate};
-use crate::plan::Revision;
+use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use crate::plan::{Claim, ClaimOwner, Revision};
 
 /// A kind that is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// GameDeployment
     GameDeployment,
+    /// GameStatefulSet
+    GameStatefulSet,
     /// HookRun
     HookRun,
     /// HookTemplate
@@ -28,8 +30,10 @@ pub enum Kind {
     Pod,
     /// ControllerRevision
     Revision,
-    /// Node, for the deletion cost alone.
+    /// Node, for its deletion cost, and whether it is lost.
     Node,
+    /// PersistentVolumeClaim, for its owners.
+    Claim,
 }
 
 /// An object kept whole, with its metadata parsed where it counts.
@@ -95,6 +99,8 @@ where
 
 /// A workload as the cache holds it. Its managed fields stay: they tell who set `paused`.
 pub type CachedGameDeployment = Whole<GameDeployment>;
+/// A workload as the cache holds it.
+pub type CachedGameStatefulSet = Whole<GameStatefulSet>;
 /// A run as the cache holds it.
 pub type CachedHookRun = Whole<HookRun>;
 /// A template as the cache holds it.
@@ -169,30 +175,50 @@ impl Cached for CachedRevision {
     }
 }
 
-/// A node's metadata, as the server sends it when asked for that alone.
+/// A node as far as it is read.
 #[derive(Debug, Deserialize)]
-pub struct NodeMeta {
+pub struct NodeHead {
     metadata: ObjectMeta,
+    #[serde(default)]
+    spec: NodeSpec,
 }
 
-/// The deletion cost of a node.
+#[derive(Debug, Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Taint {
+    key: String,
+}
+
+/// What the node lifecycle controller puts on a node that does not answer.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// What matters of a node for the pods on it.
 #[derive(Clone, Debug)]
-pub struct NodeCost {
+pub struct NodeState {
     name: String,
     uid: String,
     version: u64,
-    /// The cost.
-    pub cost: i32,
+    /// Its deletion cost, if it has one.
+    pub cost: Option<i32>,
+    /// Whether it does not answer any more.
+    pub lost: bool,
 }
 
-impl NodeCost {
-    /// The cached form; None for a node that has no cost.
-    pub fn new(node: NodeMeta) -> Option<Self> {
+impl NodeState {
+    /// The cached form; None for a node of which nothing matters.
+    pub fn new(node: NodeHead) -> Option<Self> {
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
-        let annotation = annotations.get(NODE_DELETION_COST)?;
-        Some(Self {
-            cost: cost(Some(annotation)),
+        let annotation = annotations.get(NODE_DELETION_COST);
+        let lost = node.spec.taints.iter().any(|it| it.key == UNREACHABLE);
+        (lost || annotation.is_some()).then(|| Self {
+            cost: annotation.map(|annotation| cost(Some(annotation))),
+            lost,
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             version: version_number(&meta.resource_version.unwrap_or_default()),
@@ -200,7 +226,7 @@ impl NodeCost {
     }
 }
 
-impl Cached for NodeCost {
+impl Cached for NodeState {
     fn namespace(&self) -> &str {
         ""
     }
@@ -218,5 +244,52 @@ impl Cached for NodeCost {
     }
     fn controller(&self) -> Option<&str> {
         None
+    }
+}
+
+/// The cached form of a claim.
+pub fn slim_claim(claim: ClaimHead) -> Claim {
+    let meta = claim.metadata;
+    let owners = meta.owner_references.unwrap_or_default().into_iter();
+    let owners = owners.map(|owner| ClaimOwner {
+        kind: owner.kind,
+        name: owner.name,
+        uid: owner.uid,
+        controller: owner.controller == Some(true),
+    });
+    Claim {
+        namespace: meta.namespace.unwrap_or_default(),
+        name: meta.name.unwrap_or_default(),
+        uid: meta.uid.unwrap_or_default(),
+        resource_version: version_number(&meta.resource_version.unwrap_or_default()),
+        terminating: meta.deletion_timestamp.is_some(),
+        owners: owners.collect(),
+    }
+}
+
+/// A claim's metadata, as the server sends it when asked for that alone.
+#[derive(Debug, Deserialize)]
+pub struct ClaimHead {
+    metadata: ObjectMeta,
+}
+
+impl Cached for Claim {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.resource_version
+    }
+    fn terminating(&self) -> bool {
+        self.terminating
+    }
+    fn controller(&self) -> Option<&str> {
+        Claim::controller(self)
     }
 }

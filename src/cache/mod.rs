@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, Pod as CorePod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod as CorePod};
 use kube::{Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
@@ -31,19 +31,21 @@ use tracing::warn;
 pub use barrier::{Deleted, Expectations, Write};
 pub use kinds::*;
 pub use mirror::{Mirror, Routed, Seen};
-pub use route::{BrokenSink, Router, Sink, selector, templates_of};
+pub use route::{BrokenSink, Router, Sink, WorkloadSink};
 pub use slim::{Control, Interner, Sight, control, slim};
 pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::Source;
 
-use crate::api::{GameDeployment, HookRun, HookTemplate};
-use crate::plan::Pod;
+use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use crate::plan::{Claim, Pod};
 
 /// All mirrors.
 #[derive(Default)]
 pub struct Cache {
     /// GameDeployments.
     pub game_deployments: Arc<Mirror<CachedGameDeployment>>,
+    /// GameStatefulSets.
+    pub game_stateful_sets: Arc<Mirror<CachedGameStatefulSet>>,
     /// HookRuns.
     pub hook_runs: Arc<Mirror<CachedHookRun>>,
     /// HookTemplates.
@@ -52,8 +54,10 @@ pub struct Cache {
     pub pods: Arc<Mirror<Pod>>,
     /// Likewise ControllerRevisions.
     pub revisions: Arc<Mirror<CachedRevision>>,
-    /// Nodes that have a deletion cost.
-    pub nodes: Arc<Mirror<NodeCost>>,
+    /// Nodes that have a deletion cost, or are lost.
+    pub nodes: Arc<Mirror<NodeState>>,
+    /// Volume claims.
+    pub claims: Arc<Mirror<Claim>>,
     /// Writes that the cache may not have seen.
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
@@ -65,6 +69,10 @@ macro_rules! mirror_of {
         match $kind {
             Kind::GameDeployment => {
                 let $mirror = &$cache.game_deployments;
+                $ask
+            }
+            Kind::GameStatefulSet => {
+                let $mirror = &$cache.game_stateful_sets;
                 $ask
             }
             Kind::HookRun => {
@@ -87,6 +95,10 @@ macro_rules! mirror_of {
                 let $mirror = &$cache.nodes;
                 $ask
             }
+            Kind::Claim => {
+                let $mirror = &$cache.claims;
+                $ask
+            }
         }
     };
 }
@@ -100,14 +112,18 @@ impl Cache {
             metadata_only: false,
             streaming,
         };
-        let nodes = Source {
+        let claims = Source {
             metadata_only: true,
-            ..source(Node::url_path(&(), None))
+            ..source(PersistentVolumeClaim::url_path(&(), namespace))
         };
         let sources = BTreeMap::from([
             (
                 Kind::GameDeployment,
                 source(GameDeployment::url_path(&(), namespace)),
+            ),
+            (
+                Kind::GameStatefulSet,
+                source(GameStatefulSet::url_path(&(), namespace)),
             ),
             (Kind::HookRun, source(HookRun::url_path(&(), namespace))),
             (
@@ -119,7 +135,8 @@ impl Cache {
                 Kind::Revision,
                 source(ControllerRevision::url_path(&(), namespace)),
             ),
-            (Kind::Node, nodes),
+            (Kind::Node, source(Node::url_path(&(), None))),
+            (Kind::Claim, claims),
         ]);
         Self {
             sources,
@@ -149,9 +166,19 @@ impl Cache {
                 source,
                 |_, _, object| Some(Whole::new(object, false)),
                 move |routed| match routed {
-                    Routed::Changed(transition) => router.game_deployment(transition),
+                    Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
                         router.broken("GameDeployment", key, reason);
+                    }
+                },
+            )),
+            Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
+                source,
+                |_, _, object| Some(Whole::new(object, false)),
+                move |routed| match routed {
+                    Routed::Changed(transition) => router.workload(transition),
+                    Routed::Broken(key, reason) => {
+                        router.broken("GameStatefulSet", key, reason);
                     }
                 },
             )),
@@ -186,8 +213,13 @@ impl Cache {
             )),
             Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
                 source,
-                |_, _, node| NodeCost::new(node),
-                changed(|_| {}),
+                |_, _, node| NodeState::new(node),
+                changed(move |transition| router.node(transition)),
+            )),
+            Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
+                source,
+                |_, _, claim| Some(slim_claim(claim)),
+                changed(move |transition| router.claim(transition)),
             )),
         };
     }

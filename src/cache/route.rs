@@ -2,18 +2,23 @@
 //!
 //! Both the old and the new object count, so that nobody misses that something was taken away.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::core::{Selector, SelectorExt};
+use serde_json::json;
 
-use super::kinds::{CachedGameDeployment, CachedHookRun, CachedHookTemplate, CachedRevision};
+use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
 use super::store::{Cached, ObjectKey, Transition};
-use crate::api::{CanaryStep, GameDeploymentSpec};
-use crate::plan::Pod;
+use crate::api::GameWorkload;
+use crate::api::names::{self, WorkloadKind};
+use crate::plan::{Claim, Pod};
 
 /// Takes keys that must be looked at; must not block.
 pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
+
+/// Takes keys of workloads that must be looked at; must not block.
+pub type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
 
 /// Takes objects that cannot be read: their kind, their name, and why. Must not block.
 pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
@@ -21,25 +26,61 @@ pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
 /// Routes changes to the queues of the controllers.
 pub struct Router {
     /// Workloads by uid.
-    workloads: RwLock<HashMap<String, Arc<CachedGameDeployment>>>,
-    to_game_deployments: Sink,
+    workloads: RwLock<HashMap<String, Known>>,
+    to_workloads: WorkloadSink,
     to_hook_runs: Sink,
     to_broken: BrokenSink,
 }
 
+/// What must be known of a workload to tell what concerns it.
+struct Known {
+    kind: WorkloadKind,
+    key: ObjectKey,
+    selector: Option<Selector>,
+    hook_templates: BTreeSet<String>,
+    /// What the names of its claims begin with.
+    claim_prefixes: Vec<String>,
+    forced_off_lost_nodes: bool,
+}
+
+impl Known {
+    fn of<K: GameWorkload>(workload: &Whole<K>) -> Self {
+        let object = &workload.object;
+        let claim_names = object.claim_templates().iter();
+        let claim_names = claim_names.map(names::claim_template_name);
+        let metadata = object.pod_template().get("metadata");
+        let annotations = metadata.and_then(|it| it.get("annotations"));
+        let forced = annotations.and_then(|it| it.get(names::FORCE_OFF_LOST_NODES));
+        Self {
+            kind: K::KIND,
+            key: workload.key(),
+            selector: object.selector(),
+            hook_templates: object
+                .hook_templates()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            claim_prefixes: claim_names
+                .map(|name| names::claim_prefix(name, workload.name()))
+                .collect(),
+            forced_off_lost_nodes: forced == Some(&json!("true")),
+        }
+    }
+}
+
 impl Router {
     /// A router into these queues.
-    pub fn new(to_game_deployments: Sink, to_hook_runs: Sink, to_broken: BrokenSink) -> Self {
+    pub fn new(to_workloads: WorkloadSink, to_hook_runs: Sink, to_broken: BrokenSink) -> Self {
         Self {
             workloads: RwLock::default(),
-            to_game_deployments,
+            to_workloads,
             to_hook_runs,
             to_broken,
         }
     }
 
     /// A workload changed: it looks itself.
-    pub fn game_deployment(&self, (old, new): &Transition<CachedGameDeployment>) {
+    pub fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let mut workloads = self
             .workloads
             .write()
@@ -48,11 +89,11 @@ impl Router {
             workloads.remove(old.uid());
         }
         if let Some(new) = new {
-            workloads.insert(new.uid().to_owned(), Arc::clone(new));
+            workloads.insert(new.uid().to_owned(), Known::of(new));
         }
         drop(workloads);
         for side in [old, new].into_iter().flatten() {
-            (self.to_game_deployments)(side.key());
+            (self.to_workloads)(K::KIND, side.key());
         }
     }
 
@@ -89,8 +130,31 @@ impl Router {
     pub fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
         for template in sides(transition) {
             self.workloads_where(template.namespace(), |workload| {
-                templates_of(&workload.object.spec).contains(template.name())
+                workload.hook_templates.contains(template.name())
             });
+        }
+    }
+
+    /// A claim changed: whoever controls it looks, and whose pods it is named after.
+    pub fn claim(&self, transition: &Transition<Claim>) {
+        self.owners(transition);
+        for claim in sides(transition) {
+            self.workloads_where(&claim.namespace, |workload| {
+                let mut prefixes = workload.claim_prefixes.iter();
+                prefixes.any(|prefix| names::ordinal_after(prefix, &claim.name).is_some())
+            });
+        }
+    }
+
+    /// A node was lost, or came back: who forces pods off lost nodes looks.
+    pub fn node(&self, (old, new): &Transition<NodeState>) {
+        let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
+        if lost(old) == lost(new) {
+            return;
+        }
+        let workloads = self.read();
+        for workload in workloads.values().filter(|it| it.forced_off_lost_nodes) {
+            (self.to_workloads)(workload.kind, workload.key.clone());
         }
     }
 
@@ -101,26 +165,27 @@ impl Router {
         let workloads = self.read();
         for uid in controllers {
             if let Some(workload) = workloads.get(uid) {
-                (self.to_game_deployments)(workload.key());
+                (self.to_workloads)(workload.kind, workload.key.clone());
             }
         }
     }
 
-    fn selecting(&self, namespace: &str, labels: &std::collections::BTreeMap<String, String>) {
+    fn selecting(&self, namespace: &str, labels: &BTreeMap<String, String>) {
         self.workloads_where(namespace, |workload| {
-            selector(&workload.object.spec).is_some_and(|selector| selector.matches(labels))
+            let selector = workload.selector.as_ref();
+            selector.is_some_and(|selector| selector.matches(labels))
         });
     }
 
-    fn workloads_where(&self, namespace: &str, concerned: impl Fn(&CachedGameDeployment) -> bool) {
+    fn workloads_where(&self, namespace: &str, concerned: impl Fn(&Known) -> bool) {
         for workload in self.read().values() {
-            if workload.namespace() == namespace && concerned(workload) {
-                (self.to_game_deployments)(workload.key());
+            if workload.key.namespace == namespace && concerned(workload) {
+                (self.to_workloads)(workload.kind, workload.key.clone());
             }
         }
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<CachedGameDeployment>>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Known>> {
         self.workloads
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -131,29 +196,6 @@ fn sides<T>(transition: &Transition<T>) -> impl Iterator<Item = &Arc<T>> {
     [&transition.0, &transition.1].into_iter().flatten()
 }
 
-/// The selector of a workload; None for one that is empty or cannot be read, which selects nothing.
-pub fn selector(spec: &GameDeploymentSpec) -> Option<Selector> {
-    let selector = Selector::try_from(spec.selector.clone()).ok()?;
-    (!selector.selects_all()).then_some(selector)
-}
-
-/// The templates that a workload names.
-pub fn templates_of(spec: &GameDeploymentSpec) -> BTreeSet<&str> {
-    let points = [
-        &spec.pre_delete_update_strategy,
-        &spec.pre_inplace_update_strategy,
-        &spec.post_inplace_update_strategy,
-    ];
-    let steps = spec.update_strategy.canary.as_ref();
-    let steps = steps.map_or(&[] as &[CanaryStep], |canary| &canary.steps);
-    let of_pods = points.iter().filter_map(|point| point.hook.as_ref());
-    let of_steps = steps.iter().filter_map(|step| step.hook.as_ref());
-    of_pods
-        .chain(of_steps)
-        .map(|hook| hook.template_name.as_str())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -161,7 +203,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cache::{Interner, Sight, Whole, slim};
+    use crate::api::{GameDeployment, GameStatefulSet};
+    use crate::cache::{Interner, NodeHead, Sight, slim, slim_claim};
 
     /// A router that knows one workload, and the keys that it hands out.
     fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
@@ -173,7 +216,10 @@ mod tests {
             })
         };
         let broken: BrokenSink = Box::new(|_, _, _| {});
-        let router = Router::new(sink("workload"), sink("run"), broken);
+        let to_runs = sink("run");
+        let to_workloads = sink("workload");
+        let to_workloads: WorkloadSink = Box::new(move |_, key| to_workloads(key));
+        let router = Router::new(to_workloads, to_runs, broken);
         let lobby = json!({
             "metadata": {"namespace": "games", "name": "lobby", "uid": "lobby-uid"},
             "spec": {
@@ -183,8 +229,18 @@ mod tests {
                 "updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "healthy"}}]}},
             },
         });
-        let lobby = Whole::new(serde_json::from_value(lobby).unwrap(), false);
-        router.game_deployment(&(None, Some(Arc::new(lobby))));
+        let lobby: GameDeployment = serde_json::from_value(lobby).unwrap();
+        router.workload(&(None, Some(Arc::new(Whole::new(lobby, false)))));
+        let world = json!({
+            "metadata": {"namespace": "games", "name": "world", "uid": "world-uid"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "world"}},
+                "template": {"metadata": {"annotations": {names::FORCE_OFF_LOST_NODES: "true"}}},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            },
+        });
+        let world: GameStatefulSet = serde_json::from_value(world).unwrap();
+        router.workload(&(None, Some(Arc::new(Whole::new(world, false)))));
         told.lock().unwrap().clear();
         (router, told)
     }
@@ -263,5 +319,45 @@ mod tests {
         let run = Whole::new(serde_json::from_value(run).unwrap(), true);
         router.hook_run(&(Some(Arc::new(run)), None));
         assert_eq!(told(&keys), ["run games/check", "workload games/lobby"]);
+    }
+
+    #[test]
+    fn a_claim_concerns_whose_pod_it_is_named_after() {
+        let (router, keys) = router();
+        let claim = |name: &str| {
+            let claim = json!({"metadata": {"namespace": "games", "name": name}});
+            let claim = slim_claim(serde_json::from_value(claim).unwrap());
+            router.claim(&(None, Some(Arc::new(claim))));
+            told(&keys)
+        };
+        assert_eq!(claim("data-world-0"), ["workload games/world"]);
+        assert_eq!(claim("data-world-12"), ["workload games/world"]);
+        for strange in [
+            "data-world-x",
+            "data-world-01",
+            "data-lobby-0",
+            "data-world",
+        ] {
+            assert!(claim(strange).is_empty(), "{strange}");
+        }
+    }
+
+    #[test]
+    fn a_lost_node_concerns_who_forces_pods_off_it() {
+        let (router, keys) = router();
+        let node = |taint: &str| {
+            let node = json!({
+                "metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
+            });
+            let node: NodeHead = serde_json::from_value(node).unwrap();
+            NodeState::new(node).map(Arc::new)
+        };
+        let lost = node("node.kubernetes.io/unreachable");
+        router.node(&(None, lost.clone()));
+        assert_eq!(told(&keys), ["workload games/world"]);
+        router.node(&(lost.clone(), lost.clone()));
+        assert!(told(&keys).is_empty());
+        router.node(&(lost, node("node.kubernetes.io/not-ready")));
+        assert_eq!(told(&keys), ["workload games/world"]);
     }
 }

@@ -4,31 +4,29 @@
 //! be done ([`crate::plan`]) and the doing ([`crate::apply`]), one object at a time and many side
 //! by side; an error or panic in one never stops another.
 
-mod game_deployment;
 mod hook_run;
 mod queue;
+mod workload;
 
 use std::sync::Arc;
 
 use crate::apply::events::Events;
-use crate::apply::{Applier, Metrics, Requests};
+use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
-pub use game_deployment::GameDeployments;
 pub use hook_run::HookRuns;
 pub use queue::{Next, Queue, work};
+pub use workload::Workloads;
 
-/// What all controllers share.
+/// What a controller of workloads works with.
 #[derive(Clone)]
 pub struct Shared {
     /// What the cluster looks like.
     pub cache: Arc<Cache>,
-    /// Plain writes.
-    pub requests: Requests,
     /// Writes that a plan asks for.
     pub applier: Applier,
     /// Where events are told.
     pub events: Events,
-    /// Where durations are counted.
+    /// Where durations are counted, of one kind of workload.
     pub metrics: Metrics,
 }

@@ -11,9 +11,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::gate::Gate;
-use crate::api::GameDeploymentStatus;
+use crate::api::{GameWorkload, WorkloadStatus};
 use crate::apply::Metrics;
-use crate::cache::{Cache, Cached};
+use crate::cache::{Cache, Cached, Whole};
 use crate::controller::Queue;
 
 /// All that is shown.
@@ -23,9 +23,11 @@ pub struct Shown {
 
 impl Shown {
     /// Shows these.
-    pub fn new(game_deployments: &Metrics, gauges: Gauges) -> Self {
+    pub fn new(durations: [(&'static str, &Metrics); 2], gauges: Gauges) -> Self {
         let mut registry = Registry::default();
-        game_deployments.register(registry.sub_registry_with_prefix("bkbcs_gamedeployment"));
+        for (prefix, metrics) in durations {
+            metrics.register(registry.sub_registry_with_prefix(prefix));
+        }
         registry.register_collector(Box::new(gauges));
         Self { registry }
     }
@@ -54,7 +56,7 @@ impl fmt::Debug for Gauges {
     }
 }
 
-type Count = fn(&GameDeploymentStatus) -> i32;
+type Count = fn(&WorkloadStatus) -> i32;
 
 const REPLICAS: [(&str, &str, Count); 5] = [
     ("replicas", "Pods that exist", |it| it.replicas),
@@ -76,22 +78,35 @@ const REPLICAS: [(&str, &str, Count); 5] = [
     ),
 ];
 
+/// Shows the counts of all workloads of a kind.
+fn encode_replicas<K: GameWorkload>(
+    encoder: &mut DescriptorEncoder,
+    prefix: &str,
+    workloads: &[Arc<Whole<K>>],
+) -> Result<(), fmt::Error> {
+    for (name, help, count) in REPLICAS {
+        let name = format!("{prefix}_{name}");
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
+        for workload in workloads {
+            let status = workload.object.status();
+            let pods = status.map_or(0, |status| count(status.as_ref()));
+            let labels = [
+                ("namespace", workload.namespace()),
+                ("name", workload.name()),
+            ];
+            let gauge = ConstGauge::new(i64::from(pods));
+            gauge.encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let workloads = self.cache.game_deployments.store().all();
-        for (name, help, count) in REPLICAS {
-            let name = format!("bkbcs_gamedeployment_{name}");
-            let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-            for workload in &workloads {
-                let status = workload.object.status.as_ref().map_or(0, count);
-                let labels = [
-                    ("namespace", workload.namespace()),
-                    ("name", workload.name()),
-                ];
-                let gauge = ConstGauge::new(i64::from(status));
-                gauge.encode(family.encode_family(&labels)?)?;
-            }
-        }
+        let deployments = self.cache.game_deployments.store().all();
+        let sets = self.cache.game_stateful_sets.store().all();
+        encode_replicas(&mut encoder, "bkbcs_gamedeployment", &deployments)?;
+        encode_replicas(&mut encoder, "bkbcs_gamestatefulset", &sets)?;
         let name = "gamekeeper_queue_length";
         let help = "Objects that wait for a look, or are being looked at";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -100,7 +115,8 @@ impl Collector for Gauges {
             gauge.encode(family.encode_family(&[("controller", *controller)])?)?;
         }
         let cached = [
-            ("gamedeployment", workloads.len()),
+            ("gamedeployment", deployments.len()),
+            ("gamestatefulset", sets.len()),
             ("pod", self.cache.pods.store().len()),
             ("hookrun", self.cache.hook_runs.store().len()),
         ];

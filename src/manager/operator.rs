@@ -13,11 +13,12 @@ use super::RunError;
 use super::gate::Gate;
 use super::lease::Elector;
 use super::metrics::Gauges;
+use crate::api::names::WorkloadKind;
 use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Metrics, Requests};
-use crate::cache::{BrokenSink, Cache, Cached, Router, Sink};
-use crate::controller::{GameDeployments, HookRuns, Queue, Shared, work};
-use crate::plan::Event;
+use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
+use crate::controller::{HookRuns, Queue, Shared, Workloads, work};
+use crate::plan::{Event, Planned};
 use crate::provider::Probe;
 
 /// Workloads that are looked at side by side.
@@ -29,12 +30,22 @@ const FINISH: Duration = Duration::from_secs(10);
 
 /// The controllers and all that they share.
 pub struct Operator {
-    shared: Shared,
-    game_deployments: Arc<Queue>,
+    cache: Arc<Cache>,
+    requests: Requests,
+    events: Events,
+    game_deployments: Kind,
+    game_stateful_sets: Kind,
     hook_runs: Arc<Queue>,
     probe: Probe,
     /// The watches and the writer of events.
     lasting: JoinSet<()>,
+}
+
+/// What belongs to one kind of workload.
+#[derive(Default)]
+struct Kind {
+    queue: Arc<Queue>,
+    metrics: Metrics,
 }
 
 impl Operator {
@@ -49,39 +60,39 @@ impl Operator {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
-        let metrics = Metrics::default();
-        let game_deployments = Arc::new(Queue::default());
+        let game_deployments = Kind::default();
+        let game_stateful_sets = Kind::default();
         let hook_runs = Arc::new(Queue::default());
         let router = Router::new(
-            sink(&game_deployments),
+            workload_sink(&game_deployments.queue, &game_stateful_sets.queue),
             sink(&hook_runs),
             broken(events.clone()),
         );
         let mut lasting = cache.start(&Arc::new(router));
         lasting.spawn(writer.run(requests.clone(), instance));
         Self {
-            lasting,
-            shared: Shared {
-                cache,
-                applier: Applier::new(requests.clone(), events.clone(), metrics.clone()),
-                requests,
-                events,
-                metrics,
-            },
+            cache,
+            requests,
+            events,
             game_deployments,
+            game_stateful_sets,
             hook_runs,
             probe,
+            lasting,
         }
     }
 
     /// What the cluster looks like.
     pub fn cache(&self) -> Arc<Cache> {
-        Arc::clone(&self.shared.cache)
+        Arc::clone(&self.cache)
     }
 
-    /// Durations by GameDeployment.
-    pub fn metrics(&self) -> &Metrics {
-        &self.shared.metrics
+    /// Durations by workload, under the prefix of its kind.
+    pub fn metrics(&self) -> [(&'static str, &Metrics); 2] {
+        [
+            ("bkbcs_gamedeployment", &self.game_deployments.metrics),
+            ("bkbcs_gamestatefulset", &self.game_stateful_sets.metrics),
+        ]
     }
 
     /// Counts to show at each scrape.
@@ -89,7 +100,11 @@ impl Operator {
         Gauges {
             cache: self.cache(),
             queues: vec![
-                ("gamedeployment", Arc::clone(&self.game_deployments)),
+                ("gamedeployment", Arc::clone(&self.game_deployments.queue)),
+                (
+                    "gamestatefulset",
+                    Arc::clone(&self.game_stateful_sets.queue),
+                ),
                 ("hookrun", Arc::clone(&self.hook_runs)),
             ],
             gate,
@@ -148,7 +163,7 @@ impl Operator {
 
     /// Runs the controllers until told to stop.
     async fn control(&self, stop: watch::Receiver<bool>) {
-        let cache = &self.shared.cache;
+        let cache = &self.cache;
         let caught_up = async {
             while let Err(error) = cache.catch_up_with_server().await {
                 warn!(%error, "the caches cannot be compared with the API server");
@@ -160,30 +175,51 @@ impl Operator {
             _ = told.wait_for(|stop| *stop) => return,
             () = caught_up => {}
         }
-        for workload in cache.game_deployments.store().all() {
-            self.game_deployments.add(workload.key());
-        }
         for run in cache.hook_runs.store().all() {
             self.hook_runs.add(run.key());
         }
         info!("controllers start");
         tokio::join!(
-            self.control_game_deployments(stop.clone()),
+            self.control_workloads(
+                &self.game_deployments,
+                &cache.game_deployments,
+                stop.clone()
+            ),
+            self.control_workloads(
+                &self.game_stateful_sets,
+                &cache.game_stateful_sets,
+                stop.clone()
+            ),
             self.control_hook_runs(stop),
         );
         info!("controllers have ended");
     }
 
-    async fn control_game_deployments(&self, stop: watch::Receiver<bool>) {
-        let controller = Arc::new(GameDeployments::new(self.shared.clone()));
+    async fn control_workloads<K: Planned>(
+        &self,
+        kind: &Kind,
+        mirror: &Arc<Mirror<Whole<K>>>,
+        stop: watch::Receiver<bool>,
+    ) {
+        for workload in mirror.store().all() {
+            kind.queue.add(workload.key());
+        }
+        let (requests, events) = (self.requests.clone(), self.events.clone());
+        let shared = Shared {
+            cache: Arc::clone(&self.cache),
+            applier: Applier::new(requests, events.clone(), kind.metrics.clone()),
+            events,
+            metrics: kind.metrics.clone(),
+        };
+        let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
         let look = move |key| Arc::clone(&controller).look(key);
-        work(Arc::clone(&self.game_deployments), WORKLOADS, stop, look).await;
+        work(Arc::clone(&kind.queue), WORKLOADS, stop, look).await;
     }
 
     async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
         let controller = Arc::new(HookRuns::new(
-            Arc::clone(&self.shared.cache),
-            self.shared.requests.clone(),
+            Arc::clone(&self.cache),
+            self.requests.clone(),
             self.probe.clone(),
             Arc::clone(&self.hook_runs),
         ));
@@ -198,6 +234,15 @@ impl Operator {
 fn sink(queue: &Arc<Queue>) -> Sink {
     let queue = Arc::clone(queue);
     Box::new(move |key| queue.add(key))
+}
+
+/// Puts keys into the queue of their kind.
+fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>) -> WorkloadSink {
+    let (deployments, sets) = (Arc::clone(game_deployments), Arc::clone(game_stateful_sets));
+    Box::new(move |kind, key| match kind {
+        WorkloadKind::GameDeployment => deployments.add(key),
+        WorkloadKind::GameStatefulSet => sets.add(key),
+    })
 }
 
 /// Tells of objects that cannot be read.

@@ -99,6 +99,19 @@ pub enum Action {
     CreatePod(NewPod),
     /// Delete a pod. Only what may be deleted gets here: see `guard`.
     DeletePod(Deletion),
+    /// Take a pod that cannot end off a lost node. It is being deleted already.
+    ForceDeletePod(PodRef),
+    /// Mend labels that belong to a pod's identity.
+    LabelPod {
+        /// The pod.
+        pod: PodRef,
+        /// Labels to set.
+        labels: Vec<(String, String)>,
+    },
+    /// Create a volume claim.
+    CreateClaim(NewClaim),
+    /// Change with whom a claim goes.
+    OwnClaim(ClaimOwnership),
     /// Set the annotation game-pod-deleting.
     MarkDeleting(PodRef),
     /// Remove the annotation game-pod-deleting.
@@ -183,6 +196,28 @@ pub struct Deletion {
     pub reason: DeletionReason,
 }
 
+/// A volume claim to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewClaim {
+    /// Its name.
+    pub name: String,
+    /// The claim.
+    pub claim: Value,
+}
+
+/// A change of a claim's owners.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimOwnership {
+    /// The claim's name.
+    pub name: String,
+    /// Its uid, a precondition.
+    pub uid: String,
+    /// Owner reference to add.
+    pub add: Option<Value>,
+    /// Uids of owners to remove.
+    pub remove: Vec<String>,
+}
+
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionReason {
@@ -244,6 +279,8 @@ impl Action {
             | Action::AdoptRevision { .. }
             | Action::AdoptPod(_)
             | Action::ReleasePod(_)
+            | Action::LabelPod { .. }
+            | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::FinishInPlace { .. } => Phase::Before,
             _ => Phase::After,
         }
@@ -254,7 +291,10 @@ impl Action {
         matches!(
             self,
             Action::DeletePod(_)
+                | Action::ForceDeletePod(_)
                 | Action::CreatePod(_)
+                | Action::CreateClaim(_)
+                | Action::OwnClaim(ClaimOwnership { add: Some(_), .. })
                 | Action::PatchInPlace(_)
                 | Action::CloseGate { .. }
                 | Action::ResizePod { .. }

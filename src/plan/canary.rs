@@ -11,8 +11,9 @@ use kube::ResourceExt;
 use super::draft::Draft;
 use super::hook_maker::{self, CannotMake, Subject};
 use super::hooks::phase;
+use super::limits::partition;
 use super::pause::{PauseNote, drop_note, lift, note_of, whole_seconds, write_note};
-use super::workload::{Progress, Workload, duration, partition};
+use super::workload::{Progress, Workload, duration};
 use super::{Action, World};
 use crate::api::names::HookPoint;
 use crate::api::{
@@ -24,7 +25,10 @@ use crate::api::{
 pub struct Rollout {
     /// Where it stands; goes into the status.
     pub progress: Progress,
-    /// Pods that are to be at the update revision.
+    /// Pods to keep at the old revision.
+    pub partition: i64,
+    /// Pods that are to be at the update revision: those beyond the partition, or fewer while a
+    /// step or a pause that began with fewer holds.
     pub target: i64,
     /// Whether no pod update may start.
     pub paused: bool,
@@ -131,6 +135,7 @@ fn without_steps(
     );
     Rollout {
         progress,
+        partition: kept,
         target,
         paused,
         problem: None,
@@ -183,6 +188,7 @@ impl Walk<'_> {
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
         let mut rollout = Rollout {
             progress: Progress::default(),
+            partition: self.workload.replicas,
             target: 0,
             paused: false,
             problem: None,
@@ -208,9 +214,11 @@ impl Walk<'_> {
         rollout.paused = at_pause_step || self.is_paused(index);
         if index == last {
             let user_paused = self.workload.paused && !self.lifted;
-            let wanted = self.workload.replicas - self.workload.partition;
+            rollout.partition = self.workload.partition;
+            let wanted = self.workload.replicas - rollout.partition;
             rollout.target = hold(&mut progress, user_paused, wanted, self.counts);
         } else {
+            rollout.partition = self.kept_at(index).unwrap_or(self.workload.replicas);
             rollout.target = self.target(index, &progress);
         }
         progress.canary.current_step_hook_run = self
@@ -259,10 +267,16 @@ impl Walk<'_> {
         Some(partition(Some(partition_step), self.workload.replicas))
     }
 
+    /// Pods that the last partition step up to `index` keeps; None before the first one.
+    fn kept_at(&self, index: i32) -> Option<i64> {
+        let mut steps = (0..=index).rev();
+        steps.find_map(|index| self.partition_of(index))
+    }
+
     /// Pods to be at the update revision while step `index` holds: what the last partition step
     /// recorded, and never more than it leaves; none before the first one.
     fn target(&self, index: i32, progress: &Progress) -> i64 {
-        let Some(kept) = (0..=index).rev().find_map(|index| self.partition_of(index)) else {
+        let Some(kept) = self.kept_at(index) else {
             return 0;
         };
         let allowed = (self.workload.replicas - kept).max(0);

@@ -1,10 +1,10 @@
 //! What to tell users of a change of status: each thing once, when it becomes so.
 
 use super::Event;
-use crate::api::{GameDeploymentStatus, PodHookCondition};
+use crate::api::{PodHookCondition, WorkloadStatus};
 
 /// Events for the change from one status to the next.
-pub fn of_change(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     let mut events = failures(old, new);
     let lists = [
         (
@@ -42,7 +42,7 @@ fn event(warning: bool, reason: &str, message: String) -> Event {
     }
 }
 
-fn failures(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     let told = |type_: &str, message: &str| {
         old.conditions
             .iter()
@@ -76,7 +76,7 @@ fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
     )
 }
 
-fn rollout(old: &GameDeploymentStatus, new: &GameDeploymentStatus) -> Vec<Event> {
+fn rollout(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let update = &new.update_revision;
     if old.update_revision != *update && !old.update_revision.is_empty() {

@@ -1,25 +1,18 @@
 //! The plan for a GameDeployment, told from top to bottom.
 
-use std::collections::BTreeSet;
-
-use kube::core::SelectorExt;
-
 use super::acceptance::{Acceptance, acceptance};
+use super::conclusion::{self, Obstacles, close, prune_revisions};
 use super::draft::Draft;
 use super::follow::follow;
 use super::guard::{self, may_touch};
 use super::hooks::Hooks;
-use super::in_place::is_under_way;
-use super::pods::PodNames;
+use super::pods::{PodNames, active, own_pods};
 use super::revision::{self, Revisions};
+use super::scale::{self, ScaleIn, Waiting};
 use super::sizes::{Sizes, Sizing};
-use super::status::{self, Outcome};
-use super::update::{self, Blocked, Budget, Scene};
-use super::workload::{InvalidWorkload, Progress, Workload};
-use super::{
-    Action, DeletionReason, Event, Plan, Pod, PodRef, WorkloadPatch, World, events, retry,
-};
-use crate::api::names::HookPoint;
+use super::update::{self, Blocked, Budget, Moves, Scene};
+use super::workload::{InvalidWorkload, Workload};
+use super::{Action, DeletionReason, Event, Plan, Pod, Rollout, WorkloadPatch, World, retry};
 use crate::api::{GameDeployment, GameDeploymentStatus};
 
 /// What is to be done about a GameDeployment.
@@ -34,44 +27,38 @@ pub fn plan(
         return Ok(Plan::nothing());
     }
     let workload = Workload::of_game_deployment(gd)?;
+    let shown = gd.status.as_ref();
     let mut draft = Draft::default();
     retry::begin(&workload, &mut draft);
     let own = own_pods(&workload, world, &mut draft);
     let mut hooks = Hooks::new(&workload, world);
     let mut collisions = workload.progress.collision_count;
     let Some(revisions) = revision::find(&workload, world, &mut collisions, &mut draft) else {
-        // A revision that nobody has seen yet: hooks of updates to another one are called off now,
-        // so that their success cannot count after a revert.
-        hooks.keep_removals(&own);
-        hooks.settle(&own, &mut draft);
-        let old = gd.status.clone().unwrap_or_default();
-        let collided = (old.collision_count != collisions).then_some(GameDeploymentStatus {
-            collision_count: collisions,
-            ..old
-        });
-        return Ok(finish(draft, gd, collided));
+        hooks.keep_only_removals(&own, &mut draft);
+        let collided = conclusion::collided(shown, collisions);
+        return Ok(close(draft, shown, collided));
     };
-    let active: Vec<&Pod> = own
-        .iter()
-        .copied()
-        .filter(|pod| !pod.terminating && !pod.ended())
-        .collect();
+    let active = active(&own);
     let sizing = Sizing {
         workload: &workload,
         world,
         revisions: &revisions,
         active: &active,
+        counted: &active,
     };
-    let Some(sizes) = sizing.settle(&hooks, &mut draft) else {
-        return Ok(finish(draft, gd, None));
+    let order = ScaleIn::new(&workload, world, &active);
+    let choose = |rollout: &Rollout| scale::choose(&sizing, &order, &hooks, rollout);
+    let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
+        return Ok(close(draft, shown, None));
     };
+    sizes.kept.sort_by_key(|pod| order.rank(pod, Waiting::No));
     let scene = Scene {
         workload: &workload,
         world,
         revisions: &revisions,
         rollout: &sizes.rollout,
         kept: &sizes.kept,
-        order: &sizes.order,
+        moves: moves(&workload, &revisions, &sizes),
     };
 
     remove(&own, &sizes, world, &mut hooks, &mut draft);
@@ -84,29 +71,26 @@ pub fn plan(
     prune_names(&workload, &own, &mut draft);
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
-    let failed_update = refused.or(not_moved).or(not_finished);
-    let status = show(gd, &scene, &sizes, &hooks, failed_update, &mut draft);
-    Ok(finish(draft, gd, Some(status)))
+    let obstacles = Obstacles {
+        update: refused.or(not_moved).or(not_finished),
+        scale: None,
+    };
+    let status = conclusion::status(&scene, &sizes, &hooks, obstacles, shown, &mut draft);
+    Ok(close(draft, shown, Some(status)))
 }
 
-/// Pods that the workload controls. Orphans that its selector matches are taken over, and pods that
-/// it no longer matches let go.
-fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec<&'a Pod> {
-    let mut own = Vec::new();
-    for pod in world.pods.iter().map(AsRef::as_ref) {
-        let matches = workload.selector.matches(&pod.labels);
-        match &pod.controller {
-            Some(uid) if *uid == workload.uid && matches => own.push(pod),
-            Some(uid) if *uid == workload.uid && !pod.terminating => {
-                draft.push(Action::ReleasePod(PodRef::of(pod)))
-            }
-            None if matches && !pod.terminating && !pod.ended() => {
-                draft.push(Action::AdoptPod(PodRef::of(pod)))
-            }
-            _ => {}
-        }
+/// Old pods beyond those that the partition keeps. Surge pods that have taken the places of others
+/// let those go.
+fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
+    let update = &revisions.update.name;
+    let is_old = |pod: &&&Pod| pod.revision() != update;
+    let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
+    let target = sizes.rollout.target;
+    Moves {
+        count: old.len() as i64 - (workload.replicas - target),
+        in_place: target - (sizes.kept.len() - old.len()) as i64,
+        old,
     }
-    own
 }
 
 /// Deletes victims whose hook allows it, and pods that ended by themselves.
@@ -213,139 +197,4 @@ fn prune_names(workload: &Workload, own: &[&Pod], draft: &mut Draft) {
         pods_to_delete: Some(left),
         ..WorkloadPatch::default()
     });
-}
-
-fn prune_revisions(
-    workload: &Workload,
-    world: &World,
-    revisions: &Revisions,
-    sizes: &Sizes,
-    draft: &mut Draft,
-) {
-    let mut named: BTreeSet<&str> = world.pods.iter().map(|pod| pod.revision()).collect();
-    named.extend([
-        revisions.update.name.as_str(),
-        &sizes.stable,
-        &workload.progress.canary.revision,
-    ]);
-    for action in revision::prune(workload, &world.revisions, &named) {
-        draft.push(action);
-    }
-}
-
-/// The status to show.
-fn show(
-    gd: &GameDeployment,
-    scene: &Scene,
-    sizes: &Sizes,
-    hooks: &Hooks,
-    failed_update: Option<Blocked>,
-    draft: &mut Draft,
-) -> GameDeploymentStatus {
-    let Scene {
-        workload,
-        world,
-        revisions,
-        rollout,
-        kept,
-        ..
-    } = scene;
-    let (counts, wake) = status::count(workload, sizes.active, &revisions.update.name, world.now);
-    wake.into_iter().for_each(|at| draft.wake_at(at));
-    let told = |message: &Option<String>, reason| {
-        message.clone().map(|message| Blocked { reason, message })
-    };
-    let step_hook = rollout.problem.as_ref();
-    let failed_update = failed_update
-        .or_else(|| {
-            step_hook.map(|it| Blocked {
-                reason: it.reason(),
-                message: it.to_string(),
-            })
-        })
-        .or_else(|| status::hook_problem(hooks, false))
-        .or_else(|| told(&world.failures.update, "FailedUpdate"));
-    let failed_scale =
-        status::hook_problem(hooks, true).or_else(|| told(&world.failures.scale, "FailedCreate"));
-    let steps_over = rollout
-        .progress
-        .step_index
-        .is_none_or(|index| index as usize >= workload.steps.len());
-    let is_named = |pod: &&&Pod| workload.pods_to_delete.contains(&pod.name);
-    let named = kept.iter().filter(is_named).count();
-    let outcome = Outcome {
-        rollout,
-        complete: named == 0
-            && failed_update.is_none()
-            && failed_scale.is_none()
-            && steps_over
-            && !(rollout.paused && sizes.stable != revisions.update.name)
-            && sizes.active.len() as i64 == workload.replicas
-            && i64::from(counts.available) == workload.replicas
-            && i64::from(counts.updated) >= rollout.target
-            && !kept.iter().any(|pod| is_under_way(pod)),
-        counts,
-        victims: sizes.victims.len() + named,
-        failed_scale,
-        failed_update,
-    };
-    let old = gd.status.clone().unwrap_or_default();
-    let progress = rollout.progress.clone();
-    let blocked = |point| hooks.blocked.get(&point).cloned().unwrap_or_default();
-    let conditions = status::conditions(workload, &outcome, &old.conditions, world.now);
-    GameDeploymentStatus {
-        observed_generation: workload.generation,
-        replicas: counts.replicas,
-        ready_replicas: counts.ready,
-        available_replicas: counts.available,
-        updated_replicas: counts.updated,
-        updated_ready_replicas: counts.updated_ready,
-        update_revision: progress.update_revision,
-        collision_count: progress.collision_count,
-        label_selector: workload.selector.to_string(),
-        current_step_index: progress.step_index,
-        current_step_hash: progress.step_hash,
-        canary: progress.canary,
-        pause_conditions: progress.pause_conditions,
-        pre_delete_hook_condition: blocked(HookPoint::PreDelete),
-        pre_inplace_hook_condition: blocked(HookPoint::PreInplace),
-        post_inplace_hook_condition: blocked(HookPoint::PostInplace),
-        conditions,
-    }
-}
-
-/// Closes the plan: a status that is as it was is not shown again, and one that was worked out
-/// from a workload that is about to be another one is not shown at all.
-fn finish(
-    mut draft: Draft,
-    gd: &GameDeployment,
-    status: Option<GameDeploymentStatus>,
-) -> Plan<GameDeploymentStatus> {
-    let old = gd.status.clone().unwrap_or_default();
-    let news = status.filter(|new| gd.status.is_none() || *new != old);
-    let status = news.filter(|_| !draft.changes_workload());
-    let mut status_first = false;
-    if let Some(new) = &status {
-        draft.events.extend(events::of_change(&old, new));
-        status_first = progress_of(&old) != progress_of(new);
-    }
-    Plan {
-        wake: draft.wake,
-        events: std::mem::take(&mut draft.events),
-        actions: draft.into_actions(),
-        status,
-        status_first,
-    }
-}
-
-/// The part of a status that decisions rest on.
-fn progress_of(status: &GameDeploymentStatus) -> Progress {
-    Progress {
-        update_revision: status.update_revision.clone(),
-        collision_count: status.collision_count,
-        step_index: status.current_step_index,
-        step_hash: status.current_step_hash.clone(),
-        canary: status.canary.clone(),
-        pause_conditions: status.pause_conditions.clone(),
-    }
 }

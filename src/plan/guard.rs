@@ -14,6 +14,11 @@ use crate::api::names::HookPoint;
 pub struct Cleared<'a>(&'a Pod);
 
 impl<'a> Cleared<'a> {
+    /// The pod.
+    pub fn pod(&self) -> &'a Pod {
+        self.0
+    }
+
     /// The first write of its in-place update: no traffic from now on.
     pub fn close_gate(self, revision: &str) -> Action {
         Action::CloseGate {

@@ -142,14 +142,16 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Keeps the hooks of deletions for good, whatever else is decided.
-    pub fn keep_removals(&mut self, pods: &[&'a Pod]) {
+    /// Keeps the hooks of deletions for good, and calls off the others: where nobody has seen the
+    /// update revision yet, the success of a hook for another one must not count after a revert.
+    pub fn keep_only_removals(&mut self, pods: &[&'a Pod], draft: &mut Draft) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = guard::removal(false, self.world.now);
             if let Some(run) = self.run_for(pod, &intent) {
                 self.keep(run, pod, &intent);
             }
         }
+        self.settle(pods, draft);
     }
 
     /// Calls off what nobody asked for: HookRuns of intents that are no more (or of pods that are
@@ -174,6 +176,13 @@ impl<'a> Hooks<'a> {
         if let Some(retry) = &self.retry {
             retry.finish_when_cleared(self.runs.iter(), draft);
         }
+    }
+
+    fn has_name(&self, run: &HookRun) -> bool {
+        self.world
+            .runs
+            .iter()
+            .any(|it| it.metadata.name == run.metadata.name)
     }
 
     fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
@@ -238,6 +247,11 @@ impl<'a> Hooks<'a> {
             modified: intent.modified,
         };
         match hook_maker::make(self.workload, self.world, intent.point, hook, &subject) {
+            // A run of that name is about an earlier pod of the same ordinal; it goes first.
+            Ok(run) if self.has_name(&run) => {
+                self.marked
+                    .extend(pod.marked_deleting.then_some(pod.uid.as_str()));
+            }
             Ok(run) => {
                 draft.push(Action::CreateHookRun(Box::new(run)));
                 if intent.point == HookPoint::PreDelete {

@@ -3,24 +3,32 @@
 //! No client, no async and no clock of its own (`now` is part of what was seen), so that what a
 //! reconcile will do can be printed, compared, and walked by a model checker.
 //!
-//! Start at [`game_deployment::plan`], which tells a plan from top to bottom. When may a pod be
+//! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which tell a plan from top to
+//! bottom; what differs between the two is [`scale`] here, and [`ordinals`] and [`claims`] there. When may a pod be
 //! deleted or changed? [`guard::may_touch`] says so, and nothing else does.
 
 mod acceptance;
 mod action;
 mod canary;
+mod claim;
+mod claims;
+mod conclusion;
 mod draft;
 mod duration;
 mod events;
 mod follow;
 pub mod game_deployment;
+pub mod game_stateful_set;
 mod guard;
 mod hook_maker;
 pub mod hook_run;
 mod hooks;
 mod hot_patch;
+mod identity;
 mod in_place;
+mod limits;
 mod manifest_resume;
+mod ordinals;
 mod pause;
 mod pod;
 mod pods;
@@ -39,8 +47,9 @@ mod world;
 
 pub use action::*;
 pub use canary::Rollout;
+pub use claim::*;
 pub use duration::*;
 pub use pod::*;
 pub use revision::Revisions;
-pub use workload::{InvalidWorkload, Workload};
+pub use workload::{InvalidWorkload, Planned, Workload};
 pub use world::*;

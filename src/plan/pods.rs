@@ -5,10 +5,37 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::draft::Draft;
 use super::in_place::is_under_way;
-use super::{Gate, NewPod, Pod, Workload, World, hot_patch};
-use crate::api::UpdateStrategyType;
+use super::workload::UpdateType;
+use super::{Action, Gate, NewPod, Pod, PodRef, Workload, World, hot_patch, identity};
 use crate::api::names;
+
+/// Pods that the workload controls. Orphans that it selects are taken over, and pods that it no
+/// longer selects let go.
+pub fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec<&'a Pod> {
+    let mut own = Vec::new();
+    for pod in world.pods.iter().map(AsRef::as_ref) {
+        let is_member = workload.is_member(pod);
+        match &pod.controller {
+            Some(uid) if *uid == workload.uid && is_member => own.push(pod),
+            Some(uid) if *uid == workload.uid && !pod.terminating => {
+                draft.push(Action::ReleasePod(PodRef::of(pod)))
+            }
+            None if is_member && !pod.terminating && !pod.ended() => {
+                draft.push(Action::AdoptPod(PodRef::of(pod)))
+            }
+            _ => {}
+        }
+    }
+    own
+}
+
+/// Those that neither ended nor are Terminating.
+pub fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
+    let is_active = |pod: &&&Pod| !pod.terminating && !pod.ended();
+    own.iter().filter(is_active).copied().collect()
+}
 
 /// Whether a pod is available: ready for minReadySeconds, and no change of it is under way.
 pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
@@ -83,14 +110,33 @@ impl<'a> PodNames<'a> {
     }
 }
 
+/// The pod of an ordinal.
+pub fn pod_with_ordinal(
+    workload: &Workload,
+    ordinal: i64,
+    revision: &str,
+    template: &Value,
+) -> NewPod {
+    let name = workload.pod_name(ordinal);
+    let mut pod = pod_of(workload, revision, template, &name);
+    if let Some(identity) = &workload.identity {
+        identity::give(workload, identity, ordinal, &mut pod);
+    }
+    NewPod {
+        name,
+        revision: revision.to_owned(),
+        pod,
+    }
+}
+
 /// A pod to ask the API server about; nothing of it stays.
 pub fn dry_run_pod(workload: &Workload, revision: &str, template: &Value) -> Value {
-    pod_of(
-        workload,
-        revision,
-        template,
-        &format!("{}-dry-run", workload.name),
-    )
+    let name = format!("{}-dry-run", workload.name);
+    let mut pod = pod_of(workload, revision, template, &name);
+    if let Some(identity) = &workload.identity {
+        identity::give(workload, identity, identity.start, &mut pod);
+    }
+    pod
 }
 
 /// The pod that a template stands for.
@@ -113,7 +159,7 @@ fn pod_of(workload: &Workload, revision: &str, template: &Value, name: &str) -> 
         }
     }
     let mut spec = part("/spec").unwrap_or_else(|| json!({}));
-    if workload.update == UpdateStrategyType::InplaceUpdate {
+    if workload.update == UpdateType::InplaceUpdate {
         add_gate(&mut spec);
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})

@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Pod, PodPhase, Workload, World};
+use super::hooks::Hooks;
+use super::sizes::{Choice, Sizing};
+use super::{Pod, PodPhase, Rollout, Workload, World};
+use crate::api::names::HookPoint;
 
 /// Chooses victims, and ranks pods for whoever else needs the order.
 pub struct ScaleIn<'a> {
@@ -131,5 +134,37 @@ impl<'a> ScaleIn<'a> {
             }
         }
         victims
+    }
+}
+
+/// Who goes, and by how many pods replicas may be exceeded, when the rollout may go so far.
+pub fn choose<'a>(
+    sizing: &Sizing<'a>,
+    order: &ScaleIn<'a>,
+    hooks: &Hooks,
+    rollout: &Rollout,
+) -> Choice<'a> {
+    let replicas = sizing.workload.replicas;
+    let revision = sizing.revisions.update.name.as_str();
+    let is_old = |pod: &&&Pod| pod.revision() != revision;
+    let old = sizing.active.iter().filter(is_old).count() as i64;
+    let surge = sizing.surge(old - (replicas - rollout.target));
+    let keep = Keep {
+        total: replicas + surge,
+        updated: rollout.target,
+        old: replicas - rollout.target,
+    };
+    let waiting = |pod: &Pod| {
+        if hooks.waits_to_go(pod) {
+            Waiting::ToGo
+        } else if pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod) {
+            Waiting::Marked
+        } else {
+            Waiting::No
+        }
+    };
+    Choice {
+        surge,
+        victims: order.victims(sizing.active, revision, waiting, keep),
     }
 }

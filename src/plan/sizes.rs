@@ -4,15 +4,11 @@ use std::collections::BTreeSet;
 
 use super::canary::{self, Counts, Rollout};
 use super::draft::Draft;
-use super::hooks::Hooks;
 use super::in_place::is_under_way;
 use super::pods::is_available;
 use super::revision::Revisions;
-use super::scale::{Keep, ScaleIn, Waiting};
-use super::workload::{Progress, Workload};
+use super::workload::{Progress, UpdateType, Workload};
 use super::{Pod, World};
-use crate::api::UpdateStrategyType;
-use crate::api::names::HookPoint;
 
 /// Works out how many pods there are to be, of which revision, and which are too many.
 pub struct Sizing<'a> {
@@ -24,6 +20,16 @@ pub struct Sizing<'a> {
     pub revisions: &'a Revisions<'a>,
     /// Its pods that neither ended nor are Terminating.
     pub active: &'a [&'a Pod],
+    /// Those of them that count for canary steps, unless they are too many.
+    pub counted: &'a [&'a Pod],
+}
+
+/// Who goes when the rollout may go so far.
+pub struct Choice<'a> {
+    /// Pods by which replicas may be exceeded.
+    pub surge: i64,
+    /// Uids of the pods that are too many.
+    pub victims: BTreeSet<&'a str>,
 }
 
 /// How many pods there are to be.
@@ -40,23 +46,22 @@ pub struct Sizes<'a> {
     pub active: &'a [&'a Pod],
     /// Those of them that are no victims.
     pub kept: Vec<&'a Pod>,
-    /// The order in which pods go.
-    pub order: ScaleIn<'a>,
 }
 
 impl<'a> Sizing<'a> {
     /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
     /// round, of which only the victims are kept, comes before the one that counts.
-    pub fn settle(&self, hooks: &Hooks, draft: &mut Draft) -> Option<Sizes<'a>> {
-        let order = ScaleIn::new(self.workload, self.world, self.active);
+    pub fn settle(
+        &self,
+        choose: impl Fn(&Rollout) -> Choice<'a>,
+        draft: &mut Draft,
+    ) -> Option<Sizes<'a>> {
         let mut scratch = Draft::default();
         let (first, _) = self.advance(&BTreeSet::new(), &mut scratch);
-        let victims = first.map_or_else(BTreeSet::new, |rollout| {
-            self.victims(&order, hooks, &rollout).0
-        });
+        let victims = first.map_or_else(BTreeSet::new, |rollout| choose(&rollout).victims);
         let (rollout, stable) = self.advance(&victims, draft);
         let rollout = rollout?;
-        let (victims, surge) = self.victims(&order, hooks, &rollout);
+        let Choice { surge, victims } = choose(&rollout);
         let kept = self
             .active
             .iter()
@@ -70,14 +75,34 @@ impl<'a> Sizing<'a> {
             victims,
             active: self.active,
             kept,
-            order,
         })
+    }
+
+    /// Pods by which replicas may be exceeded while so many are still to be brought to the update
+    /// revision.
+    pub fn surge(&self, to_move: i64) -> i64 {
+        let Workload {
+            max_surge,
+            max_unavailable,
+            update,
+            ..
+        } = self.workload;
+        let may_surge = match update {
+            UpdateType::RollingUpdate => true,
+            UpdateType::InplaceUpdate => *max_unavailable == 0,
+            UpdateType::HotPatchUpdate | UpdateType::OnDelete => false,
+        };
+        if may_surge {
+            to_move.clamp(0, *max_surge)
+        } else {
+            0
+        }
     }
 
     fn advance(&self, victims: &BTreeSet<&str>, draft: &mut Draft) -> (Option<Rollout>, String) {
         let update = self.revisions.update.name.as_str();
         let kept = || {
-            self.active
+            self.counted
                 .iter()
                 .filter(|pod| !victims.contains(pod.uid.as_str()))
         };
@@ -119,53 +144,5 @@ impl<'a> Sizing<'a> {
         } else {
             canary.revision.clone()
         }
-    }
-
-    /// Who goes, and by how many pods replicas may be exceeded.
-    fn victims(
-        &self,
-        order: &ScaleIn<'a>,
-        hooks: &Hooks,
-        rollout: &Rollout,
-    ) -> (BTreeSet<&'a str>, i64) {
-        let Workload {
-            replicas,
-            max_surge,
-            max_unavailable,
-            update,
-            ..
-        } = self.workload;
-        let revision = self.revisions.update.name.as_str();
-        let old = self
-            .active
-            .iter()
-            .filter(|pod| pod.revision() != revision)
-            .count() as i64;
-        let may_surge = match update {
-            UpdateStrategyType::RollingUpdate => true,
-            UpdateStrategyType::InplaceUpdate => *max_unavailable == 0,
-            UpdateStrategyType::HotPatchUpdate => false,
-        };
-        let above_partition = (old - (replicas - rollout.target)).max(0);
-        let surge = if may_surge {
-            above_partition.min(*max_surge)
-        } else {
-            0
-        };
-        let keep = Keep {
-            total: replicas + surge,
-            updated: rollout.target,
-            old: replicas - rollout.target,
-        };
-        let waiting = |pod: &Pod| {
-            if hooks.waits_to_go(pod) {
-                Waiting::ToGo
-            } else if pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod) {
-                Waiting::Marked
-            } else {
-                Waiting::No
-            }
-        };
-        (order.victims(self.active, revision, waiting, keep), surge)
     }
 }

@@ -15,10 +15,10 @@ use super::hooks::{Hooks, Intent};
 use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState, NotInPlace};
 use super::pods::is_available;
-use super::scale::{Rank, ScaleIn, Waiting};
+use super::workload::UpdateType;
 use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
+use crate::api::InPlacePolicy;
 use crate::api::names::HookPoint;
-use crate::api::{InPlacePolicy, UpdateStrategyType};
 
 /// Everything that update rules read.
 pub struct Scene<'a> {
@@ -30,10 +30,20 @@ pub struct Scene<'a> {
     pub revisions: &'a Revisions<'a>,
     /// How far the rollout may go.
     pub rollout: &'a Rollout,
-    /// Pods that stay: no victims, not Terminating, not ended.
+    /// Pods that stay: no victims, not Terminating, not ended. In the order of their turns.
     pub kept: &'a [&'a Pod],
-    /// Scale-in order, in which pods are also updated.
-    pub order: &'a ScaleIn<'a>,
+    /// Which of them are to be at the update revision and are not.
+    pub moves: Moves<'a>,
+}
+
+/// Pods that the rollout, as far as it goes, brings to the update revision.
+pub struct Moves<'a> {
+    /// Who may be chosen, in the order of their turns.
+    pub old: Vec<&'a Pod>,
+    /// How many of them are.
+    pub count: i64,
+    /// How many of these can change in place; surge pods have taken the places of the others.
+    pub in_place: i64,
 }
 
 /// Why updates do not go on; becomes condition FailedUpdate.
@@ -124,8 +134,7 @@ pub fn refused_in_place(
     revisions: &Revisions,
     stable: &str,
 ) -> Option<Blocked> {
-    let in_place = workload.update != UpdateStrategyType::RollingUpdate;
-    if !in_place
+    if recreates(workload)
         || workload.policy == InPlacePolicy::InPlaceIfPossible
         || stable == revisions.update.name
     {
@@ -147,8 +156,16 @@ fn not_in_place(error: &NotInPlace) -> Blocked {
     }
 }
 
+/// Whether pods are never changed, only made anew.
+fn recreates(workload: &Workload) -> bool {
+    matches!(
+        workload.update,
+        UpdateType::RollingUpdate | UpdateType::OnDelete
+    )
+}
+
 fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Method {
-    if workload.update == UpdateStrategyType::RollingUpdate {
+    if recreates(workload) {
         return Method::Recreate;
     }
     let update = &revisions.update.template;
@@ -160,7 +177,7 @@ fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Method
         .template(from)
         .ok_or_else(unknown)
         .and_then(|from| in_place::between(from, update));
-    let hot = workload.update == UpdateStrategyType::HotPatchUpdate;
+    let hot = workload.update == UpdateType::HotPatchUpdate;
     match change {
         Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(
             workload,
@@ -199,22 +216,14 @@ impl<'a> Mover<'_, 'a> {
             workload,
             rollout,
             revisions,
-            kept,
+            moves,
             ..
         } = self.scene;
-        let update = revisions.update.name.as_str();
         let is_named = |pod: &Pod| workload.pods_to_delete.contains(&pod.name);
-        let old: Vec<&Pod> = kept
-            .iter()
-            .copied()
-            .filter(|pod| pod.revision() != update)
-            .collect();
-        let updated = (kept.len() - old.len()) as i64;
-        let surplus = old.len() as i64 - (workload.replicas - rollout.target);
-        if rollout.paused || surplus <= 0 {
+        if rollout.paused || moves.count <= 0 {
             return None;
         }
-        for pod in &old {
+        for pod in &moves.old {
             self.methods
                 .entry(pod.revision())
                 .or_insert_with(|| method_from(workload, revisions, pod.revision()));
@@ -223,14 +232,12 @@ impl<'a> Mover<'_, 'a> {
             Method::Refused(error) => Some(not_in_place(error)),
             _ => None,
         });
-        let mut movable: Vec<&Pod> = old
-            .into_iter()
-            .filter(|pod| {
-                !is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
-            })
-            .collect();
+        let is_movable = |pod: &&&Pod| {
+            !is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
+        };
+        let mut movable: Vec<&Pod> = moves.old.iter().filter(is_movable).copied().collect();
         movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
-        movable.truncate(usize::try_from(surplus).unwrap_or(0));
+        movable.truncate(usize::try_from(moves.count).unwrap_or(0));
         if movable.is_empty() {
             return blocked;
         }
@@ -239,9 +246,7 @@ impl<'a> Mover<'_, 'a> {
             Acceptance::Asked => false,
             Acceptance::Refused(blocked) => return Some(blocked),
         };
-        // In place, as many pods as the target says change; surge pods that have taken the place of
-        // others let those go.
-        let mut room = rollout.target - updated;
+        let mut room = moves.in_place;
         let mut problem = None;
         for pod in movable {
             let slot = budget.take(self.scene, pod);
@@ -265,13 +270,10 @@ impl<'a> Mover<'_, 'a> {
     }
 
     /// Whose turn comes first: pods under way, then those that are not available, then those whose
-    /// hook was successful or runs, then in scale-in order.
-    fn turn(&self, pod: &'a Pod, hooks: &Hooks) -> (bool, bool, u8, Rank<'a>) {
+    /// hook was successful or runs; else in the order of `kept`.
+    fn turn(&self, pod: &'a Pod, hooks: &Hooks) -> (bool, bool, u8) {
         let Scene {
-            workload,
-            world,
-            order,
-            ..
+            workload, world, ..
         } = self.scene;
         let (point, _) = self.point_and_modified(pod, hooks);
         let hook = if hooks.has_passed(pod, &self.intent(pod, point, &[], true)) {
@@ -285,7 +287,6 @@ impl<'a> Mover<'_, 'a> {
             !in_place::is_under_way(pod),
             is_available(pod, workload, world.now),
             hook,
-            order.rank(pod, Waiting::No),
         )
     }
 
@@ -296,7 +297,7 @@ impl<'a> Mover<'_, 'a> {
                 (guard::point_of_change(hooks), modified)
             }
             _ => {
-                let in_place = self.scene.workload.update == UpdateStrategyType::InplaceUpdate;
+                let in_place = self.scene.workload.update == UpdateType::InplaceUpdate;
                 (guard::point_of_update_deletion(hooks, in_place), Vec::new())
             }
         }
@@ -323,7 +324,7 @@ impl<'a> Mover<'_, 'a> {
     }
 
     fn recreate(&self, pod: &'a Pod, may_start: bool, hooks: &mut Hooks<'a>, draft: &mut Draft) {
-        let in_place = self.scene.workload.update == UpdateStrategyType::InplaceUpdate;
+        let in_place = self.scene.workload.update == UpdateType::InplaceUpdate;
         let point = guard::point_of_update_deletion(hooks, in_place);
         let intent = Intent {
             at: self.scene.world.now,

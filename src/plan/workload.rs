@@ -6,17 +6,22 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use kube::core::Selector;
+use kube::core::{Selector, SelectorExt};
 use serde_json::Value;
 
 use super::duration::parse_duration;
+use super::identity::Identity;
+use super::limits::{limits, partition};
 use super::manifest_resume::paused_came_with_an_apply;
+use super::{Plan, Pod, World};
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
-    CanaryStatus, CanaryStep, GameDeployment, HookStep, InPlacePolicy, PauseCondition,
-    PodHookStrategy, UpdateStrategyType,
+    CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType,
+    GameWorkload, HookStep, InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy,
+    WorkloadStatus,
 };
 
 /// A workload, resolved.
@@ -37,6 +42,8 @@ pub struct Workload<'a> {
     pub replicas: i64,
     /// Which pods are its own.
     pub selector: Selector,
+    /// Labels that the selector asks for by name.
+    pub match_labels: BTreeMap<String, String>,
     /// The pod template.
     pub template: &'a Value,
     /// How long a pod must be ready to be available.
@@ -46,7 +53,7 @@ pub struct Workload<'a> {
     /// Pods that go first.
     pub pods_to_delete: &'a [String],
     /// How pods are updated.
-    pub update: UpdateStrategyType,
+    pub update: UpdateType,
     /// Pods to keep at the old revision once the steps are over.
     pub partition: i64,
     /// Pods that may be unavailable.
@@ -67,7 +74,12 @@ pub struct Workload<'a> {
     pub hooks: PodHooks<'a>,
     /// Where the rollout stood at the last status write.
     pub progress: Progress,
+    /// What its pods keep from one to the next; None where pods are interchangeable.
+    pub identity: Option<Identity<'a>>,
 }
+
+/// How pods are updated; the kind that has more ways has those of the other.
+pub type UpdateType = GameStatefulSetUpdateType;
 
 /// The hooks in a pod's life.
 #[derive(Clone, Copy)]
@@ -92,6 +104,20 @@ pub struct Progress {
     pub canary: CanaryStatus,
     /// Why the operator paused.
     pub pause_conditions: Vec<PauseCondition>,
+}
+
+impl Progress {
+    /// The part of a status that decisions rest on.
+    pub fn of(status: &WorkloadStatus) -> Self {
+        Self {
+            update_revision: status.update_revision.clone(),
+            collision_count: status.collision_count,
+            step_index: status.current_step_index,
+            step_hash: status.current_step_hash.clone(),
+            canary: status.canary.clone(),
+            pause_conditions: status.pause_conditions.clone(),
+        }
+    }
 }
 
 impl<'a> PodHooks<'a> {
@@ -119,6 +145,27 @@ impl<'a> PodHooks<'a> {
     }
 }
 
+/// A workload that can be planned for.
+pub trait Planned: GameWorkload {
+    /// What is to be done about it.
+    ///
+    /// # Errors
+    /// When its spec cannot be planned for: nothing may be done then.
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload>;
+}
+
+impl Planned for GameDeployment {
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload> {
+        super::game_deployment::plan(self, world)
+    }
+}
+
+impl Planned for GameStatefulSet {
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload> {
+        super::game_stateful_set::plan(self, world)
+    }
+}
+
 /// Why a workload cannot be planned for.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidWorkload {
@@ -127,75 +174,123 @@ pub enum InvalidWorkload {
     Selector(String),
 }
 
+/// What stands at a place of its own in each kind.
+struct Spec<'a> {
+    replicas: Option<i32>,
+    min_ready_seconds: i32,
+    history_limit: Option<i32>,
+    pods_to_delete: &'a [String],
+    update: UpdateType,
+    partition: Option<&'a IntOrString>,
+    max_unavailable: Option<&'a IntOrString>,
+    /// maxUnavailable when it is not set.
+    default_unavailable: IntOrString,
+    max_surge: Option<&'a IntOrString>,
+    paused: bool,
+    in_place: &'a InPlaceUpdateStrategy,
+    identity: Option<Identity<'a>>,
+}
+
 impl<'a> Workload<'a> {
     /// Resolves a GameDeployment.
     pub fn of_game_deployment(gd: &'a GameDeployment) -> Result<Self, InvalidWorkload> {
         let spec = &gd.spec;
         let strategy = &spec.update_strategy;
+        let own = Spec {
+            replicas: spec.replicas,
+            min_ready_seconds: spec.min_ready_seconds,
+            history_limit: spec.revision_history_limit,
+            pods_to_delete: &spec.scale_strategy.pods_to_delete,
+            update: strategy.type_.into(),
+            partition: strategy.partition.as_ref(),
+            max_unavailable: strategy.max_unavailable.as_ref(),
+            default_unavailable: IntOrString::String("20%".to_owned()),
+            max_surge: strategy.max_surge.as_ref(),
+            paused: strategy.paused,
+            in_place: &strategy.in_place_update_strategy,
+            identity: None,
+        };
+        Self::resolve(gd, own)
+    }
+
+    /// Resolves a GameStatefulSet. Its limits stand at one of two places.
+    pub fn of_game_stateful_set(gsts: &'a GameStatefulSet) -> Result<Self, InvalidWorkload> {
+        let spec = &gsts.spec;
+        let strategy = &spec.update_strategy;
+        let rolling = strategy.rolling_update.as_ref();
+        let identity = Identity::of(spec);
+        let own = Spec {
+            replicas: spec.replicas,
+            min_ready_seconds: spec.min_ready_seconds,
+            history_limit: spec.revision_history_limit,
+            pods_to_delete: &[],
+            update: strategy.type_,
+            partition: rolling
+                .and_then(|it| it.partition.as_ref())
+                .or(strategy.partition.as_ref()),
+            max_unavailable: rolling
+                .and_then(|it| it.max_unavailable.as_ref())
+                .or(strategy.max_unavailable.as_ref()),
+            default_unavailable: match identity.ordered {
+                true => IntOrString::Int(1),
+                false => IntOrString::String("25%".to_owned()),
+            },
+            max_surge: rolling
+                .and_then(|it| it.max_surge.as_ref())
+                .or(strategy.max_surge.as_ref())
+                .filter(|_| !identity.ordered),
+            paused: strategy.paused,
+            in_place: &strategy.in_place_update_strategy,
+            identity: Some(identity),
+        };
+        Self::resolve(gsts, own)
+    }
+
+    fn resolve<K: GameWorkload>(object: &'a K, spec: Spec<'a>) -> Result<Self, InvalidWorkload> {
         let replicas = i64::from(spec.replicas.unwrap_or(1)).max(0);
         let (max_unavailable, max_surge) = limits(
-            strategy.max_unavailable.as_ref(),
-            strategy.max_surge.as_ref(),
+            spec.max_unavailable.unwrap_or(&spec.default_unavailable),
+            spec.max_surge,
             replicas,
         );
-        let status = gd.status.clone().unwrap_or_default();
-        let own_selector = &spec.selector;
-        let is_empty = own_selector
-            .match_labels
-            .as_ref()
-            .is_none_or(BTreeMap::is_empty)
-            && own_selector
-                .match_expressions
-                .as_ref()
-                .is_none_or(Vec::is_empty);
-        if is_empty {
-            return Err(InvalidWorkload::Selector("is empty".to_owned()));
-        }
-        let selector = Selector::try_from(own_selector.clone())
-            .map_err(|error| InvalidWorkload::Selector(error.to_string()))?;
+        let [pre_delete, pre_inplace, post_inplace] = object.pod_hooks();
         Ok(Self {
-            kind: WorkloadKind::GameDeployment,
-            namespace: gd.namespace().unwrap_or_default(),
-            name: gd.name_any(),
-            uid: gd.uid().unwrap_or_default(),
-            generation: gd.metadata.generation.unwrap_or_default(),
-            annotations: gd.annotations(),
+            kind: K::KIND,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            generation: object.meta().generation.unwrap_or_default(),
+            annotations: object.annotations(),
             replicas,
-            selector,
-            template: &spec.template,
-            min_ready: SignedDuration::from_secs(i64::from(spec.min_ready_seconds.max(0))),
-            history_limit: usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or(0),
-            pods_to_delete: &spec.scale_strategy.pods_to_delete,
-            update: strategy.type_,
-            partition: partition(strategy.partition.as_ref(), replicas),
+            selector: selector(object.label_selector())?,
+            match_labels: object
+                .label_selector()
+                .match_labels
+                .clone()
+                .unwrap_or_default(),
+            template: object.pod_template(),
+            min_ready: seconds(spec.min_ready_seconds),
+            history_limit: usize::try_from(spec.history_limit.unwrap_or(10)).unwrap_or(0),
+            pods_to_delete: spec.pods_to_delete,
+            update: spec.update,
+            partition: partition(spec.partition, replicas),
             max_unavailable,
             max_surge,
-            paused: strategy.paused,
-            resume_by_apply: !strategy.paused && paused_came_with_an_apply(&gd.metadata),
-            grace: SignedDuration::from_secs(i64::from(
-                strategy
-                    .in_place_update_strategy
-                    .grace_period_seconds
-                    .max(0),
-            )),
-            policy: strategy.in_place_update_strategy.policy,
-            steps: strategy
-                .canary
-                .as_ref()
-                .map_or(&[], |canary| canary.steps.as_slice()),
+            paused: spec.paused,
+            resume_by_apply: !spec.paused && paused_came_with_an_apply(object.meta()),
+            grace: seconds(spec.in_place.grace_period_seconds),
+            policy: spec.in_place.policy,
+            steps: object.canary().map_or(&[], |canary| &canary.steps),
             hooks: PodHooks {
-                pre_delete: &spec.pre_delete_update_strategy,
-                pre_inplace: &spec.pre_inplace_update_strategy,
-                post_inplace: &spec.post_inplace_update_strategy,
+                pre_delete,
+                pre_inplace,
+                post_inplace,
             },
-            progress: Progress {
-                update_revision: status.update_revision,
-                collision_count: status.collision_count,
-                step_index: status.current_step_index,
-                step_hash: status.current_step_hash,
-                canary: status.canary,
-                pause_conditions: status.pause_conditions,
-            },
+            progress: object
+                .status()
+                .map(|status| Progress::of(status.as_ref()))
+                .unwrap_or_default(),
+            identity: spec.identity,
         })
     }
 
@@ -220,6 +315,13 @@ impl<'a> Workload<'a> {
         })
     }
 
+    /// Whether a pod is to be controlled by this workload: it is selected, and where pods have an
+    /// identity its name is one that this workload gives.
+    pub fn is_member(&self, pod: &Pod) -> bool {
+        let named = self.identity.is_none() || self.ordinal(pod).is_some();
+        named && self.selector.matches(&pod.labels)
+    }
+
     /// Whether higher node deletion costs go first.
     pub fn node_cost_descends(&self) -> bool {
         self.annotations
@@ -228,61 +330,18 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Pods of `replicas` that a partition keeps at the old revision.
-///
-/// A percentage is rounded up, but one below 100% updates at least one pod: who writes 90% of
-/// three pods wants to see the new build somewhere.
-pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
-    match partition {
-        None => 0,
-        Some(IntOrString::Int(count)) => i64::from(*count).clamp(0, replicas),
-        Some(text @ IntOrString::String(_)) => {
-            let kept = resolve(text, replicas, true).clamp(0, replicas);
-            let all = percent(text).is_none_or(|percent| percent >= 100);
-            if all || kept < replicas {
-                kept
-            } else {
-                (replicas - 1).max(0)
-            }
-        }
+fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
+    let selector = Selector::try_from(own.clone())
+        .map_err(|error| InvalidWorkload::Selector(error.to_string()))?;
+    if selector.selects_all() {
+        return Err(InvalidWorkload::Selector("is empty".to_owned()));
     }
+    Ok(selector)
 }
 
-/// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
-fn limits(
-    unavailable: Option<&IntOrString>,
-    surge: Option<&IntOrString>,
-    replicas: i64,
-) -> (i64, i64) {
-    let default = IntOrString::String("20%".to_owned());
-    let surge = surge
-        .map_or(0, |surge| resolve(surge, replicas, true))
-        .max(0);
-    let unavailable = resolve(unavailable.unwrap_or(&default), replicas, surge == 0).max(0);
-    if surge == 0 && unavailable == 0 {
-        (1, 0)
-    } else {
-        (unavailable, surge)
-    }
-}
-
-fn percent(value: &IntOrString) -> Option<i64> {
-    match value {
-        IntOrString::String(text) => text.strip_suffix('%')?.trim().parse().ok(),
-        IntOrString::Int(_) => None,
-    }
-}
-
-/// A number, or a percentage of `total`. What is neither counts as 0; the schema refuses it.
-fn resolve(value: &IntOrString, total: i64, round_up: bool) -> i64 {
-    match value {
-        IntOrString::Int(count) => i64::from(*count),
-        IntOrString::String(text) => match percent(value) {
-            Some(percent) if round_up => (percent * total + 99) / 100,
-            Some(percent) => percent * total / 100,
-            None => text.trim().parse().unwrap_or(0),
-        },
-    }
+/// Seconds as the schema has them; it refuses those below 0.
+fn seconds(seconds: i32) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(seconds.max(0)))
 }
 
 /// A duration: seconds as a number (also as text), or text such as 90s, 5m, 1h30m. None when it is
@@ -311,54 +370,6 @@ mod tests {
 
     fn text(value: &str) -> IntOrString {
         IntOrString::String(value.to_owned())
-    }
-
-    #[test]
-    fn partitions_are_resolved_as_users_expect() {
-        for (value, replicas, kept) in [
-            (IntOrString::Int(2), 5, 2),
-            (IntOrString::Int(9), 5, 5),
-            (text("50%"), 5, 3),
-            (text("90%"), 3, 2),
-            (text("100%"), 3, 3),
-            (text("0%"), 3, 0),
-            (text("99%"), 1, 0),
-        ] {
-            assert_eq!(
-                partition(Some(&value), replicas),
-                kept,
-                "{value:?} of {replicas}"
-            );
-        }
-        assert_eq!(partition(None, 5), 0);
-    }
-
-    #[test]
-    fn limits_round_up_but_down_with_surge_and_are_never_both_zero() {
-        for (unavailable, surge, replicas, expected) in [
-            (None, None, 4, (1, 0)),
-            (None, None, 10, (2, 0)),
-            (None, None, 0, (1, 0)),
-            (Some(text("25%")), Some(text("25%")), 5, (1, 2)),
-            (
-                Some(IntOrString::Int(0)),
-                Some(IntOrString::Int(1)),
-                5,
-                (0, 1),
-            ),
-            (
-                Some(IntOrString::Int(0)),
-                Some(IntOrString::Int(0)),
-                5,
-                (1, 0),
-            ),
-        ] {
-            assert_eq!(
-                limits(unavailable.as_ref(), surge.as_ref(), replicas),
-                expected,
-                "{unavailable:?} {surge:?} of {replicas}"
-            );
-        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Pod;
+use super::{Claim, Pod};
 use crate::api::{HookRun, HookTemplate};
 
 /// Everything about one workload's surroundings at one moment. The workload itself is a separate
@@ -25,6 +25,10 @@ pub struct World {
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i32>,
+    /// Nodes that pods are bound to and that do not answer any more.
+    pub lost_nodes: BTreeSet<String>,
+    /// Claims by name, as far as they are named after pods of the workload, or owned by it.
+    pub claims: BTreeMap<String, Arc<Claim>>,
     /// What the API server said of revisions.
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to be somebody else's.

@@ -169,7 +169,7 @@ fn an_apply_does_not_resume() {
     story.image("v2").settle();
     let applied = json!({"kubectl.kubernetes.io/last-applied-configuration":
         r#"{"spec":{"updateStrategy":{"paused":false}}}"#});
-    let annotations = story.gd.metadata.annotations.get_or_insert_default();
+    let annotations = story.object.metadata.annotations.get_or_insert_default();
     annotations.extend(
         serde_json::from_value::<std::collections::BTreeMap<_, _>>(applied).expect("annotations"),
     );
@@ -183,7 +183,7 @@ fn an_apply_does_not_resume() {
         story.condition("Progressing").expect("condition").0,
         "ResumeByApplyIgnored"
     );
-    story.gd.metadata.managed_fields = serde_json::from_value(json!([{
+    story.object.metadata.managed_fields = serde_json::from_value(json!([{
         "manager": "kubectl-patch", "operation": "Update",
         "fieldsV1": {"f:spec": {"f:updateStrategy": {"f:paused": {}}}},
     }]))

@@ -7,4 +7,6 @@ mod in_place;
 mod recording;
 mod rolling;
 mod scaling;
+mod sets;
 mod story;
+mod volumes;

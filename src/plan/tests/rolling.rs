@@ -202,7 +202,7 @@ fn a_rollback_uses_the_old_revision_again() {
 fn a_workload_that_is_being_deleted_is_left_alone() {
     let mut story = story(3, json!({}));
     let plan = {
-        story.gd.metadata.deletion_timestamp = Some(
+        story.object.metadata.deletion_timestamp = Some(
             k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(story.world.now),
         );
         story.plan()

@@ -55,10 +55,10 @@ fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
     story
         .user(json!({"preDeleteUpdateStrategy": {"retry": true}}))
         .settle();
-    assert!(!story.gd.spec.pre_delete_update_strategy.retry);
+    assert!(!story.object.spec.pre_delete_update_strategy.retry);
     assert_eq!(
         story
-            .gd
+            .object
             .metadata
             .annotations
             .clone()
@@ -206,7 +206,7 @@ fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
     assert!(!story.names().contains(&names[1]));
     assert_eq!(story.pods().len(), 3);
     assert!(
-        story.gd.spec.scale_strategy.pods_to_delete.is_empty(),
+        story.object.spec.scale_strategy.pods_to_delete.is_empty(),
         "names that are gone are pruned"
     );
     story

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{GameDeployment, HookPhase, HookRun, HookTemplate};
+use crate::api::{
+    GameDeployment, GameStatefulSet, HookPhase, HookRun, HookTemplate, WorkloadStatus,
+};
 use crate::plan::*;
 
-pub struct Story {
-    pub gd: GameDeployment,
+pub struct Story<K = GameDeployment> {
+    pub object: K,
     pub world: World,
     /// What every plan asked for, in order.
     pub done: Vec<Action>,
@@ -20,13 +24,24 @@ pub struct Story {
     pub refuses: Option<String>,
     /// Whether new and changed pods become ready by themselves.
     pub kubelet: bool,
+    /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
+    pub slow_to_end: bool,
     clock: u64,
 }
 
 /// A GameDeployment `game` of so many pods, with a spec merged in.
 pub fn story(replicas: i32, spec: Value) -> Story {
+    begin(replicas, spec)
+}
+
+/// A GameStatefulSet `game` of so many pods, with a spec merged in.
+pub fn set(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
+    begin(replicas, spec)
+}
+
+fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
     let mut manifest = json!({
-        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": K::KIND.as_str(),
         "metadata": {"name": "game", "namespace": "default", "uid": "uid-game", "generation": 1, "resourceVersion": "1"},
         "spec": {
             "replicas": replicas,
@@ -45,16 +60,19 @@ pub fn story(replicas: i32, spec: Value) -> Story {
         revisions: Vec::new(),
         templates: BTreeMap::new(),
         node_costs: BTreeMap::new(),
+        lost_nodes: BTreeSet::new(),
+        claims: BTreeMap::new(),
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
         failures: Failures::default(),
     };
     let mut story = Story {
-        gd: serde_json::from_value(manifest).expect("manifest"),
+        object: serde_json::from_value(manifest).expect("manifest"),
         world,
         done: Vec::new(),
         refuses: None,
         kubelet: true,
+        slow_to_end: false,
         clock: 100,
     };
     story.template("test");
@@ -76,15 +94,15 @@ pub fn merge(into: &mut Value, from: Value) {
     }
 }
 
-impl Story {
+impl<K: Planned + Serialize> Story<K> {
     /// The user (or an autoscaler) changes the spec.
     pub fn user(&mut self, change: Value) -> &mut Self {
-        let before = serde_json::to_value(&self.gd).expect("object");
+        let before = serde_json::to_value(&self.object).expect("object");
         let mut after = before.clone();
         merge(&mut after, json!({"spec": change}));
         if after["spec"] != before["spec"] {
-            self.gd = serde_json::from_value(after).expect("object");
-            *self.gd.metadata.generation.get_or_insert(0) += 1;
+            self.object = serde_json::from_value(after).expect("object");
+            *self.object.meta_mut().generation.get_or_insert(0) += 1;
         }
         self
     }
@@ -107,8 +125,8 @@ impl Story {
         self
     }
 
-    pub fn plan(&self) -> Plan<crate::api::GameDeploymentStatus> {
-        game_deployment::plan(&self.gd, &self.world).expect("plan")
+    pub fn plan(&self) -> Plan<K::Status> {
+        self.object.plan(&self.world).expect("plan")
     }
 
     /// Plans once and carries it out.
@@ -121,7 +139,7 @@ impl Story {
         let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
         before.into_iter().for_each(|action| self.carry_out(action));
         if let Some(status) = plan.status {
-            self.gd.status = Some(status);
+            *self.object.status_mut() = Some(status);
         }
         after.into_iter().for_each(|action| self.carry_out(action));
         if self.kubelet {
@@ -214,10 +232,10 @@ impl Story {
 
     /// The columns of `kubectl get`.
     pub fn columns(&self) -> String {
-        let status = self.gd.status.clone().unwrap_or_default();
+        let status = self.status();
         format!(
             "{} {} {} {} {}",
-            self.gd.spec.replicas.unwrap_or(1),
+            self.spec()["replicas"],
             status.updated_replicas,
             status.updated_ready_replicas,
             status.ready_replicas,
@@ -225,12 +243,32 @@ impl Story {
         )
     }
 
-    pub fn status(&self) -> crate::api::GameDeploymentStatus {
-        self.gd.status.clone().unwrap_or_default()
+    pub fn status(&self) -> WorkloadStatus {
+        let status = self.object.status();
+        status.map(|it| it.as_ref().clone()).unwrap_or_default()
+    }
+
+    fn spec(&self) -> Value {
+        serde_json::to_value(&self.object).expect("object")["spec"].take()
     }
 
     pub fn paused(&self) -> bool {
-        self.gd.spec.update_strategy.paused
+        self.spec()["updateStrategy"]["paused"] == true
+    }
+
+    /// Pods that are Terminating end, and the garbage collector takes what goes with them.
+    pub fn end_terminating(&mut self) -> &mut Self {
+        self.world.pods.retain(|pod| !pod.terminating);
+        self.collect_garbage();
+        self
+    }
+
+    fn collect_garbage(&mut self) {
+        let pods: BTreeSet<String> = self.pods().iter().map(|pod| pod.uid.clone()).collect();
+        let is_there = |owner: &ClaimOwner| owner.kind != "Pod" || pods.contains(&owner.uid);
+        self.world
+            .claims
+            .retain(|_, claim| claim.owners.is_empty() || claim.owners.iter().any(is_there));
     }
 
     pub fn condition(&self, type_: &str) -> Option<(String, String)> {
@@ -304,8 +342,26 @@ impl Story {
                 };
                 self.world.verdicts.insert(revision, verdict);
             }
-            Action::CreatePod(new) => self.world.pods.push(Arc::new(made(&new, now, tick))),
-            Action::DeletePod(deletion) => self.world.pods.retain(|it| it.uid != deletion.pod.uid),
+            Action::CreatePod(new) => {
+                assert!(
+                    !self.names().contains(&new.name),
+                    "{} exists already",
+                    new.name
+                );
+                self.world.pods.push(Arc::new(made(&new, now, tick)));
+            }
+            Action::DeletePod(deletion) if self.slow_to_end => {
+                self.pod(&deletion.pod).expect("pod").terminating = true;
+            }
+            Action::DeletePod(Deletion { pod, .. }) | Action::ForceDeletePod(pod) => {
+                self.world.pods.retain(|it| it.uid != pod.uid);
+                self.collect_garbage();
+            }
+            Action::LabelPod { pod, labels } => {
+                self.pod(&pod).expect("pod").labels.extend(labels);
+            }
+            Action::CreateClaim(new) => self.create_claim(&new, tick),
+            Action::OwnClaim(change) => self.own_claim(change),
             Action::MarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = true,
             Action::UnmarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = false,
             Action::CreateHookRun(run) => self.create_run(*run, tick),
@@ -355,13 +411,50 @@ impl Story {
             change["scaleStrategy"]["podsToDelete"] = json!(names);
         }
         self.user(change);
-        let annotations = self.gd.metadata.annotations.get_or_insert_default();
+        let annotations = self.object.annotations_mut();
         for (key, value) in patch.annotations {
             match value {
                 Some(value) => annotations.insert(key, value),
                 None => annotations.remove(&key),
             };
         }
+    }
+
+    fn create_claim(&mut self, new: &NewClaim, tick: u64) {
+        let claim = Claim {
+            namespace: "default".to_owned(),
+            name: new.name.clone(),
+            uid: format!("uid-{}-{tick}", new.name),
+            resource_version: tick,
+            terminating: false,
+            owners: new.claim["metadata"]["ownerReferences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(claim_owner)
+                .collect(),
+        };
+        let old = self.world.claims.insert(new.name.clone(), Arc::new(claim));
+        assert!(old.is_none(), "claim exists already");
+    }
+
+    fn own_claim(&mut self, change: ClaimOwnership) {
+        let claim = self.world.claims.get_mut(&change.name).expect("claim");
+        let claim = Arc::make_mut(claim);
+        assert_eq!(claim.uid, change.uid);
+        claim
+            .owners
+            .retain(|owner| !change.remove.contains(&owner.uid));
+        claim.owners.extend(change.add.iter().map(claim_owner));
+    }
+
+    /// The claims and the kinds of their owners, as text.
+    pub fn claims(&self) -> String {
+        let claims = self.world.claims.values().map(|claim| {
+            let owners: Vec<_> = claim.owners.iter().map(|it| it.kind.as_str()).collect();
+            format!("{}:{}", claim.name, owners.join("+"))
+        });
+        claims.collect::<Vec<_>>().join(" ")
     }
 
     fn create_run(&mut self, mut run: HookRun, tick: u64) {
@@ -421,7 +514,9 @@ impl Story {
             for container in &mut pod.containers {
                 run_wanted_image(container, pod.hot_patched, now);
             }
-            let ready = !pod.ended() && matches!(pod.gate, Gate::None | Gate::Open);
+            let ready = !pod.ended()
+                && !pod.labels.contains_key("broken")
+                && matches!(pod.gate, Gate::None | Gate::Open);
             pod.ready_since = ready.then(|| pod.ready_since.unwrap_or(now));
             if pod != **slot {
                 *slot = Arc::new(pod);
@@ -429,6 +524,16 @@ impl Story {
             }
         }
         changed
+    }
+}
+
+fn claim_owner(reference: &Value) -> ClaimOwner {
+    let text = |field: &str| reference[field].as_str().expect("text").to_owned();
+    ClaimOwner {
+        kind: text("kind"),
+        name: text("name"),
+        uid: text("uid"),
+        controller: reference["controller"] == true,
     }
 }
 

@@ -1,6 +1,6 @@
-//! The controller of GameDeployments.
+//! The controller of workloads, the same for both kinds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,17 +11,16 @@ use tracing::{debug, info, warn};
 
 use super::Shared;
 use super::queue::Next;
-use crate::api::names::WorkloadKind;
+use crate::api::names::{self, WorkloadKind};
 use crate::apply::events::Told;
 use crate::apply::{Memory, Outcome, Report, Target, Thing, Written};
-use crate::cache::{
-    Cached, CachedGameDeployment, Deleted, Kind, ObjectKey, Write, selector, templates_of,
-};
-use crate::plan::{self, Event, World};
+use crate::cache::{Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
+use crate::plan::{Claim, Event, Planned, Pod, World};
 
-/// Looks at GameDeployments.
-pub struct GameDeployments {
+/// Looks at workloads of one kind.
+pub struct Workloads<K> {
     shared: Shared,
+    mirror: Arc<Mirror<Whole<K>>>,
     /// What is remembered of each, by its name; taken out while it is looked at.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
@@ -31,11 +30,12 @@ struct Remembered {
     memory: Memory,
 }
 
-impl GameDeployments {
-    /// A controller that remembers nothing yet.
-    pub fn new(shared: Shared) -> Self {
+impl<K: Planned> Workloads<K> {
+    /// A controller of the workloads in this mirror that remembers nothing yet.
+    pub fn new(shared: Shared, mirror: Arc<Mirror<Whole<K>>>) -> Self {
         Self {
             shared,
+            mirror,
             memories: Mutex::default(),
         }
     }
@@ -43,12 +43,12 @@ impl GameDeployments {
     /// Looks at one: waits until its own last writes are seen, plans, and carries the plan out.
     pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
         let cache = &self.shared.cache;
-        let Some(known) = cache.game_deployments.get(&key) else {
+        let Some(known) = self.mirror.get(&key) else {
             self.forget(&key);
             return Next::Settled(None);
         };
         cache.caught_up(known.uid()).await;
-        let Some(workload) = cache.game_deployments.get(&key) else {
+        let Some(workload) = self.mirror.get(&key) else {
             self.forget(&key);
             return Next::Settled(None);
         };
@@ -63,10 +63,10 @@ impl GameDeployments {
         next
     }
 
-    async fn reconcile(&self, workload: &CachedGameDeployment, memory: &mut Memory) -> Next {
+    async fn reconcile(&self, workload: &Whole<K>, memory: &mut Memory) -> Next {
         let mut target = target(workload);
         let world = self.world(workload, memory);
-        let plan = match plan::game_deployment::plan(&workload.object, &world) {
+        let plan = match workload.object.plan(&world) {
             Ok(plan) => plan,
             Err(invalid) => {
                 warn!(%invalid, "nothing can be planned");
@@ -83,7 +83,7 @@ impl GameDeployments {
         let wake = plan.wake.map(|at| instant(at, world.now));
         let uid = workload.uid();
         let note = |written| self.note(uid, workload.namespace(), written);
-        let shown = workload.object.status.as_ref();
+        let shown = workload.object.status();
         let applier = &self.shared.applier;
         let report = applier
             .carry_out(&mut target, plan, shown, memory, &note)
@@ -92,11 +92,10 @@ impl GameDeployments {
     }
 
     /// Everything that the planner is to see.
-    fn world(&self, workload: &CachedGameDeployment, memory: &Memory) -> World {
+    fn world(&self, workload: &Whole<K>, memory: &Memory) -> World {
         let cache = &self.shared.cache;
         let (namespace, uid) = (workload.namespace(), workload.uid());
-        let spec = &workload.object.spec;
-        let selector = selector(spec);
+        let selector = workload.object.selector();
         let selected = |labels: &BTreeMap<String, String>| {
             selector.as_ref().is_some_and(|it| it.matches(labels))
         };
@@ -117,7 +116,7 @@ impl GameDeployments {
         let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
         let templates = {
             let store = cache.hook_templates.store();
-            let named = templates_of(spec).into_iter();
+            let named = workload.object.hook_templates().into_iter();
             named
                 .filter_map(|name| {
                     let template = store.get(namespace, name)?;
@@ -125,13 +124,7 @@ impl GameDeployments {
                 })
                 .collect()
         };
-        let node_costs = {
-            let store = cache.nodes.store();
-            let nodes = pods.iter().filter_map(|pod| pod.node.as_deref());
-            nodes
-                .filter_map(|node| Some((node.to_owned(), store.get("", node)?.cost)))
-                .collect()
-        };
+        let (node_costs, lost_nodes) = self.nodes(&pods);
         World {
             now: Timestamp::now(),
             pods,
@@ -142,22 +135,58 @@ impl GameDeployments {
                 .collect(),
             templates,
             node_costs,
+            lost_nodes,
+            claims: self.claims(workload),
             verdicts: memory.verdicts.clone(),
             taken: memory.taken.clone(),
             failures: memory.failures.clone(),
         }
     }
 
+    /// Deletion costs of the nodes that these pods are bound to, and which of them are lost.
+    fn nodes(&self, pods: &[Arc<Pod>]) -> (BTreeMap<String, i32>, BTreeSet<String>) {
+        let store = self.shared.cache.nodes.store();
+        let (mut costs, mut lost) = (BTreeMap::new(), BTreeSet::new());
+        for name in pods.iter().filter_map(|pod| pod.node.as_ref()) {
+            let Some(node) = store.get("", name) else {
+                continue;
+            };
+            costs.extend(node.cost.map(|cost| (name.clone(), cost)));
+            lost.extend(node.lost.then(|| name.clone()));
+        }
+        (costs, lost)
+    }
+
+    /// Claims that are named after the workload's pods, or that it controls.
+    fn claims(&self, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
+        let templates = workload.object.claim_templates();
+        if templates.is_empty() {
+            return BTreeMap::new();
+        }
+        let prefixes: Vec<String> = templates
+            .iter()
+            .map(|it| names::claim_prefix(names::claim_template_name(it), workload.name()))
+            .collect();
+        let is_own = |claim: &Claim| {
+            let is_named = |prefix| names::ordinal_after(prefix, &claim.name).is_some();
+            claim.is_owned_by(workload.uid()) || prefixes.iter().any(|it| is_named(it))
+        };
+        let store = self.shared.cache.claims.store();
+        let claims = store.in_namespace(workload.namespace()).into_iter();
+        let own = claims.filter(|claim| is_own(claim));
+        own.map(|claim| (claim.name.clone(), claim)).collect()
+    }
+
     /// Notes a write, so that the next plan waits until the cache shows it.
     fn note(&self, uid: &str, namespace: &str, written: Written) {
         let write = match written {
-            Written::Version(thing, version) => Write::Version(kind(thing), version),
+            Written::Version(thing, version) => Write::Version(kind(K::KIND, thing), version),
             Written::Deleted(thing, name, uid) => Write::Deleted(Deleted {
-                kind: kind(thing),
+                kind: kind(K::KIND, thing),
                 key: ObjectKey::new(namespace, name),
                 uid,
             }),
-            Written::Unknown(thing) => Write::Unknown(kind(thing)),
+            Written::Unknown(thing) => Write::Unknown(kind(K::KIND, thing)),
         };
         self.shared.cache.expectations.note(uid, write);
     }
@@ -183,31 +212,30 @@ impl GameDeployments {
     }
 }
 
-fn kind(thing: Thing) -> Kind {
+fn kind(workload: WorkloadKind, thing: Thing) -> Kind {
     match thing {
-        Thing::Workload => Kind::GameDeployment,
+        Thing::Workload => match workload {
+            WorkloadKind::GameDeployment => Kind::GameDeployment,
+            WorkloadKind::GameStatefulSet => Kind::GameStatefulSet,
+        },
         Thing::Pod => Kind::Pod,
         Thing::HookRun => Kind::HookRun,
         Thing::Revision => Kind::Revision,
+        Thing::Claim => Kind::Claim,
     }
 }
 
-fn target(workload: &CachedGameDeployment) -> Target {
-    let object = &workload.object;
-    let meta = &object.metadata;
+fn target<K: Planned>(workload: &Whole<K>) -> Target {
+    let meta = workload.object.meta();
+    let labels = &workload.object.label_selector().match_labels;
     Target {
-        kind: WorkloadKind::GameDeployment,
+        kind: K::KIND,
         namespace: workload.namespace().to_owned(),
         name: workload.name().to_owned(),
         uid: workload.uid().to_owned(),
         generation: meta.generation.unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
-        selector_labels: object
-            .spec
-            .selector
-            .match_labels
-            .clone()
-            .unwrap_or_default(),
+        selector_labels: labels.clone().unwrap_or_default(),
     }
 }
 

@@ -1,0 +1,128 @@
+//! What GameDeployment and GameStatefulSet have in common, for code that serves both.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Resource;
+use kube::core::Selector;
+use kube::core::object::HasStatus;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::names::WorkloadKind;
+use super::{CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, WorkloadStatus};
+
+/// A workload of either kind.
+pub trait GameWorkload:
+    Resource<DynamicType = ()>
+    + HasStatus<
+        Status: Serialize
+                    + Clone
+                    + Debug
+                    + Default
+                    + PartialEq
+                    + AsRef<WorkloadStatus>
+                    + Send
+                    + Sync,
+    > + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its kind.
+    const KIND: WorkloadKind;
+
+    /// Labels of its pods, as they are written.
+    fn label_selector(&self) -> &LabelSelector;
+
+    /// Its pod template.
+    fn pod_template(&self) -> &Value;
+
+    /// Claims that each of its pods gets.
+    fn claim_templates(&self) -> &[Value];
+
+    /// Hooks of its pods.
+    fn pod_hooks(&self) -> [&PodHookStrategy; 3];
+
+    /// Canary steps.
+    fn canary(&self) -> Option<&CanaryStrategy>;
+
+    /// Which pods are its own; None for a selector that is empty or cannot be read, which selects
+    /// nothing.
+    fn selector(&self) -> Option<Selector> {
+        let selector = Selector::try_from(self.label_selector().clone()).ok()?;
+        (!selector.selects_all()).then_some(selector)
+    }
+
+    /// The HookTemplates that it names.
+    fn hook_templates(&self) -> BTreeSet<&str> {
+        let of_pods = self.pod_hooks().into_iter();
+        let of_pods = of_pods.filter_map(|strategy| strategy.hook.as_ref());
+        let steps = self.canary().map_or(&[][..], |canary| &canary.steps);
+        let of_steps = steps.iter().filter_map(|step| step.hook.as_ref());
+        of_pods
+            .chain(of_steps)
+            .map(|hook| hook.template_name.as_str())
+            .collect()
+    }
+}
+
+impl GameWorkload for GameDeployment {
+    const KIND: WorkloadKind = WorkloadKind::GameDeployment;
+
+    fn label_selector(&self) -> &LabelSelector {
+        &self.spec.selector
+    }
+
+    fn pod_template(&self) -> &Value {
+        &self.spec.template
+    }
+
+    fn claim_templates(&self) -> &[Value] {
+        &[]
+    }
+
+    fn pod_hooks(&self) -> [&PodHookStrategy; 3] {
+        let spec = &self.spec;
+        [
+            &spec.pre_delete_update_strategy,
+            &spec.pre_inplace_update_strategy,
+            &spec.post_inplace_update_strategy,
+        ]
+    }
+
+    fn canary(&self) -> Option<&CanaryStrategy> {
+        self.spec.update_strategy.canary.as_ref()
+    }
+}
+
+impl GameWorkload for GameStatefulSet {
+    const KIND: WorkloadKind = WorkloadKind::GameStatefulSet;
+
+    fn label_selector(&self) -> &LabelSelector {
+        &self.spec.selector
+    }
+
+    fn pod_template(&self) -> &Value {
+        &self.spec.template
+    }
+
+    fn claim_templates(&self) -> &[Value] {
+        &self.spec.volume_claim_templates
+    }
+
+    fn pod_hooks(&self) -> [&PodHookStrategy; 3] {
+        let spec = &self.spec;
+        [
+            &spec.pre_delete_update_strategy,
+            &spec.pre_inplace_update_strategy,
+            &spec.post_inplace_update_strategy,
+        ]
+    }
+
+    fn canary(&self) -> Option<&CanaryStrategy> {
+        self.spec.update_strategy.canary.as_ref()
+    }
+}

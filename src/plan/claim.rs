@@ -1,0 +1,45 @@
+//! A volume claim as far as the planner looks at it.
+
+/// A volume claim, slim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// resourceVersion, which orders all writes.
+    pub resource_version: u64,
+    /// Whether it is Terminating.
+    pub terminating: bool,
+    /// Its owners: with the last of them it goes.
+    pub owners: Vec<ClaimOwner>,
+}
+
+/// An owner of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimOwner {
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Whether it controls the claim.
+    pub controller: bool,
+}
+
+impl Claim {
+    /// Whether the object with this uid owns it.
+    pub fn is_owned_by(&self, uid: &str) -> bool {
+        self.owners.iter().any(|owner| owner.uid == uid)
+    }
+
+    /// Uid of whoever controls it.
+    pub fn controller(&self) -> Option<&str> {
+        let mut owners = self.owners.iter();
+        let owner = owners.find(|owner| owner.controller)?;
+        Some(&owner.uid)
+    }
+}

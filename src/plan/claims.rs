@@ -1,0 +1,214 @@
+//! Volume claims: made before their pod, kept when it goes, given up only as the policy says.
+//!
+//! Claims are never deleted here. An owner reference says with whom one goes: with the workload
+//! (whenDeleted), or with a pod that is scaled in (whenScaled). The latter is put on right before
+//! that pod is deleted, when its hook has allowed it, and taken off first thing when not.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::draft::Draft;
+use super::guard::Cleared;
+use super::identity::{self, Identity};
+use super::update::Blocked;
+use super::{Action, Claim, ClaimOwnership, NewClaim, Pod, Workload, World};
+use crate::api::{PvcRetention, names};
+
+/// The claims of a workload.
+pub struct Claims<'a> {
+    workload: &'a Workload<'a>,
+    identity: Identity<'a>,
+    world: &'a World,
+    /// Uids of pods that take their claims along, or are to.
+    given: BTreeSet<&'a str>,
+}
+
+/// Whether the claims of an ordinal can be used.
+pub enum Readiness {
+    /// All of them.
+    Ready,
+    /// Not yet, but soon.
+    Awaited,
+    /// Not before somebody else is done with one.
+    Blocked(Blocked),
+}
+
+impl<'a> Claims<'a> {
+    /// The claims in this world.
+    pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
+        Self {
+            workload,
+            identity,
+            world,
+            given: BTreeSet::new(),
+        }
+    }
+
+    /// Makes the claims of an ordinal that are missing, and says whether all can be used.
+    pub fn prepare(&self, ordinal: i64, draft: &mut Draft) -> Readiness {
+        let mut readiness = Readiness::Ready;
+        for template in self.identity.claim_templates {
+            let name = identity::claim_name(self.workload, template, ordinal);
+            match self.world.claims.get(&name) {
+                None => {
+                    let owners = self.owner_of_kept().into_iter().collect();
+                    let claim = identity::claim(self.workload, template, ordinal, owners);
+                    draft.push(Action::CreateClaim(NewClaim { name, claim }));
+                    readiness = Readiness::Awaited;
+                }
+                Some(claim) => {
+                    if let Some(blocked) = self.why_unusable(claim, ordinal) {
+                        return Readiness::Blocked(blocked);
+                    }
+                }
+            }
+        }
+        readiness
+    }
+
+    fn why_unusable(&self, claim: &Claim, ordinal: i64) -> Option<Blocked> {
+        let pod = self.workload.pod_name(ordinal);
+        let name = &claim.name;
+        let goes = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
+        if goes {
+            return Some(Blocked {
+                reason: "ClaimTerminating",
+                message: format!(
+                    "claim {name} is being deleted; pod {pod} is made, with a new claim, once it is gone"
+                ),
+            });
+        }
+        let owner = claim.owners.iter().find(|owner| owner.controller)?;
+        (owner.uid != self.workload.uid).then(|| Blocked {
+            reason: "ClaimNotOurs",
+            message: format!(
+                "claim {name}, which pod {pod} needs, belongs to {} {}; delete the claim, or take \
+                 its owner reference off",
+                owner.kind, owner.name
+            ),
+        })
+    }
+
+    /// Gives a pod that may go for good its claims to take along, where the policy says so. Says
+    /// whether it has them: only then may it be deleted.
+    pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64, draft: &mut Draft) -> bool {
+        let pod = cleared.pod();
+        if self.identity.retention.when_scaled == PvcRetention::Retain {
+            return true;
+        }
+        self.given.insert(&pod.uid);
+        let mut has_all = true;
+        for claim in self.of_ordinal(ordinal) {
+            let is_strangers = claim
+                .controller()
+                .is_some_and(|uid| uid != self.workload.uid && uid != pod.uid);
+            if claim.terminating || is_strangers || claim.is_owned_by(&pod.uid) {
+                continue;
+            }
+            has_all = false;
+            let remove = claim.is_owned_by(&self.workload.uid);
+            draft.push(Action::OwnClaim(ClaimOwnership {
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+                add: Some(owner_reference_to(pod)),
+                remove: remove
+                    .then(|| self.workload.uid.clone())
+                    .into_iter()
+                    .collect(),
+            }));
+        }
+        has_all
+    }
+
+    /// Makes claims go with whom they are to go with, and with nobody else. `wanted` says whether
+    /// there is to be a pod of an ordinal.
+    pub fn settle(&self, own: &[&'a Pod], wanted: impl Fn(i64) -> bool, draft: &mut Draft) {
+        for claim in self.world.claims.values().filter(|it| !it.terminating) {
+            let ordinal = self.ordinal(claim);
+            let is_wanted = ordinal.is_some_and(&wanted);
+            let mut remove: Vec<String> = Vec::new();
+            let mut goes_with_pod = false;
+            for pod in own.iter().filter(|pod| claim.is_owned_by(&pod.uid)) {
+                if self.takes_along(pod, is_wanted) {
+                    goes_with_pod = true;
+                } else {
+                    remove.push(pod.uid.clone());
+                }
+            }
+            let is_ours = claim.is_owned_by(&self.workload.uid);
+            let goes_with_us = self.identity.retention.when_deleted == PvcRetention::Delete;
+            if is_ours && !goes_with_us {
+                remove.push(self.workload.uid.clone());
+            }
+            let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
+            let about_to_go = own.iter().any(|pod| {
+                self.given.contains(pod.uid.as_str()) && self.workload.ordinal(pod) == ordinal
+            });
+            let add = (is_wanted && is_free && !goes_with_pod && !about_to_go)
+                .then(|| self.owner_of_kept())
+                .flatten();
+            // What is taken off goes at once; what is put on comes when that is seen.
+            let add = add.filter(|_| remove.is_empty());
+            if add.is_some() || !remove.is_empty() {
+                draft.push(Action::OwnClaim(ClaimOwnership {
+                    name: claim.name.clone(),
+                    uid: claim.uid.clone(),
+                    add,
+                    remove,
+                }));
+            }
+        }
+    }
+
+    /// Whether a pod that owns claims keeps them: it goes for good, and was or is allowed to.
+    fn takes_along(&self, pod: &Pod, is_wanted: bool) -> bool {
+        let going = pod.terminating || self.given.contains(pod.uid.as_str());
+        self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
+    }
+
+    /// Pods named as owners that a claim of this ordinal may have had: with them it goes.
+    fn owning_pods<'c>(
+        &self,
+        claim: &'c Claim,
+        ordinal: i64,
+    ) -> impl Iterator<Item = &'c super::ClaimOwner> + use<'c> {
+        let pod = self.workload.pod_name(ordinal);
+        let owners = claim.owners.iter();
+        owners.filter(move |owner| owner.kind == "Pod" && owner.name == pod)
+    }
+
+    /// The owner reference on claims of pods that stay.
+    fn owner_of_kept(&self) -> Option<Value> {
+        let goes_with_us = self.identity.retention.when_deleted == PvcRetention::Delete;
+        goes_with_us.then(|| self.workload.owner_reference())
+    }
+
+    fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> {
+        let templates = self.identity.claim_templates.iter();
+        let (workload, claims) = (self.workload, &self.world.claims);
+        templates.filter_map(move |template| {
+            let name = identity::claim_name(workload, template, ordinal);
+            claims.get(&name).map(AsRef::as_ref)
+        })
+    }
+
+    fn ordinal(&self, claim: &Claim) -> Option<i64> {
+        let templates = self.identity.claim_templates.iter();
+        let mut prefixes = templates.map(|template| {
+            names::claim_prefix(names::claim_template_name(template), &self.workload.name)
+        });
+        prefixes.find_map(|prefix| names::ordinal_after(&prefix, &claim.name))
+    }
+}
+
+fn owner_reference_to(pod: &Pod) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    })
+}

@@ -1,0 +1,254 @@
+//! The plan for a GameStatefulSet, told from top to bottom.
+//!
+//! What differs from a GameDeployment is ordinals and volumes; everything else is the same code.
+
+use std::cmp::Reverse;
+
+use super::acceptance::{Acceptance, acceptance};
+use super::claims::{Claims, Readiness};
+use super::conclusion::{self, Obstacles, close, prune_revisions};
+use super::draft::Draft;
+use super::follow::follow;
+use super::guard::{self, may_touch};
+use super::hooks::Hooks;
+use super::identity::{self, Identity};
+use super::ordinals::{Ordinals, Reach};
+use super::pods::{active, own_pods, pod_with_ordinal};
+use super::revision;
+use super::sizes::{Sizes, Sizing};
+use super::update::{self, Blocked, Budget, Scene};
+use super::workload::{InvalidWorkload, Workload};
+use super::{Action, DeletionReason, Plan, Pod, PodPhase, PodRef, Rollout, World, retry};
+use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
+
+/// What is to be done about a GameStatefulSet.
+///
+/// # Errors
+/// When its spec cannot be planned for: nothing may be done then, because anything might be wrong.
+pub fn plan(
+    gsts: &GameStatefulSet,
+    world: &World,
+) -> Result<Plan<GameStatefulSetStatus>, InvalidWorkload> {
+    if gsts.metadata.deletion_timestamp.is_some() {
+        return Ok(Plan::nothing());
+    }
+    let workload = Workload::of_game_stateful_set(gsts)?;
+    let identity = Identity::of(&gsts.spec);
+    let shown = gsts.status.as_ref();
+    let common = shown.map(|shown| &shown.workload);
+    let mut draft = Draft::default();
+    retry::begin(&workload, &mut draft);
+    let own = own_pods(&workload, world, &mut draft);
+    let mut hooks = Hooks::new(&workload, world);
+    let mut collisions = workload.progress.collision_count;
+    let Some(revisions) = revision::find(&workload, world, &mut collisions, &mut draft) else {
+        hooks.keep_only_removals(&own, &mut draft);
+        let collided = conclusion::collided(common, collisions);
+        let collided = collided.map(|workload| GameStatefulSetStatus {
+            workload,
+            ..shown.cloned().unwrap_or_default()
+        });
+        return Ok(close(draft, shown, collided));
+    };
+    let ordinals = Ordinals::new(&workload, identity, world, &own);
+    let active = active(&own);
+    let regular = ordinals.regular_of(&active);
+    let sizing = Sizing {
+        workload: &workload,
+        world,
+        revisions: &revisions,
+        active: &active,
+        counted: &regular,
+    };
+    let choose = |rollout: &Rollout| ordinals.choose(&sizing, rollout);
+    let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
+        return Ok(close(draft, shown, None));
+    };
+    sizes.kept.sort_by_key(|pod| Reverse(ordinals.of(pod)));
+    let scene = Scene {
+        workload: &workload,
+        world,
+        revisions: &revisions,
+        rollout: &sizes.rollout,
+        kept: &sizes.kept,
+        moves: ordinals.moves(&revisions, &sizes),
+    };
+    let mut claims = Claims::new(&workload, identity, world);
+
+    remove(
+        &own,
+        &ordinals,
+        &sizes,
+        world,
+        &mut claims,
+        &mut hooks,
+        &mut draft,
+    );
+    let mut obstacles = create(&scene, &sizes, &ordinals, &claims, &mut draft);
+    let mut budget = Budget::of(&scene);
+    let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
+    let not_finished = follow(world.now, &own, &mut hooks, &mut draft);
+    repair(&own, &ordinals, &claims, &identity, world, &mut draft);
+    let wanted = ordinals.wanted(sizes.surge);
+    claims.settle(&own, |ordinal| wanted.contains(&ordinal), &mut draft);
+    hooks.settle(&own, &mut draft);
+    prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
+
+    obstacles.update = obstacles.update.or(not_moved).or(not_finished);
+    let status = conclusion::status(&scene, &sizes, &hooks, obstacles, common, &mut draft);
+    Ok(close(draft, shown, Some(show(status, &sizes))))
+}
+
+/// Deletes pods that are too many, as their turn comes and their hook allows it, and pods that
+/// ended by themselves.
+fn remove<'a>(
+    own: &[&'a Pod],
+    ordinals: &Ordinals<'a>,
+    sizes: &Sizes<'a>,
+    world: &World,
+    claims: &mut Claims<'a>,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) {
+    let wanted = ordinals.wanted(sizes.surge);
+    for pod in own.iter().filter(|pod| !pod.terminating) {
+        let ordinal = ordinals.of(pod);
+        let (cleared, reason) = if let Some(cleared) = guard::ended(pod) {
+            (Some(cleared), DeletionReason::Ended)
+        } else if sizes.victims.contains(pod.uid.as_str()) {
+            let possible = ordinals.may_go(pod);
+            let intent = guard::removal(possible, world.now);
+            let cleared = may_touch(pod, &intent, hooks, draft).filter(|_| possible);
+            (cleared, DeletionReason::ScaleIn)
+        } else {
+            continue;
+        };
+        if let Some(cleared) = cleared
+            && (wanted.contains(&ordinal) || claims.give(&cleared, ordinal, draft))
+        {
+            draft.push(cleared.delete(reason));
+        }
+    }
+}
+
+/// Creates the pods that are missing and whose turn it is, each after its claims: at the update
+/// revision those that the rollout reaches, if the API server takes them, else at the stable one.
+fn create(
+    scene: &Scene,
+    sizes: &Sizes,
+    ordinals: &Ordinals,
+    claims: &Claims,
+    draft: &mut Draft,
+) -> Obstacles {
+    let mut obstacles = Obstacles::default();
+    let Scene {
+        workload,
+        revisions,
+        rollout,
+        ..
+    } = scene;
+    let update = revisions.update;
+    let stable = revisions
+        .template(&sizes.stable)
+        .filter(|_| sizes.stable != update.name);
+    if stable.is_some() {
+        obstacles.update = update::refused_in_place(workload, revisions, &sizes.stable);
+    }
+    let may_surge = !rollout.paused && obstacles.update.is_none();
+    let reach = Reach::of(ordinals, rollout);
+    let mut room = reach.room(ordinals.updated(revisions, sizes));
+    let missing = ordinals.missing(if may_surge { sizes.surge } else { 0 });
+    for ordinal in missing.into_iter().rev() {
+        let is_surge = !ordinals.regular().contains(&ordinal);
+        let covered = stable.is_none() || is_surge || (reach.covers(ordinal) && room > 0);
+        let at_stable = match stable {
+            None => None,
+            Some(stable) if !covered => Some(stable),
+            Some(stable) => match accepted(scene, &mut obstacles.update, draft) {
+                Some(true) => None,
+                Some(false) if !is_surge => Some(stable),
+                _ => continue,
+            },
+        };
+        if at_stable.is_none() && !is_surge {
+            room = room.saturating_sub(1);
+        }
+        match claims.prepare(ordinal, draft) {
+            Readiness::Ready => {}
+            Readiness::Awaited => continue,
+            Readiness::Blocked(blocked) => {
+                obstacles.scale.get_or_insert(blocked);
+                continue;
+            }
+        }
+        let pod = match at_stable {
+            Some(stable) => pod_with_ordinal(workload, ordinal, &sizes.stable, stable),
+            None => pod_with_ordinal(workload, ordinal, &update.name, &update.template),
+        };
+        draft.push(Action::CreatePod(pod));
+    }
+    obstacles
+}
+
+/// Whether the API server takes pods of the update revision; None while it is being asked.
+fn accepted(scene: &Scene, refused: &mut Option<Blocked>, draft: &mut Draft) -> Option<bool> {
+    if refused.is_some() {
+        return Some(false);
+    }
+    match acceptance(scene, draft) {
+        Acceptance::Accepted => Some(true),
+        Acceptance::Asked => None,
+        Acceptance::Refused(why) => {
+            *refused = Some(why);
+            Some(false)
+        }
+    }
+}
+
+/// Mends what belongs to a pod's identity: its labels, and claims that are gone before it started.
+/// Frees ordinals whose pod cannot end because its node is lost, where the user allows it.
+fn repair(
+    own: &[&Pod],
+    ordinals: &Ordinals,
+    claims: &Claims,
+    identity: &Identity,
+    world: &World,
+    draft: &mut Draft,
+) {
+    for pod in own {
+        let ordinal = ordinals.of(pod);
+        let is_lost = pod
+            .node
+            .as_ref()
+            .is_some_and(|it| world.lost_nodes.contains(it));
+        if pod.terminating {
+            if identity.forced_off_lost_nodes && is_lost {
+                draft.push(Action::ForceDeletePod(PodRef::of(pod)));
+            }
+            continue;
+        }
+        let labels: Vec<_> = identity::labels(&pod.name, ordinal)
+            .into_iter()
+            .filter(|(key, value)| pod.labels.get(*key) != Some(value))
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        if !labels.is_empty() {
+            let pod = PodRef::of(pod);
+            draft.push(Action::LabelPod { pod, labels });
+        }
+        if pod.phase == PodPhase::Pending && pod.node.is_none() {
+            claims.prepare(ordinal, draft);
+        }
+    }
+}
+
+fn show(workload: WorkloadStatus, sizes: &Sizes) -> GameStatefulSetStatus {
+    let current_revision = workload.canary.revision.clone();
+    let is_current = |pod: &&&Pod| pod.revision() == current_revision;
+    let current = sizes.active.iter().filter(is_current).count();
+    GameStatefulSetStatus {
+        workload,
+        current_replicas: i32::try_from(current).unwrap_or(i32::MAX),
+        current_revision,
+    }
+}

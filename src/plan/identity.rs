@@ -1,0 +1,134 @@
+//! What the pods of a GameStatefulSet keep from one to the next: name, host name, ordinal, volumes.
+//!
+//! A pod's name says its ordinal, and names are unique: so there are never two pods of one ordinal.
+
+use serde_json::{Map, Value, json};
+
+use super::{Pod, Workload};
+use crate::api::names;
+use crate::api::{GameStatefulSetSpec, PodManagementPolicy, PvcRetentionPolicy};
+
+/// What pods keep.
+#[derive(Clone, Copy)]
+pub struct Identity<'a> {
+    /// The first ordinal.
+    pub start: i64,
+    /// Whether pods are made and removed one after the other.
+    pub ordered: bool,
+    /// The headless service that governs their names.
+    pub service: &'a str,
+    /// Claims that each pod gets.
+    pub claim_templates: &'a [Value],
+    /// What becomes of claims.
+    pub retention: PvcRetentionPolicy,
+    /// Whether pods that cannot end, because their node is lost, are forced to.
+    pub forced_off_lost_nodes: bool,
+}
+
+impl<'a> Identity<'a> {
+    /// As a spec has it.
+    pub fn of(spec: &'a GameStatefulSetSpec) -> Self {
+        let annotation = |key: &str| spec.template.get("metadata")?.get("annotations")?.get(key);
+        Self {
+            start: i64::from(spec.ordinals.start),
+            ordered: spec.pod_management_policy == PodManagementPolicy::OrderedReady,
+            service: &spec.service_name,
+            claim_templates: &spec.volume_claim_templates,
+            retention: spec.persistent_volume_claim_retention_policy,
+            forced_off_lost_nodes: annotation(names::FORCE_OFF_LOST_NODES) == Some(&json!("true")),
+        }
+    }
+}
+
+impl Workload<'_> {
+    /// The name of the pod with this ordinal.
+    pub fn pod_name(&self, ordinal: i64) -> String {
+        format!("{}-{ordinal}", self.name)
+    }
+
+    /// A pod's ordinal, as its name says; None for a name that this workload does not give.
+    pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
+        names::ordinal_after(&format!("{}-", self.name), &pod.name)
+    }
+}
+
+/// Labels that say which pod it is.
+pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
+    [
+        (names::POD_NAME_LABEL, name.to_owned()),
+        (names::POD_ORDINAL_LABEL, ordinal.to_string()),
+        (names::POD_INDEX_LABEL, ordinal.to_string()),
+    ]
+}
+
+/// The claim of a template for one ordinal.
+pub fn claim_name(workload: &Workload, template: &Value, ordinal: i64) -> String {
+    let name = names::claim_template_name(template);
+    format!("{}{ordinal}", names::claim_prefix(name, &workload.name))
+}
+
+/// Gives a pod its identity. Volumes of the template give way to claims of the same name.
+pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Value) {
+    let name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    for (key, value) in labels(&name, ordinal) {
+        pod["metadata"]["labels"][key] = Value::String(value);
+    }
+    let spec = &mut pod["spec"];
+    spec["hostname"] = json!(name);
+    if !identity.service.is_empty() {
+        spec["subdomain"] = json!(identity.service);
+    }
+    let claimed: Vec<Value> = identity
+        .claim_templates
+        .iter()
+        .map(|template| {
+            let claim = claim_name(workload, template, ordinal);
+            json!({
+                "name": names::claim_template_name(template),
+                "persistentVolumeClaim": {"claimName": claim},
+            })
+        })
+        .collect();
+    if claimed.is_empty() {
+        return;
+    }
+    let own = spec["volumes"].as_array().cloned().unwrap_or_default();
+    let gives_way = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
+    let volumes = own.into_iter().filter(|volume| !gives_way(volume));
+    spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
+}
+
+/// The claim of a template for one ordinal, as it is to be created.
+pub fn claim(workload: &Workload, template: &Value, ordinal: i64, owners: Vec<Value>) -> Value {
+    let metadata = template.get("metadata");
+    let part = |field: &str| metadata.and_then(|it| it.get(field)).cloned();
+    let mut labels = part("labels").unwrap_or_else(|| json!({}));
+    for (key, value) in &workload.match_labels {
+        labels[key] = json!(value);
+    }
+    let mut meta = Map::from_iter([
+        (
+            "name".to_owned(),
+            json!(claim_name(workload, template, ordinal)),
+        ),
+        ("namespace".to_owned(), json!(workload.namespace)),
+        ("labels".to_owned(), labels),
+    ]);
+    for field in ["annotations", "finalizers"] {
+        if let Some(value) = part(field).filter(|it| !it.is_null()) {
+            meta.insert(field.to_owned(), value);
+        }
+    }
+    if !owners.is_empty() {
+        meta.insert("ownerReferences".to_owned(), Value::Array(owners));
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": meta,
+        "spec": template.get("spec").cloned().unwrap_or_default(),
+    })
+}

@@ -1,0 +1,102 @@
+//! Numbers and percentages of pods, resolved.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+/// Pods of `replicas` that a partition keeps at the old revision.
+///
+/// A percentage is rounded up, but one below 100% updates at least one pod: who writes 90% of
+/// three pods wants to see the new build somewhere.
+pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
+    match partition {
+        None => 0,
+        Some(IntOrString::Int(count)) => i64::from(*count).clamp(0, replicas),
+        Some(text @ IntOrString::String(_)) => {
+            let kept = resolve(text, replicas, true).clamp(0, replicas);
+            let all = percent(text).is_none_or(|percent| percent >= 100);
+            if all || kept < replicas {
+                kept
+            } else {
+                (replicas - 1).max(0)
+            }
+        }
+    }
+}
+
+/// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
+pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
+    let surge = surge
+        .map_or(0, |surge| resolve(surge, replicas, true))
+        .max(0);
+    let unavailable = resolve(unavailable, replicas, surge == 0).max(0);
+    if surge == 0 && unavailable == 0 {
+        (1, 0)
+    } else {
+        (unavailable, surge)
+    }
+}
+
+fn percent(value: &IntOrString) -> Option<i64> {
+    match value {
+        IntOrString::String(text) => text.strip_suffix('%')?.trim().parse().ok(),
+        IntOrString::Int(_) => None,
+    }
+}
+
+/// A number, or a percentage of `total`. What is neither counts as 0; the schema refuses it.
+fn resolve(value: &IntOrString, total: i64, round_up: bool) -> i64 {
+    match value {
+        IntOrString::Int(count) => i64::from(*count),
+        IntOrString::String(text) => match percent(value) {
+            Some(percent) if round_up => (percent * total + 99) / 100,
+            Some(percent) => percent * total / 100,
+            None => text.trim().parse().unwrap_or(0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: &str) -> IntOrString {
+        IntOrString::String(value.to_owned())
+    }
+
+    #[test]
+    fn partitions_are_resolved_as_users_expect() {
+        for (value, replicas, kept) in [
+            (IntOrString::Int(2), 5, 2),
+            (IntOrString::Int(9), 5, 5),
+            (text("50%"), 5, 3),
+            (text("90%"), 3, 2),
+            (text("100%"), 3, 3),
+            (text("0%"), 3, 0),
+            (text("99%"), 1, 0),
+        ] {
+            assert_eq!(
+                partition(Some(&value), replicas),
+                kept,
+                "{value:?} of {replicas}"
+            );
+        }
+        assert_eq!(partition(None, 5), 0);
+    }
+
+    #[test]
+    fn limits_round_up_but_down_with_surge_and_are_never_both_zero() {
+        for (unavailable, surge, replicas, expected) in [
+            (text("20%"), None, 4, (1, 0)),
+            (text("20%"), None, 10, (2, 0)),
+            (text("20%"), None, 0, (1, 0)),
+            (text("25%"), Some(text("25%")), 5, (1, 2)),
+            (IntOrString::Int(0), Some(IntOrString::Int(1)), 5, (0, 1)),
+            (IntOrString::Int(0), Some(IntOrString::Int(0)), 5, (1, 0)),
+        ] {
+            assert_eq!(
+                limits(&unavailable, surge.as_ref(), replicas),
+                expected,
+                "{unavailable:?} {surge:?} of {replicas}"
+            );
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Stories of GameStatefulSets: what differs from a GameDeployment.
+
+use serde_json::{Value, json};
+
+use super::story::{Story, set};
+use crate::api::{GameStatefulSet, HookPhase};
+use crate::plan::{Action, Phase, PodPhase};
+
+type Set = Story<GameStatefulSet>;
+
+fn parallel() -> Value {
+    json!({"podManagementPolicy": "Parallel"})
+}
+
+/// Pods by ordinal as `ordinal:image`.
+fn shape(story: &Set) -> String {
+    let mut pods: Vec<(i64, String)> = story
+        .pods()
+        .iter()
+        .map(|pod| {
+            let ordinal = pod
+                .name
+                .trim_start_matches("game-")
+                .parse()
+                .expect("ordinal");
+            (ordinal, pod.containers[0].image.replace("game:", ""))
+        })
+        .collect();
+    pods.sort();
+    let pods = pods
+        .iter()
+        .map(|(ordinal, image)| format!("{ordinal}:{image}"));
+    pods.collect::<Vec<_>>().join(" ")
+}
+
+/// Names of the pods that a plan creates and deletes.
+fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
+    let (mut created, mut deleted) = (Vec::new(), Vec::new());
+    for action in story.plan().actions {
+        match action {
+            Action::CreatePod(new) => created.push(new.name),
+            Action::DeletePod(deletion) => deleted.push(deletion.pod.name),
+            _ => {}
+        }
+    }
+    created.sort();
+    deleted.sort();
+    (created, deleted)
+}
+
+/// Breaks a pod, or mends it.
+fn ready(story: &mut Set, name: &str, ready: bool) {
+    story.edit_pod(name, |pod| {
+        if ready {
+            pod.labels.remove("broken");
+        } else {
+            pod.labels.insert("broken".to_owned(), String::new());
+            pod.ready_since = None;
+        }
+    });
+}
+
+fn hooked() -> Value {
+    json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}})
+}
+
+#[test]
+fn pods_are_made_upward_each_after_its_predecessor_is_available() {
+    let mut story = set(3, json!({"minReadySeconds": 10}));
+    story.sync();
+    for at in 0..3 {
+        assert_eq!(asked(&story), (vec![format!("game-{at}")], vec![]));
+        story.sync();
+        assert_eq!(
+            asked(&story),
+            (vec![], vec![]),
+            "not before it is available"
+        );
+        story.wait(10);
+    }
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
+    assert_eq!(story.columns(), "3 3 3 3 3");
+}
+
+#[test]
+fn parallel_means_all_at_once() {
+    let mut story = set(5, parallel());
+    story.sync();
+    assert_eq!(asked(&story).0.len(), 5);
+    story.settle();
+    story.user(json!({"replicas": 1}));
+    assert_eq!(asked(&story).1, ["game-1", "game-2", "game-3", "game-4"]);
+}
+
+#[test]
+fn pods_have_an_identity() {
+    let mut story = set(1, json!({"ordinals": {"start": 7}, "serviceName": "games"}));
+    story.settle();
+    let pod = story
+        .done
+        .iter()
+        .find_map(|action| match action {
+            Action::CreatePod(new) => Some(new.pod.clone()),
+            _ => None,
+        })
+        .expect("a pod");
+    assert_eq!(pod["metadata"]["name"], "game-7");
+    let labels = &pod["metadata"]["labels"];
+    assert_eq!(labels["gamestatefulset.kubernetes.io/pod-name"], "game-7");
+    assert_eq!(labels["gamestatefulset.kubernetes.io/pod-ordinal"], "7");
+    assert_eq!(labels["apps.kubernetes.io/pod-index"], "7");
+    assert_eq!(pod["spec"]["hostname"], "game-7");
+    assert_eq!(pod["spec"]["subdomain"], "games");
+    story.edit_pod("game-7", |pod| {
+        pod.labels.remove("apps.kubernetes.io/pod-index");
+    });
+    story.settle();
+    assert_eq!(story.pods()[0].labels["apps.kubernetes.io/pod-index"], "7");
+}
+
+#[test]
+fn pods_go_downward_each_after_its_successor_is_gone() {
+    let mut story = set(4, json!({}));
+    story.settle();
+    story.slow_to_end = true;
+    story.user(json!({"replicas": 1}));
+    for at in [3, 2, 1] {
+        assert_eq!(asked(&story), (vec![], vec![format!("game-{at}")]));
+        story.settle();
+        assert_eq!(asked(&story), (vec![], vec![]), "not before it is gone");
+        story.end_terminating();
+    }
+    story.settle();
+    assert_eq!(shape(&story), "0:v1");
+}
+
+#[test]
+fn scaling_halts_behind_an_unhealthy_pod_only_when_ordered() {
+    for (policy, goes_on) in [("OrderedReady", false), ("Parallel", true)] {
+        let mut story = set(3, json!({"podManagementPolicy": policy}));
+        story.settle();
+        ready(&mut story, "game-1", false);
+        story.user(json!({"replicas": 5})).settle();
+        assert_eq!(story.pods().len() == 5, goes_on, "out, {policy}");
+        story.user(json!({"replicas": 3})).settle();
+        story.user(json!({"replicas": 2})).settle();
+        assert_eq!(story.pods().len() == 2, goes_on, "in, {policy}");
+        ready(&mut story, "game-1", true);
+        story.settle();
+        assert_eq!(story.pods().len(), 2);
+    }
+}
+
+#[test]
+fn an_update_goes_downward_within_its_budget() {
+    let mut story = set(4, json!({}));
+    story.settle();
+    story.image("v2");
+    let mut seen = Vec::new();
+    while story.sync() {
+        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(ready >= 3, "{ready}");
+        let now = shape(&story);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    let full: Vec<_> = seen.iter().filter(|it| it.len() == 19).collect();
+    assert_eq!(
+        full,
+        [
+            "0:v1 1:v1 2:v1 3:v1",
+            "0:v1 1:v1 2:v1 3:v2",
+            "0:v1 1:v1 2:v2 3:v2",
+            "0:v1 1:v2 2:v2 3:v2",
+            "0:v2 1:v2 2:v2 3:v2"
+        ]
+    );
+}
+
+#[test]
+fn a_partition_counts_from_the_first_ordinal() {
+    for (partition, images) in [
+        (json!(2), "5:v1 6:v1 7:v2 8:v2"),
+        (json!("50%"), "5:v1 6:v1 7:v2 8:v2"),
+        (json!("99%"), "5:v1 6:v1 7:v1 8:v2"),
+        (json!(9), "5:v1 6:v1 7:v1 8:v1"),
+    ] {
+        let mut story = set(
+            4,
+            json!({"ordinals": {"start": 5}, "updateStrategy": {"rollingUpdate": {"partition": partition}}}),
+        );
+        story.settle();
+        story.image("v2").settle();
+        assert_eq!(shape(&story), images, "{partition}");
+        story.image("v1").settle();
+        assert_eq!(
+            shape(&story),
+            "5:v1 6:v1 7:v1 8:v1",
+            "a rollback reaches every pod"
+        );
+    }
+}
+
+#[test]
+fn lost_pods_come_back_at_the_revision_of_their_side_of_the_partition() {
+    let mut story = set(4, json!({"updateStrategy": {"partition": 2}}));
+    story.settle();
+    story.image("v2").settle();
+    for name in ["game-1", "game-3"] {
+        story.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
+    }
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v2 3:v2");
+}
+
+#[test]
+fn a_phased_update_and_a_raised_partition_move_nobody_back() {
+    let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
+    story.settle();
+    story.image("v2").settle();
+    for (partition, images) in [
+        (2, "0:v1 1:v1 2:v2"),
+        (1, "0:v1 1:v2 2:v2"),
+        (3, "0:v1 1:v2 2:v2"),
+        (0, "0:v2 1:v2 2:v2"),
+    ] {
+        story
+            .user(json!({"updateStrategy": {"partition": partition}}))
+            .settle();
+        assert_eq!(shape(&story), images, "{partition}");
+    }
+}
+
+#[test]
+fn a_broken_update_is_reverted_without_waiting_for_it() {
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut story = set(3, json!({"podManagementPolicy": policy}));
+        story.settle();
+        story.image("v2");
+        story
+            .user(json!({"template": {"metadata": {"labels": {"broken": ""}}}}))
+            .settle();
+        assert_eq!(
+            shape(&story),
+            "0:v1 1:v1 2:v2",
+            "{policy}: it stops at the first"
+        );
+        story.image("v1");
+        story
+            .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
+            .settle();
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
+        assert_eq!(story.status().ready_replicas, 3);
+    }
+}
+
+#[test]
+fn a_first_version_that_never_becomes_ready_is_mended_by_the_next() {
+    let mut story = set(
+        3,
+        json!({"template": {"metadata": {"labels": {"broken": ""}}}}),
+    );
+    story.settle();
+    assert_eq!(shape(&story), "0:v1");
+    story.image("v2");
+    story
+        .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
+        .settle();
+    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
+}
+
+#[test]
+fn an_ordinal_is_not_made_again_before_its_pod_is_gone() {
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut story = set(2, json!({"podManagementPolicy": policy}));
+        story.settle();
+        story.slow_to_end = true;
+        story.image("v2").settle();
+        assert!(story.pods().iter().any(|pod| pod.terminating));
+        assert_eq!(asked(&story), (vec![], vec![]));
+        while story.pods().iter().any(|pod| pod.terminating) {
+            story.end_terminating().settle();
+        }
+        assert_eq!(shape(&story), "0:v2 1:v2");
+    }
+}
+
+#[test]
+fn somebody_elses_pod_of_that_name_is_not_adopted_and_not_doubled() {
+    let mut story = set(1, json!({}));
+    story.settle();
+    story.edit_pod("game-0", |pod| {
+        pod.labels.remove("app");
+    });
+    story.settle();
+    assert_eq!(story.pods()[0].controller, None, "released");
+    assert_eq!(asked(&story), (vec![], vec![]));
+    story.edit_pod("game-0", |pod| {
+        pod.labels.insert("app".to_owned(), "game".to_owned());
+    });
+    story.settle();
+    assert_eq!(story.pods()[0].controller.as_deref(), Some("uid-game"));
+}
+
+#[test]
+fn an_orphan_that_is_no_ordinal_is_left_alone() {
+    let mut story = set(1, json!({}));
+    story.settle();
+    let mut orphan = story.pods()[0].clone();
+    orphan.name = "game-01".to_owned();
+    orphan.uid = "uid-orphan".to_owned();
+    orphan.controller = None;
+    story.world.pods.push(orphan.into());
+    story.settle();
+    assert_eq!(story.pods()[1].controller, None);
+}
+
+#[test]
+fn a_pod_that_waits_for_its_hook_to_go_holds_up_nobody() {
+    let mut story = set(3, hooked());
+    story.settle();
+    story.user(json!({"replicas": 2})).settle();
+    assert_eq!(story.runs().len(), 1);
+    ready(&mut story, "game-0", false);
+    // The fix for game-0 does not wait for the players of game-2.
+    story.image("v2").settle();
+    assert_eq!(story.runs().len(), 2);
+    story.hooks_end("-0-test", HookPhase::Successful);
+    story.settle();
+    assert!(shape(&story).starts_with("0:v2"), "{}", shape(&story));
+    assert!(shape(&story).ends_with("2:v1"));
+}
+
+#[test]
+fn hooks_of_ordered_victims_start_one_after_the_other() {
+    let mut story = set(4, hooked());
+    story.settle();
+    story.user(json!({"replicas": 2})).settle();
+    assert_eq!(story.runs().len(), 1);
+    assert!(story.runs()[0].contains("-3-test"), "{:?}", story.runs());
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert!(story.runs()[0].contains("-2-test"), "{:?}", story.runs());
+    story.user(json!({"replicas": 3})).settle();
+    assert!(story.runs().is_empty(), "called off");
+    assert!(story.pods().iter().all(|pod| !pod.marked_deleting));
+}
+
+#[test]
+fn a_new_pod_of_an_ordinal_inherits_no_success() {
+    let mut story = set(2, hooked());
+    story.settle();
+    story.image("v2").settle();
+    story.hooks_end("-1-test", HookPhase::Successful);
+    // Before the success is used, somebody deletes the pod; its ordinal comes back.
+    story.world.pods.retain(|pod| pod.name != "game-1");
+    story.image("v1").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1");
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1");
+    assert_eq!(story.runs().len(), 1);
+}
+
+#[test]
+fn surge_pods_stand_above_the_others_and_go_at_the_end() {
+    for type_ in ["RollingUpdate", "InplaceUpdate"] {
+        let mut story = set(
+            3,
+            json!({
+                "podManagementPolicy": "Parallel",
+                "updateStrategy": {"type": type_, "maxSurge": 1, "maxUnavailable": 0},
+            }),
+        );
+        story.settle();
+        story.image("v2");
+        let mut most = 0;
+        while story.sync() {
+            let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+            assert!(ready >= 3, "{type_}: {}", shape(&story));
+            most = most.max(story.pods().len());
+        }
+        assert_eq!(most, 4);
+        assert_eq!(shape(&story), "0:v2 1:v2 2:v2", "{type_}");
+    }
+}
+
+#[test]
+fn a_surge_pod_turns_regular_on_a_scale_up() {
+    let mut story = set(
+        2,
+        json!({
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+        }),
+    );
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v2");
+    let surge = story.pods()[2].uid.clone();
+    story.user(json!({"replicas": 3})).settle();
+    assert!(story.pods().iter().any(|pod| pod.uid == surge));
+}
+
+#[test]
+fn with_on_delete_a_pod_is_updated_when_somebody_deletes_it() {
+    let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
+    story.world.pods.retain(|pod| pod.name != "game-1");
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 1:v2 2:v1");
+    assert_eq!(
+        story.condition("Ready").map(|it| it.0).as_deref(),
+        Some("AllPodsAvailable")
+    );
+}
+
+#[test]
+fn in_place_updates_keep_every_pod() {
+    let mut story = set(3, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
+    story.settle();
+    let before: Vec<_> = story.pods().iter().map(|pod| pod.uid.clone()).collect();
+    story.image("v2").settle();
+    let after: Vec<_> = story.pods().iter().map(|pod| pod.uid.clone()).collect();
+    assert_eq!(before, after);
+    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
+}
+
+#[test]
+fn canary_steps_update_the_highest_ordinals() {
+    let mut story = set(
+        4,
+        json!({"updateStrategy": {"canary": {"steps": [{"partition": 3}, {"pause": {}}, {"partition": 1}, {"pause": {"duration": 60}}]}}}),
+    );
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2");
+    assert!(story.paused());
+    // An autoscaler does not grow an unproven build.
+    story.user(json!({"replicas": 6})).settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2 4:v1 5:v1");
+    story.user(json!({"replicas": 4})).settle();
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+    assert_eq!(shape(&story), "0:v1 1:v2 2:v2 3:v2");
+    story.wait(61).settle();
+    assert_eq!(shape(&story), "0:v2 1:v2 2:v2 3:v2");
+    assert_eq!(
+        story
+            .object
+            .status
+            .clone()
+            .expect("status")
+            .current_replicas,
+        4
+    );
+}
+
+#[test]
+fn a_change_of_mind_while_scaling_in_and_updating() {
+    let mut story = set(4, hooked());
+    story.settle();
+    story.image("v2").settle();
+    story.user(json!({"replicas": 2})).settle();
+    let runs = story.runs();
+    assert!(runs.iter().any(|name| name.contains("-3-test")), "{runs:?}");
+    story.user(json!({"replicas": 4}));
+    story.image("v1").settle();
+    assert!(story.runs().is_empty());
+    assert_eq!(
+        story.count(|action| matches!(action, Action::DeletePod(_))),
+        0
+    );
+}
+
+#[test]
+fn a_pod_on_a_lost_node_is_forced_off_by_annotation_only() {
+    for allowed in [false, true] {
+        let mut story = set(1, json!({}));
+        story.settle();
+        story.edit_pod("game-0", |pod| pod.terminating = true);
+        story.world.lost_nodes.insert("node".to_owned());
+        if allowed {
+            let key = crate::api::names::FORCE_OFF_LOST_NODES;
+            story.user(json!({"template": {"metadata": {"annotations": {key: "true"}}}}));
+        }
+        story.settle();
+        let forced = |action: &Action| matches!(action, Action::ForceDeletePod(_));
+        assert_eq!(story.count(forced) > 0, allowed);
+        assert_eq!(story.pods()[0].terminating, !allowed);
+    }
+}
+
+#[test]
+fn a_settled_set_asks_for_nothing() {
+    let mut story = set(
+        3,
+        json!({
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
+        }),
+    );
+    story.settle();
+    let plan = story.plan();
+    assert_eq!((plan.actions, plan.status), (vec![], None));
+}
+
+#[test]
+fn other_ordinals_take_the_place_of_the_first_ones() {
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut story = set(3, json!({"podManagementPolicy": policy}));
+        story.settle();
+        story.user(json!({"ordinals": {"start": 2}})).settle();
+        assert_eq!(shape(&story), "2:v1 3:v1 4:v1", "{policy}");
+    }
+}
+
+#[test]
+fn what_only_prepares_comes_first() {
+    let mut story = set(1, json!({}));
+    story.settle();
+    story.edit_pod("game-0", |pod| {
+        pod.labels.retain(|key, _| !key.contains("pod-"))
+    });
+    let actions = story.plan().actions;
+    assert!(
+        actions.iter().all(|action| action.phase() == Phase::Before),
+        "{actions:?}"
+    );
+}

@@ -1,0 +1,230 @@
+//! Stories of volume claims.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, set};
+use crate::api::{GameStatefulSet, HookPhase};
+use crate::plan::{Action, ClaimOwner};
+
+fn volumes(when_deleted: &str, when_scaled: &str) -> Value {
+    json!({
+        "podManagementPolicy": "Parallel",
+        "volumeClaimTemplates": [{
+            "metadata": {"name": "data", "labels": {"kind": "world"}},
+            "spec": {"accessModes": ["ReadWriteOnce"]},
+        }],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": when_deleted, "whenScaled": when_scaled},
+    })
+}
+
+fn settled(replicas: i32, when_deleted: &str, when_scaled: &str) -> Story<GameStatefulSet> {
+    let mut story = set(replicas, volumes(when_deleted, when_scaled));
+    story.settle();
+    story
+}
+
+#[test]
+fn a_claim_is_made_before_its_pod_and_carries_the_selectors_labels() {
+    let story = settled(1, "Retain", "Retain");
+    let mut made = story.done.iter().filter_map(|action| match action {
+        Action::CreateClaim(new) => Some((&new.name, new.claim.clone())),
+        Action::CreatePod(new) => Some((&new.name, new.pod.clone())),
+        _ => None,
+    });
+    let (name, claim) = made.next().expect("a claim");
+    assert_eq!(name, "data-game-0");
+    assert_eq!(
+        claim["metadata"]["labels"],
+        json!({"kind": "world", "app": "game"})
+    );
+    assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
+    let (_, pod) = made.next().expect("a pod");
+    assert_eq!(
+        pod["spec"]["volumes"],
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-game-0"}}])
+    );
+}
+
+#[test]
+fn claims_go_with_whom_the_policy_says() {
+    for (deleted, scaled, kept, after) in [
+        (
+            "Retain",
+            "Retain",
+            "data-game-0: data-game-1:",
+            "data-game-0: data-game-1:",
+        ),
+        (
+            "Retain",
+            "Delete",
+            "data-game-0: data-game-1:",
+            "data-game-0:",
+        ),
+        (
+            "Delete",
+            "Retain",
+            "data-game-0:GameStatefulSet data-game-1:GameStatefulSet",
+            "data-game-0:GameStatefulSet data-game-1:GameStatefulSet",
+        ),
+        (
+            "Delete",
+            "Delete",
+            "data-game-0:GameStatefulSet data-game-1:GameStatefulSet",
+            "data-game-0:GameStatefulSet",
+        ),
+    ] {
+        let mut story = settled(2, deleted, scaled);
+        assert_eq!(story.claims(), kept, "{deleted} {scaled}");
+        story.user(json!({"replicas": 1})).settle();
+        assert_eq!(story.claims(), after, "{deleted} {scaled}");
+        story.user(json!({"replicas": 2})).settle();
+        assert_eq!(story.claims(), kept, "{deleted} {scaled}");
+    }
+}
+
+#[test]
+fn a_policy_that_changes_is_followed() {
+    let mut story = settled(2, "Delete", "Retain");
+    story.user(json!({"replicas": 1})).settle();
+    story
+        .user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}))
+        .settle();
+    assert_eq!(
+        story.claims(),
+        "data-game-0: data-game-1:",
+        "also of pods that are gone"
+    );
+    story
+        .user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}))
+        .settle();
+    assert_eq!(story.claims(), "data-game-0:GameStatefulSet data-game-1:");
+}
+
+#[test]
+fn a_claim_is_given_up_only_after_the_hook_and_kept_when_called_off() {
+    let mut story = settled(2, "Delete", "Delete");
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "replicas": 1}))
+        .settle();
+    assert_eq!(story.runs().len(), 1);
+    assert!(
+        story.claims().ends_with("data-game-1:GameStatefulSet"),
+        "before the hook"
+    );
+    story.hooks_end("", HookPhase::Successful);
+    story.sync();
+    assert!(
+        story.claims().ends_with("data-game-1:Pod"),
+        "{}",
+        story.claims()
+    );
+    assert_eq!(
+        story.pods().len(),
+        2,
+        "the pod goes after its claim was given to it"
+    );
+    story.user(json!({"replicas": 2})).settle();
+    assert!(
+        story.claims().ends_with("data-game-1:GameStatefulSet"),
+        "{}",
+        story.claims()
+    );
+    assert_eq!(story.pods().len(), 2);
+}
+
+#[test]
+fn scaling_back_up_saves_the_claim_of_a_pod_that_still_ends() {
+    let mut story = settled(2, "Retain", "Delete");
+    story.slow_to_end = true;
+    story.user(json!({"replicas": 1})).settle();
+    assert!(story.claims().ends_with("data-game-1:Pod"));
+    story.user(json!({"replicas": 2})).settle();
+    story.end_terminating().settle();
+    assert_eq!(story.claims(), "data-game-0: data-game-1:");
+    assert_eq!(
+        story.count(|action| matches!(action, Action::CreateClaim(_))),
+        2
+    );
+}
+
+#[test]
+fn an_update_never_gives_a_claim_up() {
+    let mut story = settled(2, "Delete", "Delete");
+    story.image("v2").settle();
+    let given = |action: &Action| matches!(action, Action::OwnClaim(_));
+    assert_eq!(story.count(given), 0);
+    assert_eq!(story.images(), "v2 v2");
+}
+
+#[test]
+fn a_claim_that_cannot_be_used_is_waited_for_and_said_so() {
+    let mut story = settled(2, "Retain", "Retain");
+    story.user(json!({"replicas": 1})).settle();
+    let claim = Arc::make_mut(story.world.claims.get_mut("data-game-1").expect("claim"));
+    claim.terminating = true;
+    story.user(json!({"replicas": 2})).settle();
+    assert_eq!(story.pods().len(), 1);
+    let (reason, message) = story.condition("FailedScale").expect("condition");
+    assert_eq!(reason, "ClaimTerminating");
+    assert!(message.contains("data-game-1"), "{message}");
+
+    let claim = Arc::make_mut(story.world.claims.get_mut("data-game-1").expect("claim"));
+    claim.terminating = false;
+    claim.owners = vec![ClaimOwner {
+        kind: "Database".to_owned(),
+        name: "scores".to_owned(),
+        uid: "uid-scores".to_owned(),
+        controller: true,
+    }];
+    story.settle();
+    let (reason, message) = story.condition("FailedScale").expect("condition");
+    assert_eq!(reason, "ClaimNotOurs");
+    assert!(message.contains("Database scores"), "{message}");
+
+    story.world.claims.remove("data-game-1");
+    story.settle();
+    assert_eq!(story.pods().len(), 2);
+    assert_eq!(story.condition("FailedScale"), None);
+}
+
+#[test]
+fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
+    let mut story = settled(1, "Retain", "Delete");
+    story.user(json!({"replicas": 0})).settle();
+    story.user(json!({"replicas": 1})).settle();
+    // The garbage collector is late: the claim is there, owned by a pod that is gone.
+    story.world.pods.clear();
+    let claim = Arc::make_mut(story.world.claims.get_mut("data-game-0").expect("claim"));
+    claim.owners = vec![ClaimOwner {
+        kind: "Pod".to_owned(),
+        name: "game-0".to_owned(),
+        uid: "uid-earlier".to_owned(),
+        controller: true,
+    }];
+    story.settle();
+    assert!(story.pods().is_empty());
+    assert_eq!(
+        story.condition("FailedScale").expect("condition").0,
+        "ClaimTerminating"
+    );
+    story.world.claims.clear();
+    story.settle();
+    assert_eq!(story.claims(), "data-game-0:");
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn a_missing_claim_of_a_pod_that_never_started_is_made_again() {
+    let mut story = settled(1, "Retain", "Retain");
+    story.kubelet = false;
+    story.edit_pod("game-0", |pod| {
+        pod.phase = crate::plan::PodPhase::Pending;
+        pod.node = None;
+        pod.ready_since = None;
+    });
+    story.world.claims.clear();
+    story.settle();
+    assert_eq!(story.claims(), "data-game-0:");
+}
