@@ -21,6 +21,8 @@ use crate::wait::{eventually, throughout};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Name of the workload that most tests are about, as in the documents.
 pub const GAME: &str = "test-gamedeployment";
+/// Name of the GameStatefulSet that a test is about.
+pub const SET: &str = "test-gamestatefulset";
 
 /// A test's own corner of the control plane.
 pub struct Case {
@@ -29,6 +31,10 @@ pub struct Case {
     pub namespace: String,
     folder: PathBuf,
     kubeconfig: PathBuf,
+    /// Kind of the workload that it is about, as kubectl takes it.
+    kind: &'static str,
+    /// Name of that workload.
+    name: &'static str,
     /// Its hook server.
     pub hooks: HookServer,
     /// Its operator, which nobody else's workloads notice when it is killed.
@@ -52,9 +58,21 @@ impl Case {
             namespace,
             folder: folder.to_owned(),
             kubeconfig,
+            kind: "gamedeployment",
+            name: GAME,
             hooks: HookServer::start().await?,
             operator,
         })
+    }
+
+    /// Makes it a test of the GameStatefulSet [`SET`].
+    pub fn is_about_a_set(&mut self) {
+        (self.kind, self.name) = ("gamestatefulset", SET);
+    }
+
+    /// The workload that it is about, as KIND/NAME.
+    pub fn workload(&self) -> String {
+        format!("{}/{}", self.kind, self.name)
     }
 
     /// Ends the operator and asks the judge.
@@ -138,8 +156,7 @@ impl Case {
     /// kubectl patch of one field of the workload with `replace`.
     pub async fn replace(&self, path: &str, value: impl Into<Value>) -> Result<()> {
         let operation = json!([{"op": "replace", "path": path, "value": value.into()}]);
-        self.patch(&format!("gamedeployment/{GAME}"), operation)
-            .await?;
+        self.patch(&self.workload(), operation).await?;
         Ok(())
     }
 
@@ -152,8 +169,8 @@ impl Case {
     /// kubectl scale of the workload.
     pub async fn scale(&self, replicas: u32) -> Result<()> {
         let replicas = format!("--replicas={replicas}");
-        let resource = format!("gamedeployment/{GAME}");
-        self.kubectl(&["scale", &replicas, &resource]).await?;
+        self.kubectl(&["scale", &replicas, &self.workload()])
+            .await?;
         Ok(())
     }
 
@@ -181,6 +198,7 @@ impl Case {
             "controllerrevisions" => "/apis/apps/v1",
             "jobs" => "/apis/batch/v1",
             "leases" => "/apis/coordination.k8s.io/v1",
+            "horizontalpodautoscalers" => "/apis/autoscaling/v2",
             _ => "/api/v1",
         };
         let namespace = &self.namespace;
@@ -199,12 +217,12 @@ impl Case {
 
     /// The workload with its pods and HookRuns.
     pub async fn view(&self) -> Result<View> {
-        self.view_of(GAME).await
+        self.view_of(self.name).await
     }
 
     /// Another workload with its pods and HookRuns.
     pub async fn view_of(&self, name: &str) -> Result<View> {
-        let game = self.get(&format!("gamedeployments/{name}")).await?;
+        let game = self.get(&format!("{}s/{name}", self.kind)).await?;
         let uid = game["metadata"]["uid"]
             .as_str()
             .unwrap_or_default()
@@ -223,7 +241,7 @@ impl Case {
 
     /// Waits until something holds of the workload, and returns it as it was then.
     pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) -> Result<View> {
-        self.until_of(GAME, what, holds).await
+        self.until_of(self.name, what, holds).await
     }
 
     /// Waits until something holds of another workload.

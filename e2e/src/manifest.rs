@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::case::GAME;
+use crate::case::{GAME, SET};
 
-/// A GameDeployment.
+/// A workload, if nothing else is said a GameDeployment.
 #[derive(Clone, Debug)]
 pub struct Game(Value);
 
@@ -42,6 +42,22 @@ impl Game {
                 "updateStrategy": {"type": strategy},
             },
         }))
+    }
+
+    /// A GameStatefulSet whose pods are made and removed one after the other.
+    pub fn ordered(replicas: i64) -> Self {
+        let game = Game::of("RollingUpdate", replicas).set("/kind", "GameStatefulSet");
+        game.named(SET)
+    }
+
+    /// A GameStatefulSet whose pods are made and removed side by side.
+    pub fn parallel(replicas: i64) -> Self {
+        Game::ordered(replicas).set("/spec/podManagementPolicy", "Parallel")
+    }
+
+    /// updateStrategy.type.
+    pub fn updated_by(self, strategy: &str) -> Self {
+        self.set("/spec/updateStrategy/type", strategy)
     }
 
     /// Sets any field, by JSON pointer; parents are made where they are missing.

@@ -117,6 +117,20 @@ impl View {
         self.pods.iter().map(Pod::name).collect()
     }
 
+    /// Pods that are not on their way out, as ORDINAL:TAG, by ordinal.
+    pub fn shape(&self) -> String {
+        let of = |pod: &Pod| {
+            let ordinal = pod.name().rsplit('-').next().unwrap_or_default();
+            let tag = pod.image().rsplit(':').next().unwrap_or_default();
+            (ordinal.parse::<i64>().unwrap_or(-1), tag.to_owned())
+        };
+        let staying = self.pods.iter().filter(|pod| !pod.is_terminating());
+        let mut pods: Vec<(i64, String)> = staying.map(of).collect();
+        pods.sort();
+        let pods = pods.iter().map(|(ordinal, tag)| format!("{ordinal}:{tag}"));
+        pods.collect::<Vec<_>>().join(" ")
+    }
+
     /// Names of pods that are not on their way out.
     pub fn staying(&self) -> Vec<&str> {
         let staying = self.pods.iter().filter(|pod| !pod.is_terminating());

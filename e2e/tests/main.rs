@@ -18,6 +18,11 @@ mod revisions;
 mod rolling;
 mod run;
 mod scaling;
+mod stateful_hooks;
+mod stateful_identity;
+mod stateful_ordinals;
+mod stateful_updates;
+mod stateful_volumes;
 mod walkthroughs;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -33,6 +38,11 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         scaling::tests(),
         ownership::tests(),
+        stateful_ordinals::tests(),
+        stateful_updates::tests(),
+        stateful_hooks::tests(),
+        stateful_volumes::tests(),
+        stateful_identity::tests(),
         revisions::tests(),
         kubectl::tests(),
         process::tests(),

@@ -218,7 +218,7 @@ impl Source {
                 error => error.into(),
             })?;
             let page: Page = serde_json::from_str(&text)?;
-            for item in &page.items {
+            for item in page.items.iter().flatten() {
                 hand_over(convert(item, head(item)?, Change::Listed));
             }
             match page.metadata.next.as_deref() {
@@ -282,8 +282,9 @@ struct Line<'a> {
 struct Page<'a> {
     #[serde(borrow)]
     metadata: PageMeta<'a>,
-    #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
+    /// None also where an empty list of metadata has `null`.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]

@@ -48,6 +48,7 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
                 rules::hooks,
                 rules::budget,
                 rules::partition,
+                rules::ordinals,
                 rules::pause,
                 rules::runs,
                 rules::done,

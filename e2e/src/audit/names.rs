@@ -3,6 +3,12 @@
 
 /// Label of pods: their revision.
 pub const REVISION: &str = "controller-revision-hash";
+/// Labels that say which pod of a GameStatefulSet one is.
+pub const IDENTITY: [&str; 3] = [
+    "gamestatefulset.kubernetes.io/pod-name",
+    "gamestatefulset.kubernetes.io/pod-ordinal",
+    "apps.kubernetes.io/pod-index",
+];
 /// Annotation of pods that wait for their PreDelete hook.
 pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Annotation of hot patched pods.

@@ -116,7 +116,8 @@ pub fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
-/// Labels and annotations that belong to the template: all but the operator's notes.
+/// Labels and annotations that belong to the template: all but the operator's notes, and the labels
+/// of a pod's identity, which are mended where somebody damages them.
 pub fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);
@@ -126,7 +127,11 @@ pub fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>
     for note in [names::DELETING, names::RECORD] {
         annotations.remove(note);
     }
-    (map("/metadata/labels"), annotations)
+    let mut labels = map("/metadata/labels");
+    for label in names::IDENTITY {
+        labels.remove(label);
+    }
+    (labels, annotations)
 }
 
 /// A hook as a workload names it.

@@ -25,12 +25,37 @@ pub struct Story {
 impl Story {
     /// A GameDeployment with this spec, and as many ready pods of revision `v1`.
     pub fn with(spec: Value) -> Self {
+        let mut story = Self::of("GameDeployment", spec);
+        for letter in (b'a'..).take(story.replicas()) {
+            story.create(&(letter as char).to_string(), "v1");
+        }
+        story.wait(5);
+        story
+    }
+
+    /// A GameStatefulSet with this spec, and as many ready pods of revision `v1`.
+    pub fn of_set(spec: Value) -> Self {
+        let mut story = Self::of("GameStatefulSet", spec);
+        for ordinal in 0..story.replicas() {
+            story.create(&format!("{GAME}-{ordinal}"), "v1");
+            story.wait(2);
+        }
+        story.wait(5);
+        story
+    }
+
+    fn replicas(&self) -> usize {
+        let replicas = self.workload["spec"]["replicas"].as_u64();
+        replicas.expect("replicas") as usize
+    }
+
+    fn of(kind: &'static str, spec: Value) -> Self {
         let mut story = Story {
             events: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
             version: 100,
             workload: json!({
-                "kind": "GameDeployment",
+                "kind": kind,
                 "metadata": {"name": GAME, "uid": GAME, "generation": 1},
                 "spec": spec,
             }),
@@ -38,16 +63,31 @@ impl Story {
             runs: BTreeMap::new(),
         };
         let created = story.workload.clone();
-        story.workload = story.log("user", "create", "gamedeployments", "", GAME, created);
+        let plural = story.plural();
+        story.workload = story.log("user", "create", &plural, "", GAME, created);
         story.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
-        let replicas = story.workload["spec"]["replicas"]
-            .as_u64()
-            .expect("replicas");
-        for letter in (b'a'..).take(replicas as usize) {
-            story.create(&(letter as char).to_string(), "v1");
-        }
-        story.wait(5);
         story
+    }
+
+    fn plural(&self) -> String {
+        let kind = self.workload["kind"].as_str().unwrap_or_default();
+        format!("{}s", kind.to_lowercase())
+    }
+
+    /// The operator makes a claim go with somebody.
+    pub fn own_claim(&mut self, name: &str, kind: &str, uid: &str) {
+        let owner = json!({"kind": kind, "name": "owner", "uid": uid, "controller": true});
+        let claim = json!({
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "uid": name, "ownerReferences": [owner]},
+        });
+        self.log(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
+    }
+
+    /// The operator deletes a claim.
+    pub fn delete_claim(&mut self, name: &str) {
+        let gone = json!({"kind": "Status"});
+        self.log(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
     }
 
     /// Time passes.
@@ -86,15 +126,8 @@ impl Story {
     }
 
     fn write_workload(&mut self, user: &str, subresource: &str) {
-        let workload = self.workload.clone();
-        self.workload = self.log(
-            user,
-            "patch",
-            "gamedeployments",
-            subresource,
-            GAME,
-            workload,
-        );
+        let (workload, plural) = (self.workload.clone(), self.plural());
+        self.workload = self.log(user, "patch", &plural, subresource, GAME, workload);
     }
 
     /// Somebody patches the spec of the workload.
@@ -155,7 +188,7 @@ impl Story {
             "kind": "Pod",
             "metadata": {
                 "name": name, "uid": format!("uid-{name}"),
-                "labels": {names::REVISION: revision},
+                "labels": {names::REVISION: revision, names::IDENTITY[2]: name},
                 "ownerReferences": [{"controller": true, "uid": GAME}],
             },
             "spec": {

@@ -1,5 +1,6 @@
 //! One version of a workload, and the numbers that follow from it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Span, Timestamp};
@@ -109,15 +110,60 @@ impl Version {
     pub fn max_unavailable(&self) -> i64 {
         let surge = self.max_surge();
         let round = if surge > 0 { Round::Down } else { Round::Up };
-        let default = Value::from(if self.is_ordered() { "1" } else { "20%" });
+        let default = Value::from(match (self.is_set(), self.is_ordered()) {
+            (false, _) => "20%",
+            (true, false) => "25%",
+            (true, true) => "1",
+        });
         let limit = self.limit("maxUnavailable").unwrap_or(&default);
         let pods = resolve(Some(limit), self.replicas(), round).unwrap_or(0);
         if pods == 0 && surge == 0 { 1 } else { pods }
     }
 
-    fn is_ordered(&self) -> bool {
+    /// Whether its pods have ordinals.
+    pub fn is_set(&self) -> bool {
         text(&self.object, "/kind") == "GameStatefulSet"
-            && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
+    }
+
+    /// Whether its pods are made and removed one after the other.
+    pub fn is_ordered(&self) -> bool {
+        self.is_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
+    }
+
+    /// The ordinals of its pods, surge apart.
+    pub fn ordinals(&self) -> Range<i64> {
+        let start = self.number("/spec/ordinals/start").unwrap_or(0);
+        start..start + self.replicas()
+    }
+
+    /// The ordinal that a pod's name says, if it is one of this workload's.
+    pub fn ordinal(&self, pod: &str) -> Option<i64> {
+        let name = text(&self.object, "/metadata/name");
+        let digits = pod.strip_prefix(name)?.strip_prefix('-')?;
+        digits.parse().ok()
+    }
+
+    /// Whether a pod of a GameStatefulSet is one that there is to be, surge apart.
+    pub fn is_regular(&self, pod: &str) -> bool {
+        let ordinal = self.ordinal(pod);
+        ordinal.is_some_and(|ordinal| self.ordinals().contains(&ordinal))
+    }
+
+    /// The policy for claims of pods that are scaled in.
+    pub fn deletes_claims_when_scaled(&self) -> bool {
+        let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
+        text(&self.object, policy) == "Delete"
+    }
+
+    /// The lowest ordinal that may be at the update revision now, if any may. Rounded as
+    /// [`Version::may_be_updated`].
+    pub fn first_to_update(&self) -> Option<i64> {
+        if !self.is_rolling() {
+            return Some(i64::MIN);
+        }
+        let partition = self.partition()?;
+        let most = self.beyond(partition.as_ref(), self.replicas());
+        Some(self.ordinals().end - most)
     }
 
     /// Pods that may be at the update revision now.
@@ -127,23 +173,35 @@ impl Version {
         if !self.is_rolling() {
             return i64::MAX;
         }
-        let steps = self.steps();
-        let index = self.step_index();
-        let partition_of = |step: &Value| step.get("partition").cloned();
-        let mut reached = steps.iter().take(index + 1).filter_map(partition_of);
-        let (partition, replicas) = if index >= steps.len() {
-            (self.limit("partition").cloned(), self.replicas())
-        } else {
-            let held = self.replicas().min(self.replicas_at_step);
-            match reached.next_back() {
-                Some(partition) => (Some(partition), held),
-                None => return 0,
-            }
+        let Some(partition) = self.partition() else {
+            return 0;
         };
-        let kept = resolve(partition.as_ref(), replicas, Round::Down).unwrap_or(0);
-        let is_share = partition
-            .as_ref()
-            .is_some_and(|p| p.is_string() && p != "100%");
+        self.beyond(partition.as_ref(), self.replicas_held())
+    }
+
+    /// replicas, but no more than there were when the step was entered, while one holds.
+    pub fn replicas_held(&self) -> i64 {
+        match self.step_index() >= self.steps().len() {
+            true => self.replicas(),
+            false => self.replicas().min(self.replicas_at_step),
+        }
+    }
+
+    /// The partition that holds now; None before the first partition step.
+    fn partition(&self) -> Option<Option<Value>> {
+        let (steps, index) = (self.steps(), self.step_index());
+        if index >= steps.len() {
+            return Some(self.limit("partition").cloned());
+        }
+        let mut reached = steps.iter().take(index + 1);
+        let last = reached.rfind(|step| step.get("partition").is_some())?;
+        Some(last.get("partition").cloned())
+    }
+
+    /// Pods of so many beyond a partition.
+    fn beyond(&self, partition: Option<&Value>, replicas: i64) -> i64 {
+        let kept = resolve(partition, replicas, Round::Down).unwrap_or(0);
+        let is_share = partition.is_some_and(|it| it.is_string() && it != "100%");
         (replicas - kept).max(i64::from(is_share && replicas > 0))
     }
 }

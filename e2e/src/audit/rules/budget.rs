@@ -1,7 +1,7 @@
 //! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable,
 //! and there are never more pods than replicas + maxSurge.
 
-use super::start::{Act, Purpose, Start, count, is_victim};
+use super::start::{Act, Purpose, Start, count, is_victim, name};
 use super::{Found, right_under_one};
 use crate::audit::history::{Resource, Write};
 use crate::audit::object::uid;
@@ -64,9 +64,15 @@ fn surge(world: &World, write: &Write) -> Option<String> {
     let (owner, workload): (_, &Workload) = world.workload_of(new)?;
     let counts = |pod: &&Pod| pod.is_active() && !is_victim(world, pod);
     let pods: Vec<&Pod> = world.pods_of(owner).filter(counts).collect();
-    let pods = count(&pods) + 1;
     right_under_one(workload.seen_at(write.received), |version| {
         let most = version.replicas() + version.max_surge();
+        let ordinals = version.ordinals();
+        let wanted = ordinals.start..ordinals.end + version.max_surge();
+        let is_wanted = |pod: &&&Pod| {
+            let ordinal = version.ordinal(name(&pod.object));
+            !version.is_set() || ordinal.is_some_and(|it| wanted.contains(&it))
+        };
+        let pods = pods.iter().filter(is_wanted).count() as i64 + 1;
         (pods > most).then(|| {
             format!(
                 "makes {pods} pods, more than {} replicas + {} maxSurge",

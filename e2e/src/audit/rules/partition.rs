@@ -1,6 +1,6 @@
 //! Invariant 3: no more pods than the partition allows are moved to the update revision.
 
-use super::start::{count, is_victim, moved_to};
+use super::start::{count, is_victim, moved_to, name};
 use super::{Found, right_under_one};
 use crate::audit::history::{Resource, Write};
 use crate::audit::object::{controller, uid};
@@ -30,7 +30,6 @@ pub fn partition(world: &World, write: &Write) -> Option<Found> {
             && !is_victim(world, pod)
     };
     let updated: Vec<&Pod> = world.pods_of(owner).filter(is_updated).collect();
-    let updated = count(&updated) + 1;
     let wrong = |version: &Version| {
         let update = version.update_revision();
         if update != revision {
@@ -38,7 +37,11 @@ pub fn partition(world: &World, write: &Write) -> Option<Found> {
             let is_known = write.before.is_none() || known.contains(&revision);
             return (!is_known).then(|| format!("moves a pod to {revision}, not one of {known:?}"));
         }
+        if version.is_set() {
+            return wrong_ordinal(version, &updated, name(after), revision);
+        }
         let most = version.may_be_updated();
+        let updated = count(&updated) + 1;
         (updated > most).then(|| {
             format!("makes {updated} pods of {revision}, where step and partition allow {most}")
         })
@@ -47,6 +50,27 @@ pub fn partition(world: &World, write: &Write) -> Option<Found> {
         "partition",
         right_under_one(workload.seen_at(write.received), wrong)?,
     ))
+}
+
+/// Why a pod of a GameStatefulSet must not be at the update revision: its ordinal is below the
+/// partition, or a scale-out in a step would grow an unproven build.
+fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) -> Option<String> {
+    let ordinal = version.ordinal(pod)?;
+    let first = version.first_to_update();
+    if first.is_none_or(|first| ordinal < first) {
+        return Some(format!(
+            "brings ordinal {ordinal} to {revision}, where step and partition allow {first:?} and up"
+        ));
+    }
+    let is_held = version.is_rolling() && version.replicas_held() < version.replicas();
+    if !is_held || !version.is_regular(pod) {
+        return None;
+    }
+    let is_regular = |pod: &&&Pod| version.is_regular(name(&pod.object));
+    let updated = others.iter().filter(is_regular).count() as i64 + 1;
+    let most = version.may_be_updated();
+    (updated > most)
+        .then(|| format!("makes {updated} pods of {revision}, where the step began with {most}"))
 }
 
 #[cfg(test)]

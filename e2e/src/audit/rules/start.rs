@@ -79,6 +79,12 @@ impl<'a> Start<'a> {
 
     /// What a deletion is for, under this version.
     pub fn purpose(&self, world: &World, version: &Version) -> Purpose {
+        if version.is_set() {
+            return match version.is_regular(name(&self.pod.object)) {
+                true => Purpose::Update,
+                false => Purpose::ScaleIn,
+            };
+        }
         let active: Vec<&Pod> = world
             .pods_of(self.owner)
             .filter(|p| p.is_active())

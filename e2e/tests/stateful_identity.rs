@@ -1,0 +1,281 @@
+//! GameStatefulSets: one pod for each ordinal, whatever happens.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, SET};
+use e2e::manifest::Game;
+use e2e::view::View;
+use serde_json::json;
+
+e2e::tests![
+    pods_have_names_labels_and_host_names,
+    damaged_labels_are_mended,
+    orphans_are_adopted_and_pods_let_go,
+    a_strangers_pod_is_not_doubled,
+    an_evicted_pod_comes_back_under_its_ordinal,
+    pods_that_end_are_replaced_under_their_ordinal,
+    a_slow_pod_is_not_doubled_by_a_restarted_operator,
+    a_lost_node_holds_its_ordinal_unless_allowed,
+    killed_operators_make_every_ordinal_once,
+    a_set_that_is_deleted_leaves_orphans_when_asked,
+];
+
+fn name(ordinal: i64) -> String {
+    format!("{SET}-{ordinal}")
+}
+
+fn uid_of(view: &View, ordinal: i64) -> Result<String> {
+    Ok(view.pod(&name(ordinal))?.uid().to_owned())
+}
+
+async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2).set("/spec/serviceName", "games"))
+        .await?;
+    let view = case.until_settled(2).await?;
+    for (ordinal, pod) in (0..).zip(&view.pods) {
+        ensure!(pod.name() == name(ordinal));
+        ensure!(pod.label("gamestatefulset.kubernetes.io/pod-name") == Some(pod.name()));
+        let number = ordinal.to_string();
+        for label in [
+            "gamestatefulset.kubernetes.io/pod-ordinal",
+            "apps.kubernetes.io/pod-index",
+        ] {
+            ensure!(pod.label(label) == Some(&number), "{label}");
+        }
+        ensure!(pod.0["spec"]["hostname"] == pod.name());
+        ensure!(pod.0["spec"]["subdomain"] == "games");
+    }
+    Ok(())
+}
+
+async fn damaged_labels_are_mended(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(1)).await?;
+    let before = case.until_settled(1).await?;
+    let label = "apps.kubernetes.io/pod-index";
+    case.kubectl(&[
+        "label",
+        "pod",
+        &name(0),
+        &format!("{label}=7"),
+        "--overwrite",
+    ])
+    .await?;
+    let view = case
+        .until("the label is mended", |view| {
+            view.pods[0].label(label) == Some("0")
+        })
+        .await?;
+    view.ensure(view.pods[0].uid() == before.pods[0].uid())
+}
+
+async fn orphans_are_adopted_and_pods_let_go(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2)).await?;
+    let before = case.until_settled(2).await?;
+    let orphan = r#"-p={"metadata":{"ownerReferences":null}}"#;
+    case.kubectl(&["patch", "pod", &name(1), "--type=merge", orphan])
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)?;
+    case.kubectl(&["label", "pod", &name(1), "app=other", "--overwrite"])
+        .await?;
+    case.until("the pod is let go", |view| view.pods.len() == 1)
+        .await?;
+    case.keeps("its name is taken", 2, |view| view.pods.len() == 1)
+        .await?;
+    case.kubectl(&[
+        "label",
+        "pod",
+        &name(1),
+        &format!("app={SET}"),
+        "--overwrite",
+    ])
+    .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
+}
+
+async fn a_strangers_pod_is_not_doubled(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let stranger = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(1)},
+        "spec": {"containers": [{"name": "game", "image": "game:v0"}]},
+    });
+    case.apply(stranger).await?;
+    case.apply(Game::ordered(2)).await?;
+    let view = case
+        .until("the conflict is told", |view| view.is_true("FailedScale"))
+        .await?;
+    let condition = view.condition("FailedScale");
+    ensure!(condition.is_some_and(|it| it.message.contains(&name(1))));
+    case.kubectl(&["delete", "pod", &name(1)]).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.condition("FailedScale").is_none())
+}
+
+async fn an_evicted_pod_comes_back_under_its_ordinal(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2)).await?;
+    let before = case.until_settled(2).await?;
+    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
+    let evicted = format!("-p={evicted}");
+    case.kubectl(&[
+        "patch",
+        "pod",
+        &name(0),
+        "--subresource=status",
+        "--type=merge",
+        &evicted,
+    ])
+    .await?;
+    let view = case
+        .until("a new pod", |view| {
+            let is_new = uid_of(view, 0).ok() != uid_of(&before, 0).ok();
+            is_new && view.counts() == [2; 5]
+        })
+        .await?;
+    view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
+}
+
+async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(3)).await?;
+    let before = case.until_settled(3).await?;
+    for (ordinal, phase) in [(0, "Failed"), (2, "Succeeded")] {
+        let status = format!("-p={}", json!({"status": {"phase": phase}}));
+        let pod = name(ordinal);
+        let args = [
+            "patch",
+            "pod",
+            &pod,
+            "--subresource=status",
+            "--type=merge",
+            &status,
+        ];
+        case.kubectl(&args).await?;
+    }
+    case.until("two new pods", |view| {
+        let is_new = |ordinal| uid_of(view, ordinal).ok() != uid_of(&before, ordinal).ok();
+        view.counts() == [3; 5] && is_new(0) && is_new(2) && !is_new(1)
+    })
+    .await?;
+    Ok(())
+}
+
+async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "6");
+    case.apply(game).await?;
+    case.until_settled(2).await?;
+    case.kubectl(&["delete", "pod", &name(1), "--wait=false"])
+        .await?;
+    case.until("it ends", |view| {
+        view.pods.iter().any(|pod| pod.is_terminating())
+    })
+    .await?;
+    case.operator.kill().await?;
+    case.operator.start().await?;
+    case.keeps("nobody takes its place", 3, |view| view.pods.len() == 2)
+        .await?;
+    case.until_settled(2).await?;
+    Ok(())
+}
+
+/// A node of this test's own, which nobody else's pods come to.
+async fn own_node(case: &Case) -> Result<String> {
+    let node = format!("{}-node", case.namespace);
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
+        "spec": {
+            "podCIDR": "127.101.0.0/16",
+            "taints": [{"key": "only", "value": case.namespace, "effect": "NoSchedule"}],
+        },
+    }))
+    .await?;
+    Ok(node)
+}
+
+async fn a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let node = own_node(case).await?;
+    let game = Game::ordered(1)
+        .set("/spec/template/spec/nodeName", node.as_str())
+        .set(
+            "/spec/template/spec/tolerations",
+            json!([{"operator": "Exists"}]),
+        );
+    case.apply(game).await?;
+    let before = case.until_settled(1).await?;
+    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
+        .await?;
+    case.eventually("the node is lost", async || {
+        let node = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
+        let taints = node["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let lost = "node.kubernetes.io/unreachable";
+        ensure!(
+            taints.iter().any(|taint| taint["key"] == lost),
+            "{taints:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    case.kubectl(&["delete", "pod", &name(0), "--wait=false"])
+        .await?;
+    case.keeps("the pod holds its ordinal", 3, |view| {
+        view.pods.len() == 1 && view.pods[0].is_terminating()
+    })
+    .await?;
+    // Its successor is not to go there.
+    let allow = json!({"spec": {"template": {
+        "metadata": {"annotations": {
+            "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete": "true",
+        }},
+        "spec": {"nodeName": null},
+    }}});
+    let allow = format!("-p={allow}");
+    case.kubectl(&["patch", "gamestatefulset", SET, "--type=merge", &allow])
+        .await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(uid_of(&view, 0)? != uid_of(&before, 0)?)?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    Ok(())
+}
+
+async fn killed_operators_make_every_ordinal_once(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(20)).await?;
+    for _ in 0..3 {
+        case.operator.kill().await?;
+        case.operator.start().await?;
+    }
+    case.until_settled(20).await?;
+    case.set_image("game:v2").await?;
+    case.operator.kill().await?;
+    case.operator.start().await?;
+    case.until_settled(20).await?;
+    Ok(())
+}
+
+async fn a_set_that_is_deleted_leaves_orphans_when_asked(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2)).await?;
+    let before = case.until_settled(2).await?;
+    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
+        .await?;
+    case.eventually("two orphans", async || {
+        let pods = case.list("pods").await?;
+        let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();
+        ensure!(pods.iter().filter(is_orphan).count() == 2);
+        Ok(())
+    })
+    .await?;
+    case.apply(Game::ordered(3)).await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(uid_of(&view, 0)? == uid_of(&before, 0)?)?;
+    view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
+}

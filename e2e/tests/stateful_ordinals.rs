@@ -1,0 +1,263 @@
+//! GameStatefulSets: which ordinals there are, in which order they come and go.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, SET};
+use e2e::manifest::Game;
+use e2e::view::View;
+use serde_json::json;
+
+e2e::tests![
+    pods_come_upward_and_go_downward_one_at_a_time,
+    parallel_pods_come_and_go_side_by_side,
+    ordered_scaling_halts_behind_an_unhealthy_pod,
+    parallel_scaling_does_not_wait_for_an_unhealthy_pod,
+    ordinals_start_where_the_spec_says,
+    min_ready_seconds_hold_the_next_pod_back,
+    kubectl_shows_and_scales_it,
+    an_autoscaler_scales_it,
+    to_zero_and_back,
+];
+
+/// Names of the pods in the order in which the operator created (or deleted) them.
+fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
+    let events = case.events()?.into_iter();
+    let of_pods = events.filter(|event| {
+        let object = event.object_ref.clone().unwrap_or_default();
+        let is_pod = object.resource == "pods" && object.subresource.is_empty();
+        event.verb == verb && is_pod && event.succeeded() && event.is_write()
+    });
+    let name = |event: e2e::audit::Event| {
+        let sent = event.request_object.unwrap_or_default();
+        let named = sent.pointer("/metadata/name").and_then(|it| it.as_str());
+        let named = named.map(str::to_owned);
+        named.unwrap_or_else(|| event.object_ref.map(|it| it.name).unwrap_or_default())
+    };
+    Ok(of_pods.map(name).collect())
+}
+
+fn names(ordinals: impl IntoIterator<Item = i64>) -> Vec<String> {
+    let name = |ordinal| format!("{SET}-{ordinal}");
+    ordinals.into_iter().map(name).collect()
+}
+
+/// Whether at no moment more than one pod is not ready.
+fn one_at_a_time(view: &View) -> bool {
+    view.pods.iter().filter(|pod| !pod.is_ready()).count() <= 1
+}
+
+async fn pods_come_upward_and_go_downward_one_at_a_time(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::ordered(4)
+        .annotated("stage.gamekeeper/ready-seconds", "1")
+        .annotated("stage.gamekeeper/stop-seconds", "1");
+    case.apply(game).await?;
+    case.until("four pods, one after the other", |view| {
+        assert!(one_at_a_time(view), "{}", view.summary());
+        view.counts() == [4; 5]
+    })
+    .await?;
+    ensure!(in_order(case, "create")? == names(0..4));
+    case.scale(1).await?;
+    case.until("one pod, one after the other", |view| {
+        let going = view.pods.iter().filter(|pod| pod.is_terminating());
+        assert!(going.count() <= 1, "{}", view.summary());
+        view.counts() == [1; 5] && view.pods.len() == 1
+    })
+    .await?;
+    ensure!(in_order(case, "delete")? == names([3, 2, 1]));
+    Ok(())
+}
+
+async fn parallel_pods_come_and_go_side_by_side(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::parallel(6)
+        .annotated("stage.gamekeeper/ready-seconds", "2")
+        .annotated("stage.gamekeeper/stop-seconds", "2");
+    case.apply(game).await?;
+    case.until("six pods at once, none of them ready", |view| {
+        view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready())
+    })
+    .await?;
+    case.until_settled(6).await?;
+    case.scale(0).await?;
+    case.until("six pods end at once", |view| {
+        view.pods.len() == 6 && view.pods.iter().all(|pod| pod.is_terminating())
+    })
+    .await?;
+    case.until_counts([0; 5]).await?;
+    Ok(())
+}
+
+/// Two readiness gates: a pod is ready when somebody says that it is warm.
+fn warm_by_hand(game: Game) -> Game {
+    let gates = json!([{"conditionType": "warmed-up"}]);
+    game.set("/spec/template/spec/readinessGates", gates)
+}
+
+async fn warm(case: &Case, ordinal: i64, warm: bool) -> Result<()> {
+    let status = if warm { "True" } else { "False" };
+    let patch = json!({"status": {"conditions": [{"type": "warmed-up", "status": status}]}});
+    let (name, patch) = (format!("{SET}-{ordinal}"), format!("-p={patch}"));
+    let args = [
+        "patch",
+        "pod",
+        &name,
+        "--subresource=status",
+        "--type=strategic",
+        &patch,
+    ];
+    case.kubectl(&args).await?;
+    Ok(())
+}
+
+async fn ordered_scaling_halts_behind_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(warm_by_hand(Game::ordered(3))).await?;
+    for ordinal in 0..3 {
+        let what = format!("pod {ordinal} is there");
+        let there = |view: &View| view.pods.len() as i64 == ordinal + 1;
+        case.until(&what, there).await?;
+        case.keeps("no further pod is", 1, there).await?;
+        warm(case, ordinal, true).await?;
+    }
+    case.until_counts([3; 5]).await?;
+    warm(case, 1, false).await?;
+    case.until_counts([3, 3, 2, 2, 3]).await?;
+    case.scale(5).await?;
+    case.keeps("it halts on its way out", 2, |view| view.pods.len() == 3)
+        .await?;
+    case.scale(2).await?;
+    case.keeps("it halts on its way in", 2, |view| view.pods.len() == 3)
+        .await?;
+    warm(case, 1, true).await?;
+    let view = case.until_counts([2; 5]).await?;
+    view.ensure(view.shape() == "0:v1 1:v1")
+}
+
+async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(warm_by_hand(Game::parallel(3))).await?;
+    case.until_counts([3, 3, 0, 0, 3]).await?;
+    case.scale(5).await?;
+    case.until_counts([5, 5, 0, 0, 5]).await?;
+    case.scale(1).await?;
+    let view = case.until_counts([1, 1, 0, 0, 1]).await?;
+    view.ensure(view.shape() == "0:v1")
+}
+
+async fn ordinals_start_where_the_spec_says(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2).set("/spec/ordinals/start", 3))
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.shape() == "3:v1 4:v1")?;
+    let index = "apps.kubernetes.io/pod-index";
+    view.ensure(view.pods[0].label(index) == Some("3"))?;
+    case.replace("/spec/ordinals/start", 4).await?;
+    let view = case
+        .until("the range has moved", |view| view.shape() == "4:v1 5:v1")
+        .await?;
+    let kept = view.pod(&format!("{SET}-4"))?.uid().to_owned();
+    case.replace("/spec/ordinals/start", 0).await?;
+    let view = case
+        .until("the range has moved back", |view| {
+            view.shape() == "0:v1 1:v1"
+        })
+        .await?;
+    view.ensure(view.pods.iter().all(|pod| pod.uid() != kept))
+}
+
+async fn min_ready_seconds_hold_the_next_pod_back(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2).set("/spec/minReadySeconds", 4))
+        .await?;
+    case.until("the first pod is ready", |view| {
+        view.ready_with("game:v1") == 1
+    })
+    .await?;
+    case.keeps("it is not available yet", 2, |view| view.pods.len() == 1)
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.number("/status/availableReplicas") == 2)
+}
+
+async fn kubectl_shows_and_scales_it(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(1)).await?;
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    let table = case.table(&["get", "gamestatefulset"]).await?;
+    let columns = [
+        "NAME",
+        "DESIRED",
+        "UPDATED",
+        "UPDATED_READY",
+        "READY",
+        "TOTAL",
+        "AGE",
+    ];
+    ensure!(table.headings == columns, "{table:?}");
+    ensure!(
+        table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"],
+        "{table:?}"
+    );
+    let ready = [
+        "wait",
+        "--for=condition=Ready",
+        "--timeout=30s",
+        "gsts",
+        SET,
+    ];
+    case.kubectl(&ready).await?;
+    let view = case.view().await?;
+    let current = view.text("/status/currentRevision");
+    view.ensure(!current.is_empty() && current == view.text("/status/updateRevision"))?;
+    view.ensure(view.number("/status/currentReplicas") == 3)?;
+    let scale = case.get(&format!("gamestatefulsets/{SET}/scale")).await?;
+    ensure!(
+        scale["status"]["selector"] == format!("app={SET}"),
+        "{scale}"
+    );
+    ensure!(scale["status"]["replicas"] == 3, "{scale}");
+    Ok(())
+}
+
+/// An autoscaler needs no measurements to get to its bounds.
+async fn an_autoscaler_scales_it(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(2)).await?;
+    case.until_settled(2).await?;
+    let between = |least: i64, most: i64| {
+        json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": SET},
+            "spec": {
+                "minReplicas": least, "maxReplicas": most,
+                "scaleTargetRef": {
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameStatefulSet", "name": SET,
+                },
+                "metrics": [{"type": "Resource", "resource": {
+                    "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+                }}],
+            },
+        })
+    };
+    case.apply(between(4, 6)).await?;
+    case.until_settled(4).await?;
+    case.apply(between(1, 3)).await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(view.shape() == "0:v1 1:v1 2:v1")
+}
+
+async fn to_zero_and_back(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(2)).await?;
+    let before = case.until_settled(2).await?;
+    case.scale(0).await?;
+    let view = case.until_counts([0; 5]).await?;
+    let revision = "/status/currentRevision";
+    view.ensure(view.pods.is_empty() && view.text(revision) == before.text(revision))?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    Ok(())
+}

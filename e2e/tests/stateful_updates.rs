@@ -1,0 +1,294 @@
+//! GameStatefulSets: how pods get to a new revision.
+
+use anyhow::{Result, ensure};
+use e2e::case::{Case, SET};
+use e2e::hook_server::{Answer, bryan};
+use e2e::manifest::{Game, patient_hook_template};
+use e2e::view::View;
+use serde_json::json;
+
+e2e::tests![
+    a_rolling_update_goes_downward_one_at_a_time,
+    an_in_place_update_keeps_every_pod,
+    a_hot_patch_restarts_nobody,
+    a_partition_is_an_ordinal_and_phases_an_update,
+    a_rollback_in_a_phased_update_reaches_every_pod,
+    canary_steps_pause_wait_and_ask_a_hook,
+    a_broken_update_is_reverted_without_waiting,
+    a_first_version_that_never_gets_ready_is_mended,
+    with_on_delete_the_user_says_when,
+    surge_pods_stand_above_and_go_at_the_end,
+    limits_may_stand_where_bk_bcs_has_them,
+    a_scale_in_while_updating,
+    several_pods_at_a_time,
+];
+
+/// Waits until the pods look so, all of them ready.
+async fn until_shape(case: &Case, shape: &str) -> Result<View> {
+    case.until(shape, |view| {
+        view.shape() == shape
+            && view
+                .pods
+                .iter()
+                .all(|pod| pod.is_ready() && !pod.is_terminating())
+            && view.is_observed()
+    })
+    .await
+}
+
+fn uids(view: &View) -> Vec<String> {
+    view.pods.iter().map(|pod| pod.uid().to_owned()).collect()
+}
+
+async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::ordered(3).annotated("stage.gamekeeper/stop-seconds", "1");
+    case.apply(game).await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.until("all are updated, the highest first", |view| {
+        let updated = |ordinal: usize| {
+            let name = format!("{SET}-{ordinal}");
+            view.pod(&name).is_ok_and(|pod| pod.image() == "game:v2")
+        };
+        assert!(!updated(1) || updated(2), "{}", view.summary());
+        assert!(!updated(0) || updated(1), "{}", view.summary());
+        let ready = view.ready_with("game:v1") + view.ready_with("game:v2");
+        assert!(ready >= 2, "{}", view.summary());
+        view.ready_with("game:v2") == 3
+    })
+    .await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(view.number("/status/currentReplicas") == 3)?;
+    case.set_image("game:v1").await?;
+    case.until_settled(3).await?;
+    Ok(())
+}
+
+async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(4).updated_by("InplaceUpdate"))
+        .await?;
+    let before = case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    let view = case.until_settled(4).await?;
+    view.ensure(uids(&view) == uids(&before))?;
+    view.ensure(view.shape() == "0:v2 1:v2 2:v2 3:v2")?;
+    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
+}
+
+async fn a_hot_patch_restarts_nobody(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1))
+        .await?;
+    let before = case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    let view = until_shape(case, "0:v1 1:v2 2:v2 3:v2").await?;
+    view.ensure(uids(&view) == uids(&before))?;
+    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))?;
+    case.replace("/spec/updateStrategy/partition", 0).await?;
+    case.until_settled(4).await?;
+    Ok(())
+}
+
+async fn a_partition_is_an_ordinal_and_phases_an_update(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(3).partition(3)).await?;
+    let before = case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.keeps("nobody is updated", 2, |view| uids(view) == uids(&before))
+        .await?;
+    case.replace("/spec/updateStrategy/partition", 2).await?;
+    until_shape(case, "0:v1 1:v1 2:v2").await?;
+    case.until("two pods are at the stable revision", |view| {
+        view.number("/status/currentReplicas") == 2 && view.number("/status/updatedReplicas") == 1
+    })
+    .await?;
+    // A pod that is lost comes back on its side of the partition.
+    for ordinal in [0, 2] {
+        let name = format!("{SET}-{ordinal}");
+        case.kubectl(&["delete", "pod", &name]).await?;
+    }
+    case.until("two new pods", |view| {
+        view.shape() == "0:v1 1:v1 2:v2"
+            && view.pods.iter().all(|pod| pod.is_ready())
+            && view
+                .pods
+                .iter()
+                .filter(|pod| uids(&before).iter().any(|it| it == pod.uid()))
+                .count()
+                == 1
+    })
+    .await?;
+    case.replace("/spec/updateStrategy/partition", 1).await?;
+    until_shape(case, "0:v1 1:v2 2:v2").await?;
+    case.replace("/spec/updateStrategy/partition", 3).await?;
+    case.keeps("nobody moves back", 2, |view| {
+        view.shape() == "0:v1 1:v2 2:v2"
+    })
+    .await?;
+    case.replace("/spec/updateStrategy/partition", "0%").await?;
+    case.until_settled(3).await?;
+    Ok(())
+}
+
+async fn a_rollback_in_a_phased_update_reaches_every_pod(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::parallel(4).partition("50%")).await?;
+    let before = case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    until_shape(case, "0:v1 1:v1 2:v2 3:v2").await?;
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(4).await?;
+    view.ensure(uids(&view)[..2] == uids(&before)[..2])
+}
+
+async fn canary_steps_pause_wait_and_ask_a_hook(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let steps = json!([
+        {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 2}},
+        {"hook": {"templateName": "test"}},
+    ]);
+    let game = Game::parallel(4)
+        .updated_by("InplaceUpdate")
+        .max_unavailable(2);
+    case.apply(game.steps(steps)).await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    let view = case.until_counts([4, 1, 1, 4, 4]).await?;
+    view.ensure(view.shape() == "0:v1 1:v1 2:v1 3:v2")?;
+    case.until("it pauses", |view| {
+        view.is_paused() && view.pause_reasons() == ["PausedByCanaryPauseStep"] && view.step() == 1
+    })
+    .await?;
+    // An autoscaler does not grow an unproven build.
+    case.scale(5).await?;
+    until_shape(case, "0:v1 1:v1 2:v1 3:v2 4:v1").await?;
+    case.scale(4).await?;
+    case.until("four pods", |view| view.pods.len() == 4).await?;
+    case.resume().await?;
+    let view = case
+        .until("the hook runs after the timed pause", |view| {
+            view.phases("Step") == ["Running"] && view.step() == 4
+        })
+        .await?;
+    view.ensure(view.shape() == "0:v1 1:v1 2:v2 3:v2")?;
+    let run = &view.runs[0];
+    view.ensure(run.name().starts_with("canary-step-hook-"))?;
+    ensure!(run.0["metadata"]["labels"]["gamestatefulset-type"] == "Step");
+    ensure!(run.0["metadata"]["labels"]["step-index"] == "4");
+    case.hooks.answer("/", bryan());
+    case.until_settled(4).await?;
+    Ok(())
+}
+
+async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(3)).await?;
+    let before = case.until_settled(3).await?;
+    case.set_image("game:neverready").await?;
+    case.until("it stops at the first", |view| {
+        view.shape() == "0:v1 1:v1 2:neverready"
+    })
+    .await?;
+    case.keeps("and goes no further", 2, |view| {
+        view.ready_with("game:v1") == 2
+    })
+    .await?;
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(uids(&view)[..2] == uids(&before)[..2])
+}
+
+async fn a_first_version_that_never_gets_ready_is_mended(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(3).image("game:nope")).await?;
+    case.until("the first pod is there", |view| view.pods.len() == 1)
+        .await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(3).await?;
+    Ok(())
+}
+
+async fn with_on_delete_the_user_says_when(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(3).updated_by("OnDelete")).await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.keeps("nobody is updated", 2, |view| {
+        view.ready_with("game:v1") == 3
+    })
+    .await?;
+    case.kubectl(&["delete", "pod", &format!("{SET}-1")])
+        .await?;
+    until_shape(case, "0:v1 1:v2 2:v1").await?;
+    case.kubectl(&["delete", "pod", "-l", &format!("app={SET}")])
+        .await?;
+    case.until_settled(3).await?;
+    Ok(())
+}
+
+async fn surge_pods_stand_above_and_go_at_the_end(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::parallel(3).max_surge(1).max_unavailable(0);
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "1"))
+        .await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.until("a surge pod comes first", |view| {
+        view.shape() == "0:v1 1:v1 2:v1 3:v2"
+    })
+    .await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(view.shape() == "0:v2 1:v2 2:v2")
+}
+
+async fn limits_may_stand_where_bk_bcs_has_them(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let rolling = json!({"partition": 1, "maxUnavailable": 2});
+    let game = Game::parallel(3).set("/spec/updateStrategy/rollingUpdate", rolling);
+    case.apply(game).await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    until_shape(case, "0:v1 1:v2 2:v2").await?;
+    let twice = json!([{"op": "add", "path": "/spec/updateStrategy/partition", "value": 0}]);
+    let patch = format!("-p={twice}");
+    let args = ["patch", "gamestatefulset", SET, "--type=json", &patch];
+    let said = case.refused(&args, "").await?;
+    ensure!(said.contains("keep one of the two"), "{said}");
+    Ok(())
+}
+
+async fn a_scale_in_while_updating(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
+    case.apply(game).await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    case.until("the update has begun", |view| {
+        view.with_image("game:v2") == 1
+    })
+    .await?;
+    case.scale(2).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.shape() == "0:v2 1:v2")
+}
+
+async fn several_pods_at_a_time(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::ordered(5)
+        .max_unavailable(3)
+        .annotated("stage.gamekeeper/stop-seconds", "2");
+    case.apply(game).await?;
+    case.until_settled(5).await?;
+    case.set_image("game:v2").await?;
+    case.until("three end at once", |view| {
+        view.pods.iter().filter(|pod| pod.is_terminating()).count() == 3
+    })
+    .await?;
+    case.until_settled(5).await?;
+    Ok(())
+}

@@ -1,0 +1,285 @@
+//! GameStatefulSets: volume claims, and what becomes of them.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, SET};
+use e2e::hook_server::{Answer, bryan};
+use e2e::manifest::{Game, patient_hook_template};
+use serde_json::{Value, json};
+
+e2e::tests![
+    claims_are_made_before_their_pods_and_kept,
+    retain_and_retain,
+    retain_when_deleted_and_delete_when_scaled,
+    delete_when_deleted_and_retain_when_scaled,
+    delete_and_delete,
+    a_claim_is_given_up_only_after_the_hook,
+    scaling_back_up_saves_the_claim,
+    a_terminating_claim_is_waited_for,
+    somebody_elses_claim_is_waited_for,
+    changed_claim_templates_are_refused_with_the_mend,
+];
+
+/// Claims of a class that this test has volumes for.
+async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
+    case.is_about_a_set();
+    let class = case.namespace.clone();
+    let volume = |number: i64| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": format!("{class}-{number}")},
+            "spec": {
+                "storageClassName": class, "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": "/tmp"},
+            },
+        })
+    };
+    let volumes: Vec<Value> = (0..replicas * 3).map(volume).collect();
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
+        .await?;
+    let claim = json!([{
+        "metadata": {"name": "data", "labels": {"kind": "world"}},
+        "spec": {
+            "storageClassName": class, "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }]);
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let game = Game::parallel(replicas)
+        .set("/spec/volumeClaimTemplates", claim)
+        .set("/spec/template/spec/containers/0/volumeMounts", mounts);
+    Ok(game)
+}
+
+fn retention(game: Game, deleted: &str, scaled: &str) -> Game {
+    let policy = json!({"whenDeleted": deleted, "whenScaled": scaled});
+    game.set("/spec/persistentVolumeClaimRetentionPolicy", policy)
+}
+
+/// Claims by name, with the kinds of their owners.
+async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
+    let claims = case.list("persistentvolumeclaims").await?;
+    let claims = claims.iter().map(|claim| {
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        let owners = claim["metadata"]["ownerReferences"].as_array();
+        let kind = |owner: &Value| owner["kind"].as_str().unwrap_or_default().to_owned();
+        let owners = owners.map_or_else(Vec::new, |owners| owners.iter().map(kind).collect());
+        (
+            name.trim_start_matches(&format!("data-{SET}-")).to_owned(),
+            owners,
+        )
+    });
+    Ok(claims.collect())
+}
+
+/// Waits until there are these claims: ordinals, and the kind that each goes with.
+async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
+    let expected: Vec<(String, Vec<String>)> = expected
+        .iter()
+        .map(|(ordinal, owner)| {
+            let owner = (!owner.is_empty()).then(|| (*owner).to_owned());
+            ((*ordinal).to_owned(), owner.into_iter().collect())
+        })
+        .collect();
+    case.eventually(&format!("claims {expected:?}"), async || {
+        let claims = claims(case).await?;
+        ensure!(claims == expected, "{claims:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn claims_are_made_before_their_pods_and_kept(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.apply(game).await?;
+    let view = case.until_settled(2).await?;
+    let volumes = view.pods[1].0.pointer("/spec/volumes/0");
+    let volume = volumes.context("a volume")?;
+    ensure!(volume["persistentVolumeClaim"]["claimName"] == format!("data-{SET}-1"));
+    let claim = case
+        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
+        .await?;
+    ensure!(
+        claim["metadata"]["labels"] == json!({"kind": "world", "app": SET}),
+        "{claim}"
+    );
+    let uid = claim["metadata"]["uid"].clone();
+    case.set_image("game:v2").await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    let claim = case
+        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
+        .await?;
+    ensure!(claim["metadata"]["uid"] == uid, "the claim was kept");
+    Ok(())
+}
+
+/// Scales two pods in to one, and then deletes the workload.
+async fn retained(
+    case: &mut Case,
+    policy: (&str, &str),
+    with: &[(&str, &str)],
+    scaled: &[(&str, &str)],
+    deleted: &[(&str, &str)],
+) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.apply(retention(game, policy.0, policy.1)).await?;
+    case.until_settled(2).await?;
+    until_claims(case, with).await?;
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    until_claims(case, scaled).await?;
+    case.kubectl(&["delete", "gamestatefulset", SET]).await?;
+    case.eventually("the pods are gone", async || {
+        let pods = case.list("pods").await?;
+        ensure!(pods.is_empty(), "{} pods", pods.len());
+        Ok(())
+    })
+    .await?;
+    until_claims(case, deleted).await
+}
+
+async fn retain_and_retain(case: &mut Case) -> Result<()> {
+    let both = [("0", ""), ("1", "")];
+    retained(case, ("Retain", "Retain"), &both, &both, &both).await
+}
+
+async fn retain_when_deleted_and_delete_when_scaled(case: &mut Case) -> Result<()> {
+    let (both, first) = ([("0", ""), ("1", "")], [("0", "")]);
+    retained(case, ("Retain", "Delete"), &both, &first, &first).await
+}
+
+async fn delete_when_deleted_and_retain_when_scaled(case: &mut Case) -> Result<()> {
+    let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
+    retained(case, ("Delete", "Retain"), &both, &both, &[]).await
+}
+
+async fn delete_and_delete(case: &mut Case) -> Result<()> {
+    let both = [("0", "GameStatefulSet"), ("1", "GameStatefulSet")];
+    retained(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
+}
+
+async fn a_claim_is_given_up_only_after_the_hook(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let game = retention(game, "Retain", "Delete").pre_delete("test");
+    case.apply(game).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    case.until("the hook runs", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    case.keeps("the pod stays", 2, |view| view.pods.len() == 2)
+        .await?;
+    until_claims(case, &[("0", ""), ("1", "")]).await?;
+    case.hooks.answer("/", bryan());
+    case.until_settled(1).await?;
+    until_claims(case, &[("0", "")]).await
+}
+
+async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    let game = retention(game, "Retain", "Delete").annotated("stage.gamekeeper/stop-seconds", "4");
+    case.apply(game).await?;
+    case.until_settled(2).await?;
+    let before = case
+        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
+        .await?;
+    case.scale(1).await?;
+    case.until("the pod ends", |view| {
+        view.pods.iter().any(|pod| pod.is_terminating())
+    })
+    .await?;
+    until_claims(case, &[("0", ""), ("1", "Pod")]).await?;
+    case.scale(2).await?;
+    until_claims(case, &[("0", ""), ("1", "")]).await?;
+    case.until_settled(2).await?;
+    let after = case
+        .get(&format!("persistentvolumeclaims/data-{SET}-1"))
+        .await?;
+    ensure!(before["metadata"]["uid"] == after["metadata"]["uid"]);
+    Ok(())
+}
+
+/// Waits until the condition FailedScale has this reason.
+async fn until_failed_scale(case: &Case, reason: &str) -> Result<()> {
+    let is_told = |view: &e2e::view::View| {
+        let condition = view.condition("FailedScale");
+        condition
+            .is_some_and(|it| it.reason == reason && it.message.contains(&format!("data-{SET}-1")))
+    };
+    case.until(reason, is_told).await?;
+    Ok(())
+}
+
+async fn a_terminating_claim_is_waited_for(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.apply(game).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    let claim = format!("data-{SET}-1");
+    let held = r#"-p={"metadata":{"finalizers":["e2e.example/held"]}}"#;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", held])
+        .await?;
+    case.kubectl(&["delete", "pvc", &claim, "--wait=false"])
+        .await?;
+    case.scale(2).await?;
+    until_failed_scale(case, "ClaimTerminating").await?;
+    case.keeps("no pod is made", 2, |view| view.pods.len() == 1)
+        .await?;
+    let free = r#"-p={"metadata":{"finalizers":null}}"#;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.condition("FailedScale").is_none())
+}
+
+async fn somebody_elses_claim_is_waited_for(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+    case.apply(owner).await?;
+    let owner = case.get("configmaps/owner").await?;
+    let claim = format!("data-{SET}-1");
+    let strange = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": claim, "ownerReferences": [{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+            "uid": owner["metadata"]["uid"], "controller": true,
+        }]},
+        "spec": {
+            "storageClassName": case.namespace, "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    case.apply(strange).await?;
+    case.apply(game).await?;
+    until_failed_scale(case, "ClaimNotOurs").await?;
+    case.keeps("its pod is not made", 2, |view| view.pods.len() == 1)
+        .await?;
+    let free = r#"-p={"metadata":{"ownerReferences":null}}"#;
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
+        .await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.condition("FailedScale").is_none())
+}
+
+async fn changed_claim_templates_are_refused_with_the_mend(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 1).await?;
+    case.apply(game.clone()).await?;
+    case.until_settled(1).await?;
+    let path = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
+    let bigger = game.set(path, "2Gi").to_string();
+    let said = case.refused(&["apply", "-f", "-"], &bigger).await?;
+    ensure!(
+        said.contains("make a new workload with the new claims"),
+        "{said}"
+    );
+    Ok(())
+}
