@@ -208,8 +208,13 @@ async fn a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result
         );
     case.apply(game).await?;
     let before = case.until_settled(1).await?;
-    case.kubectl(&["label", "node", &node, "stage.gamekeeper/lost=true"])
-        .await?;
+    for (verb, lost) in [
+        ("annotate", format!("pod/{}", name(0))),
+        ("label", format!("node/{node}")),
+    ] {
+        case.kubectl(&[verb, &lost, "stage.gamekeeper/lost=true"])
+            .await?;
+    }
     case.eventually("the node is lost", async || {
         let node = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
         let taints = node["spec"]["taints"]

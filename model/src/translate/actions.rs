@@ -45,7 +45,11 @@ impl Translator {
             Action::AdoptRevision { .. }
             | Action::AdoptPod(_)
             | Action::ReleasePod(_)
-            | Action::ResizePod { .. } => panic!("not part of the model: {action:?}"),
+            | Action::ResizePod { .. }
+            | Action::ForceDeletePod(_)
+            | Action::LabelPod { .. }
+            | Action::CreateClaim(_)
+            | Action::OwnClaim(_) => panic!("not part of the model: {action:?}"),
         }
     }
 

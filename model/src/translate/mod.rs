@@ -116,6 +116,8 @@ impl Translator {
             revisions: Vec::new(),
             templates: BTreeMap::from([(TEMPLATE.to_owned(), self.hook_template.clone())]),
             node_costs: BTreeMap::new(),
+            lost_nodes: BTreeSet::new(),
+            claims: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
             failures: plan::Failures::default(),

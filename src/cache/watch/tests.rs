@@ -189,6 +189,13 @@ async fn a_dropped_watch_is_resumed_where_it_stood_and_a_forgotten_one_lists_ane
     }
 }
 
+#[tokio::test]
+async fn an_empty_list_of_metadata_has_no_list_at_all() {
+    let empty = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#.to_owned();
+    let (source, _) = scripted(vec![(200, vec![empty])]);
+    assert_eq!(source.newest().await.unwrap(), 7);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
     let page = |name: &str, next: &str| {
