@@ -184,7 +184,7 @@ async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> R
 
 /// A node of this test's own, which nobody else's pods come to.
 async fn own_node(case: &Case) -> Result<String> {
-    let node = format!("{}-node", case.namespace);
+    let node = format!("lost-set-{}", std::process::id());
     case.apply(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},

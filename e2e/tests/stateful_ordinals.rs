@@ -11,6 +11,7 @@ e2e::tests![
     parallel_pods_come_and_go_side_by_side,
     ordered_scaling_halts_behind_an_unhealthy_pod,
     parallel_scaling_does_not_wait_for_an_unhealthy_pod,
+    a_predecessor_comes_back_beside_an_unhealthy_pod,
     ordinals_start_where_the_spec_says,
     min_ready_seconds_hold_the_next_pod_back,
     kubectl_shows_and_scales_it,
@@ -143,6 +144,28 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
     case.scale(1).await?;
     let view = case.until_counts([1, 1, 0, 0, 1]).await?;
     view.ensure(view.shape() == "0:v1")
+}
+
+async fn a_predecessor_comes_back_beside_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(warm_by_hand(Game::ordered(2))).await?;
+    case.until("the first pod is there", |view| view.pods.len() == 1)
+        .await?;
+    warm(case, 0, true).await?;
+    let before = case
+        .until("both pods are there", |view| view.pods.len() == 2)
+        .await?;
+    let first = before.pods[0].uid();
+    case.kubectl(&["delete", "pod", before.pods[0].name()])
+        .await?;
+    case.until("the first is made again", |view| {
+        view.pods.len() == 2 && view.pods[0].uid() != first
+    })
+    .await?;
+    warm(case, 0, true).await?;
+    warm(case, 1, true).await?;
+    case.until_counts([2; 5]).await?;
+    Ok(())
 }
 
 async fn ordinals_start_where_the_spec_says(case: &mut Case) -> Result<()> {

@@ -16,6 +16,8 @@ e2e::tests![
     scaling_back_up_saves_the_claim,
     a_terminating_claim_is_waited_for,
     somebody_elses_claim_is_waited_for,
+    a_claim_of_another_controller_is_not_given_up,
+    a_claim_that_is_missing_is_made_for_a_pod_that_waits_for_it,
     changed_claim_templates_are_refused_with_the_mend,
 ];
 
@@ -261,13 +263,54 @@ async fn somebody_elses_claim_is_waited_for(case: &mut Case) -> Result<()> {
     case.apply(strange).await?;
     case.apply(game).await?;
     until_failed_scale(case, "ClaimNotOurs").await?;
-    case.keeps("its pod is not made", 2, |view| view.pods.len() == 1)
+    case.keeps("its pod is not made", 2, |view| view.pods.len() <= 1)
         .await?;
     let free = r#"-p={"metadata":{"ownerReferences":null}}"#;
     case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
         .await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.condition("FailedScale").is_none())
+}
+
+async fn a_claim_of_another_controller_is_not_given_up(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.apply(retention(game, "Retain", "Delete")).await?;
+    case.until_settled(2).await?;
+    case.apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}))
+        .await?;
+    let owner = case.get("configmaps/owner").await?;
+    let claim = format!("data-{SET}-1");
+    let owners = json!({"metadata": {"ownerReferences": [{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+        "uid": owner["metadata"]["uid"], "controller": true,
+    }]}});
+    let owners = format!("-p={owners}");
+    case.kubectl(&["patch", "pvc", &claim, "--type=merge", &owners])
+        .await?;
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    until_claims(case, &[("0", ""), ("1", "ConfigMap")]).await
+}
+
+async fn a_claim_that_is_missing_is_made_for_a_pod_that_waits_for_it(
+    case: &mut Case,
+) -> Result<()> {
+    let game = with_volumes(case, 1).await?;
+    // Nobody schedules it, so it waits.
+    let game = game.set("/spec/template/spec/nodeSelector/nobody", "here");
+    case.apply(game).await?;
+    case.until("the pod waits", |view| view.pods.len() == 1)
+        .await?;
+    let claim = format!("data-{SET}-0");
+    let path = format!("persistentvolumeclaims/{claim}");
+    let before = case.get(&path).await?;
+    case.kubectl(&["delete", "pvc", &claim]).await?;
+    case.eventually("a new claim", async || {
+        let after = case.get(&path).await?;
+        ensure!(after["metadata"]["uid"] != before["metadata"]["uid"]);
+        Ok(())
+    })
+    .await
 }
 
 async fn changed_claim_templates_are_refused_with_the_mend(case: &mut Case) -> Result<()> {

@@ -247,6 +247,12 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if pods.len() as i64 != replicas {
         return Some(format!("{} pods instead of {replicas}", pods.len()));
     }
+    let is_too_high = |pod: &&Pod| i64::from(pod.name) >= replicas;
+    if model.scope.set.is_some()
+        && let Some(pod) = pods.iter().find(is_too_high)
+    {
+        return Some(format!("{pod:?} has no ordinal that is wanted"));
+    }
     let kept = if facts.stable == Some(workload.template) {
         0
     } else {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
 use gamekeeper::plan::{Action, Gate, Plan, Pod, Verdict, World};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -55,12 +56,27 @@ pub enum Fault {
     OwnWritesUnseen,
     /// A new leader plans before its cache shows what the last one wrote.
     LeaderDoesNotWait,
+    /// Ordered pods are managed as if they were not.
+    OrderIgnored,
+    /// Every pod that runs is taken for ready.
+    HealthIgnored,
+    /// Ordinals begin at the second one: the range is one off.
+    OffByOne,
 }
 
 impl Fault {
     /// Bends what the planner sees.
     pub fn bend_sight(self, gd: &mut GameDeployment, world: &mut World) {
         match self {
+            Fault::HealthIgnored => {
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.ready_since = Some(Timestamp::UNIX_EPOCH);
+                }
+            }
+            Fault::OffByOne => {
+                let replicas = gd.spec.replicas.unwrap_or(1);
+                gd.spec.replicas = Some((replicas - 1).max(0));
+            }
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
             Fault::NoBudget => {
                 gd.spec.update_strategy.max_unavailable = Some(IntOrString::Int(100));
@@ -173,7 +189,9 @@ fn phase(run: &HookRun) -> HookPhase {
 }
 
 fn point(run: &HookRun) -> HookPoint {
-    let label = run.labels().get(WorkloadKind::GameDeployment.type_label());
+    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
+    let mut labels = kinds.iter().map(|kind| run.labels().get(kind.type_label()));
+    let label = labels.find_map(|label| label);
     label
         .and_then(|label| HookPoint::parse(label))
         .expect("a point")

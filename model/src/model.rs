@@ -152,7 +152,7 @@ impl Model {
         next.pods.tidy();
         next.runs.tidy();
         next.revisions.tidy();
-        renumber::renumber(&mut next);
+        renumber::renumber(&mut next, self.scope.set.is_some());
         Ok(next)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use gamekeeper::api::{GameDeployment, GameDeploymentStatus};
+use gamekeeper::api::{GameDeployment, GameDeploymentStatus, PodManagementPolicy};
 use gamekeeper::plan::{self, Phase, Plan, PodPhase, World};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
 use super::model::{Broken, Model, Move};
 use super::state::*;
-use super::translate::{View, wake_time};
+use super::translate::{View, as_set, wake_time};
 use super::writes;
 use super::{judge, pauses};
 
@@ -59,8 +59,9 @@ impl Model {
 
     /// The planner's answer, bent by the bug that was put in.
     pub fn decide(&self, gd: &GameDeployment, mut world: World) -> Plan<GameDeploymentStatus> {
-        let plan = |gd: &GameDeployment, world: &World| {
-            plan::game_deployment::plan(gd, world).expect("a plan")
+        let plan = |gd: &GameDeployment, world: &World| match self.scope.set {
+            Some(policy) => plan_for_set(gd, self.policy(policy), world),
+            None => plan::game_deployment::plan(gd, world).expect("a plan"),
         };
         let Some(fault) = self.fault else {
             return plan(gd, &world);
@@ -70,6 +71,13 @@ impl Model {
         let mut plan = plan(&gd, &world);
         fault.bend_plan(&mut plan, &world);
         plan
+    }
+
+    fn policy(&self, policy: PodManagementPolicy) -> PodManagementPolicy {
+        match self.fault {
+            Some(Fault::OrderIgnored) => PodManagementPolicy::Parallel,
+            _ => policy,
+        }
     }
 
     fn ask(&self, view: &View) -> Planned {
@@ -264,6 +272,25 @@ impl Model {
         state.pods.forget(lags.pods);
         state.runs.forget(lags.runs);
         state.revisions.forget(lags.revisions);
+    }
+}
+
+/// The plan for a GameStatefulSet that says the same. What only such a one shows is not part of the
+/// model.
+fn plan_for_set(
+    gd: &GameDeployment,
+    policy: PodManagementPolicy,
+    world: &World,
+) -> Plan<GameDeploymentStatus> {
+    let set = as_set(gd, policy);
+    let plan = plan::game_stateful_set::plan(&set, world).expect("a plan");
+    let status = plan.status.map(|status| status.workload);
+    Plan {
+        status: status.filter(|status| Some(status) != gd.status.as_ref()),
+        actions: plan.actions,
+        status_first: plan.status_first,
+        wake: plan.wake,
+        events: plan.events,
     }
 }
 

@@ -8,7 +8,7 @@ use super::explore::explore;
 use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
-use super::scopes::{guarded, in_place, left};
+use super::scopes::{guarded, in_place, left, set};
 use super::start::settled;
 use super::state::Left;
 
@@ -36,6 +36,7 @@ const PARTITION: &str = "3: partition";
 const PAUSES: &str = "4: pauses";
 const PAUSED: &str = "5: paused";
 const ONE_RUN: &str = "6: one HookRun";
+const ORDINALS: &str = "7: ordinals";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -163,6 +164,56 @@ fn bugs_in_what_is_taken_back_are_found() {
         ..in_place()
     };
     find(Fault::GateForgotten, SETTLES, scope);
+}
+
+#[test]
+fn bugs_with_ordinals_are_found() {
+    use gamekeeper::api::PodManagementPolicy::{OrderedReady, Parallel};
+    let grown = || Scope {
+        pre_delete: false,
+        user: vec![User::Scale(5)],
+        ..set(OrderedReady)
+    };
+    find(Fault::OrderIgnored, ORDINALS, grown());
+    find(Fault::HealthIgnored, ORDINALS, grown());
+    let shrunk = Scope {
+        user: vec![User::Scale(1)],
+        ..set(OrderedReady)
+    };
+    find(Fault::OrderIgnored, ORDINALS, shrunk);
+    let kept = Scope {
+        pre_delete: false,
+        user: vec![User::Template(1)],
+        ..set(OrderedReady)
+    };
+    find(Fault::NoBudget, ENOUGH, kept);
+    let step = Scope {
+        steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
+        pre_delete: false,
+        user: vec![User::Template(1)],
+        ..set(Parallel)
+    };
+    find(Fault::NoPartition, PARTITION, step);
+    let scope = || Scope {
+        user: [scaled(), updated()].concat(),
+        ..set(Parallel)
+    };
+    let more = Scope {
+        left: left(3, 0, 0),
+        ..scope()
+    };
+    find(Fault::AnyTargetCounts, HOOK, more);
+    find(Fault::SuccessKept, HOOK, scope());
+    find(Fault::OffByOne, ENOUGH, scope());
+    let user = vec![User::Template(1), User::Pause];
+    find(
+        Fault::NoQuorumGet,
+        PAUSED,
+        Scope {
+            user,
+            ..set(Parallel)
+        },
+    );
 }
 
 #[test]

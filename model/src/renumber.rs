@@ -31,13 +31,16 @@ struct Renumber {
     names: Numbers,
 }
 
-/// Brings a state into its one form.
-pub fn renumber(state: &mut State) {
+/// Brings a state into its one form. Names that are ordinals stay.
+pub fn renumber(state: &mut State, are_ordinals: bool) {
     if !state.runs.now.is_sorted_by(|a, b| a.id.key() <= b.id.key()) {
         Rc::make_mut(&mut state.runs.now).sort_by(|a, b| a.id.key().cmp(&b.id.key()));
     }
     let mut numbers = Renumber::default();
     numbers.collect(state);
+    if are_ordinals {
+        numbers.names = Numbers(u64::from(u32::MAX));
+    }
     if numbers.uids.has_gaps() || numbers.names.has_gaps() {
         numbers.apply(state);
     }

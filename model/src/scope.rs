@@ -1,7 +1,7 @@
 //! A scope: how the workload is set up, who may do what, and how often.
 
-use gamekeeper::api::UpdateStrategyType;
 use gamekeeper::api::names::HookPoint;
+use gamekeeper::api::{PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::state::{Left, Name, Rev, Time};
@@ -9,6 +9,8 @@ use super::state::{Left, Name, Rev, Time};
 /// How the workload is set up, who may do what, and how often.
 #[derive(Clone, Debug)]
 pub struct Scope {
+    /// A GameStatefulSet whose pods are managed so; None: a GameDeployment.
+    pub set: Option<PodManagementPolicy>,
     pub replicas: u8,
     pub strategy: UpdateStrategyType,
     pub max_unavailable: Amount,
@@ -113,6 +115,7 @@ impl Amount {
 impl Default for Scope {
     fn default() -> Self {
         Self {
+            set: None,
             replicas: 3,
             strategy: UpdateStrategyType::RollingUpdate,
             max_unavailable: Amount::Number(1),
@@ -142,6 +145,11 @@ impl Default for Scope {
 }
 
 impl Scope {
+    /// Whether pods are made and removed one after the other.
+    pub fn is_ordered(&self) -> bool {
+        self.set == Some(PodManagementPolicy::OrderedReady)
+    }
+
     /// Whether a hook is configured at a point.
     pub fn has_hook(&self, point: HookPoint) -> bool {
         match point {

@@ -17,7 +17,10 @@ pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
             state.revisions.now.contains(rev)
         }
         Write::DryRun(_) => true,
-        Write::CreatePod { .. } => true,
+        Write::CreatePod { ordinal, .. } => {
+            let mut pods = state.pods.now.iter();
+            ordinal.is_none_or(|ordinal| !pods.any(|pod| pod.name == ordinal))
+        }
         Write::DeletePod(uid, _) => state.pod(*uid).is_some_and(|pod| !pod.terminating),
         Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => is_there(*uid),
         Write::CloseGate(uid, _) | Write::Finish(uid, _) => is_there(*uid),
@@ -43,7 +46,9 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
         }
         Write::DeleteRevision(rev) => state.revisions.write(lags.revisions).retain(|it| it != rev),
         Write::DryRun(rev) => answer(model, state, *rev),
-        Write::CreatePod { rev, gate } => create_pod(model, state, sync, *rev, *gate),
+        Write::CreatePod { rev, gate, ordinal } => {
+            create_pod(model, state, sync, *rev, *gate, *ordinal);
+        }
         Write::CreateRun(id) => state.runs.write(lags.runs).push(Run {
             id: id.clone(),
             phase: gamekeeper::api::HookPhase::Pending,
@@ -88,12 +93,20 @@ fn answer(model: &Model, state: &mut State, rev: Rev) {
     }
 }
 
-fn create_pod(model: &Model, state: &mut State, sync: &Sync, rev: Rev, gate: bool) {
+fn create_pod(
+    model: &Model,
+    state: &mut State,
+    sync: &Sync,
+    rev: Rev,
+    gate: bool,
+    ordinal: Option<Name>,
+) {
     if model.scope.refused == Some(rev) {
         return answer(model, state, rev);
     }
     state.operator.accepted |= 1 << rev;
-    let (uid, name) = (next_uid(state, sync), next_name(state));
+    let uid = next_uid(state, sync);
+    let name = ordinal.unwrap_or_else(|| next_name(state));
     state.pods.write(model.scope.lags.pods).push(Pod {
         uid,
         name,

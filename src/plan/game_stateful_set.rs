@@ -85,7 +85,12 @@ pub fn plan(
         &mut draft,
     );
     let mut obstacles = create(&scene, &sizes, &ordinals, &claims, &mut draft);
-    let mut budget = Budget::of(&scene);
+    let scales = draft.has(|action| matches!(action, Action::CreatePod(_) | Action::DeletePod(_)));
+    let mut budget = match identity.ordered && scales {
+        // A pod that is made or removed rests on the others being available: none starts now.
+        true => Budget::spent(),
+        false => Budget::of(&scene),
+    };
     let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
     let not_finished = follow(world.now, &own, &mut hooks, &mut draft);
     repair(&own, &ordinals, &claims, &identity, world, &mut draft);

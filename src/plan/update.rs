@@ -82,6 +82,11 @@ impl Budget {
         Self(available - (workload.replicas - workload.max_unavailable))
     }
 
+    /// None, whatever is available.
+    pub fn spent() -> Self {
+        Self(0)
+    }
+
     /// Takes a slot for a pod; one that is not available needs none.
     fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
         if !is_available(pod, scene.workload, scene.world.now) {

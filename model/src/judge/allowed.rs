@@ -43,6 +43,21 @@ impl Case<'_> {
         })
     }
 
+    /// The lowest ordinal that may be at the update revision.
+    pub(super) fn first_to_update(&self) -> i64 {
+        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let all = self.replicas();
+        if facts.stable.is_none() || facts.stable == Some(self.workload.template) {
+            return 0;
+        }
+        let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
+        let index = usize::from(facts.index.unwrap_or(0));
+        if steps.is_empty() || (index >= steps.len() && self.may_be_updated() > 0) {
+            return i64::from(self.workload.partition);
+        }
+        pauses::last_partition(steps, index).map_or(all, |kept| kept.kept(all))
+    }
+
     /// Pods above replicas that an update may have.
     pub(super) fn surge(&self) -> i64 {
         let scope = &self.model.scope;
@@ -76,6 +91,9 @@ impl Case<'_> {
 
     /// Whether a pod is on its way out because there are too many.
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
-        self.excess() > 0 && self.is_waiting(pod)
+        match self.model.scope.set {
+            Some(_) => i64::from(pod.name) >= self.replicas() + self.surge(),
+            None => self.excess() > 0 && self.is_waiting(pod),
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::state::*;
 use crate::translate::View;
 
 mod allowed;
+mod ordinals;
 
 /// How long a success is good for.
 const FRESH: Time = 6;
@@ -36,6 +37,9 @@ struct Case<'a> {
 pub fn deletions(model: &Model, state: &State, sync: &Sync) -> Result<(), Broken> {
     let case = Case::new(model, state, sync);
     let scale_in = |write: &&Write| matches!(write, Write::DeletePod(_, DeletionReason::ScaleIn));
+    if model.scope.set.is_some() {
+        return Ok(()); // An ordinal says by itself whether its pod is one too many.
+    }
     let too_many = sync.after.iter().filter(scale_in).count() as i64;
     let excess = case.excess();
     if too_many > excess.max(0) && !model.scope.has_surprises() {
@@ -77,7 +81,7 @@ pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result
         Write::DeletePod(uid, reason) => case.deletion(*uid, *reason),
         Write::CloseGate(uid, rev) => case.gate_closed(*uid, *rev),
         Write::Patch(patch) => case.patched(patch),
-        Write::CreatePod { rev, .. } => case.pod_created(*rev),
+        Write::CreatePod { rev, ordinal, .. } => case.pod_created(*rev, *ordinal),
         Write::OpenGate(uid) => case.gate_opened(*uid),
         Write::DeleteRun(id) => case.run_deleted(id),
         Write::Workload(change) => pauses::workload(model, state, sync, change),
@@ -97,6 +101,12 @@ pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
 
 /// Judges a state, whoever made it.
 pub fn state(state: &State) -> Result<(), Broken> {
+    let pods = &state.pods.now;
+    for (place, pod) in pods.iter().enumerate() {
+        if let Some(other) = pods[place + 1..].iter().find(|it| it.name == pod.name) {
+            return broken("7: ordinals", format!("{pod:?} and {other:?}"));
+        }
+    }
     let runs = &state.runs.now;
     for (place, run) in runs.iter().enumerate() {
         let same = |other: &&Run| match run.id.pod {
@@ -126,7 +136,7 @@ impl<'a> Case<'a> {
         };
         let is_for_update = reason == DeletionReason::Update;
         match reason {
-            DeletionReason::ScaleIn => {}
+            DeletionReason::ScaleIn => self.removed(pod)?,
             DeletionReason::Ended => return broken("1: hook first", format!("{pod:?} runs")),
             DeletionReason::Replace if !self.workload.named.contains(&pod.name) => {
                 return broken("2: enough pods", format!("nobody named {pod:?}"));
@@ -153,7 +163,7 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         self.update_begins(pod)?;
-        self.moved_to(rev)?;
+        self.moved_to(rev, pod.name)?;
         self.budget(pod)?;
         self.hook_first(pod, self.point_of_change(), Some(rev), self.sync.at)
     }
@@ -163,7 +173,7 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         self.update_begins(pod)?;
-        self.moved_to(patch.rev)?;
+        self.moved_to(patch.rev, pod.name)?;
         self.budget(pod)?;
         if patch.record.hot || pod.is_patched() {
             return Ok(());
@@ -254,13 +264,16 @@ impl<'a> Case<'a> {
     }
 
     /// Invariant 3, before one more pod is brought to a revision.
-    fn moved_to(&self, rev: Rev) -> Result<(), Broken> {
+    fn moved_to(&self, rev: Rev, name: Name) -> Result<(), Broken> {
         let update = self.workload.template;
         if rev != update {
             return broken(
                 "3: partition",
                 format!("revision {rev} instead of {update}"),
             );
+        }
+        if self.model.scope.set.is_some() {
+            return self.ordinal_moved(name);
         }
         let is_updated = |pod: &&Pod| pod.rev == update && !self.is_victim(pod);
         let updated = self.active().filter(is_updated).count() as i64 + 1;
@@ -274,10 +287,13 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    fn pod_created(&self, rev: Rev) -> Result<(), Broken> {
+    fn pod_created(&self, rev: Rev, ordinal: Option<Name>) -> Result<(), Broken> {
         let facts = self.model.translator.facts(self.state.workload.now.status);
         if facts.stable != Some(rev) {
-            self.moved_to(rev)?;
+            self.moved_to(rev, ordinal.unwrap_or(0))?;
+        }
+        if let Some(ordinal) = ordinal {
+            return self.ordinal_made(ordinal);
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
         let excess = self.excess() + 1 - waiting;
@@ -330,7 +346,11 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
-        if self.excess() >= waiting {
+        let is_in_order = self.model.scope.set.is_some();
+        if is_in_order && i64::from(id.name) < self.replicas() + self.surge() {
+            return Ok(());
+        }
+        if is_in_order || self.excess() >= waiting {
             return broken(
                 "victims stay",
                 format!("{id:?} is called off while too many are left"),

@@ -2,7 +2,10 @@
 
 mod canary;
 mod in_place;
+mod ordinals;
 mod rolling;
+
+pub use ordinals::set;
 
 use std::io::Write as _;
 use std::time::Instant;

@@ -62,7 +62,12 @@ pub enum Write {
     RenumberRevision(Rev),
     DeleteRevision(Rev),
     DryRun(Rev),
-    CreatePod { rev: Rev, gate: bool },
+    CreatePod {
+        rev: Rev,
+        gate: bool,
+        /// Where pods have one, which is their name.
+        ordinal: Option<Name>,
+    },
     DeletePod(Uid, DeletionReason),
     Mark(Uid),
     Unmark(Uid),

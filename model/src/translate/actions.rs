@@ -1,7 +1,7 @@
 //! What the planner answers, in the model's terms.
 
 use gamekeeper::api::HookRun;
-use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
+use gamekeeper::api::names::{self, HookPoint};
 use gamekeeper::plan;
 use kube::ResourceExt;
 
@@ -23,6 +23,7 @@ impl Translator {
             Action::CreatePod(pod) => Write::CreatePod {
                 rev: rev(&pod.revision),
                 gate: pod.pod["spec"].get("readinessGates").is_some(),
+                ordinal: self.set.map(|_| parse_name(&pod.name)),
             },
             Action::DeletePod(it) => Write::DeletePod(parse_uid(&it.pod.uid), it.reason),
             Action::MarkDeleting(pod) => Write::Mark(parse_uid(&pod.uid)),
@@ -108,7 +109,7 @@ impl Translator {
     fn run_id(&self, run: &HookRun) -> RunId {
         let note = |key: &str| run.annotations().get(key).map(String::as_str);
         let label = |key: &str| run.labels().get(key).map(String::as_str);
-        let kind = WorkloadKind::GameDeployment;
+        let kind = self.kind();
         let point = label(kind.type_label())
             .and_then(HookPoint::parse)
             .expect("a point");

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookTemplate};
+use gamekeeper::api::names::WorkloadKind;
+use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookTemplate, PodManagementPolicy};
 use gamekeeper::plan;
 use serde_json::{Value, json};
 
 pub use self::naming::wake_time;
 use self::naming::*;
+pub use self::objects::as_set;
 use super::scope::Scope;
 use super::state::*;
 
@@ -20,6 +22,7 @@ mod objects;
 
 /// A scope's objects that never change, and the tables of texts and statuses.
 pub struct Translator {
+    set: Option<PodManagementPolicy>,
     base: GameDeployment,
     step_lists: Vec<Value>,
     templates: Vec<Value>,
@@ -72,6 +75,7 @@ impl Translator {
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut it = Self {
+            set: scope.set,
             base: objects::base(scope),
             step_lists: scope
                 .steps
@@ -94,6 +98,13 @@ impl Translator {
         };
         it.revisions = (0..scope.templates).map(|rev| it.name_of(rev)).collect();
         it
+    }
+
+    fn kind(&self) -> WorkloadKind {
+        match self.set {
+            Some(_) => WorkloadKind::GameStatefulSet,
+            None => WorkloadKind::GameDeployment,
+        }
     }
 
     /// The planner's own name for a revision.

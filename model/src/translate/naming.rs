@@ -74,20 +74,27 @@ pub(super) fn parse_uid(text: &str) -> Uid {
     number(text, "uid-")
 }
 
-pub(super) fn instance(name: Name) -> String {
-    format!("p{name:02}")
+/// The end of a pod's name: an ordinal, or letters that stand for no number.
+pub(super) fn instance(name: Name, is_ordinal: bool) -> String {
+    match is_ordinal {
+        true => name.to_string(),
+        false => format!("p{name:02}"),
+    }
 }
 
 pub(super) fn parse_instance(instance: &str) -> Name {
-    number(instance, "p")
+    number(instance.trim_start_matches('p'), "")
 }
 
-pub(super) fn pod_name(name: Name) -> String {
-    format!("{WORKLOAD}-{}", instance(name))
+pub(super) fn pod_name(name: Name, is_ordinal: bool) -> String {
+    format!("{WORKLOAD}-{}", instance(name, is_ordinal))
 }
 
 pub(super) fn parse_name(name: &str) -> Name {
-    number(name, &format!("{WORKLOAD}-p"))
+    let instance = name
+        .strip_prefix(WORKLOAD)
+        .and_then(|it| it.strip_prefix('-'));
+    parse_instance(instance.unwrap_or_else(|| panic!("{name} is not of the model")))
 }
 
 pub(super) fn container_id(uid: Uid, restarts: u8) -> String {

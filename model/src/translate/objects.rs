@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gamekeeper::api::names::{self, WorkloadKind};
-use gamekeeper::api::{GameDeployment, HookRun, HookRunStatus};
+use gamekeeper::api::names;
+use gamekeeper::api::{
+    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameStatefulSetStatus,
+    GameStatefulSetUpdateStrategy, HookRun, HookRunStatus, PodManagementPolicy,
+};
 use gamekeeper::plan;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time as Date};
@@ -28,8 +31,11 @@ impl Translator {
         let spec = &mut gd.spec;
         spec.replicas = Some(i32::from(workload.replicas));
         spec.template = self.templates[usize::from(workload.template)].clone();
-        spec.scale_strategy.pods_to_delete =
-            workload.named.iter().map(|name| pod_name(*name)).collect();
+        spec.scale_strategy.pods_to_delete = workload
+            .named
+            .iter()
+            .map(|name| pod_name(*name, false))
+            .collect();
         let update = &mut spec.update_strategy;
         update.paused = workload.paused;
         update.partition = Some(IntOrString::Int(i32::from(workload.partition)));
@@ -106,23 +112,31 @@ impl Translator {
     }
 
     fn pod(&self, pod: &Pod) -> plan::Pod {
-        let labels = [
+        let is_ordinal = self.set.is_some();
+        let mut labels = vec![
             ("app", "game".to_owned()),
             (
                 names::REVISION_LABEL,
                 self.revision_name(pod.rev).to_owned(),
             ),
-            (names::INSTANCE_LABEL, instance(pod.name)),
         ];
+        if is_ordinal {
+            labels.push((names::POD_NAME_LABEL, pod_name(pod.name, true)));
+            labels.push((names::POD_ORDINAL_LABEL, pod.name.to_string()));
+            labels.push((names::POD_INDEX_LABEL, pod.name.to_string()));
+        } else {
+            labels.push((names::INSTANCE_LABEL, instance(pod.name, false)));
+        }
+        let labels = labels.into_iter();
         plan::Pod {
             namespace: NAMESPACE.to_owned(),
-            name: pod_name(pod.name),
+            name: pod_name(pod.name, is_ordinal),
             uid: pod_uid(pod.uid),
             resource_version: u64::from(pod.uid) + 1,
             generation: 2,
             created: beginning() + SignedDuration::from_secs(i64::from(pod.uid) - 1000),
             terminating: pod.terminating,
-            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).collect(),
             controller: Some(UID.to_owned()),
             deletion_cost: 0,
             annotated: true,
@@ -174,7 +188,7 @@ impl Translator {
     pub(super) fn run(&self, run: &Run) -> HookRun {
         let id = &run.id;
         let part = match id.pod {
-            Some(_) => instance(id.name),
+            Some(_) => instance(id.name, self.set.is_some()),
             None => id.name.to_string(),
         };
         let mut notes = vec![
@@ -201,7 +215,7 @@ impl Translator {
         real.metadata.uid = Some(run_uid(id));
         real.metadata.creation_timestamp = Some(Date(beginning()));
         real.metadata.labels = Some(BTreeMap::from([(
-            WorkloadKind::GameDeployment.type_label().to_owned(),
+            self.kind().type_label().to_owned(),
             id.point.as_str().to_owned(),
         )]));
         real.metadata.annotations = Some(
@@ -211,6 +225,40 @@ impl Translator {
                 .collect(),
         );
         real
+    }
+}
+
+/// The GameStatefulSet that says the same as a GameDeployment.
+pub fn as_set(gd: &GameDeployment, policy: PodManagementPolicy) -> GameStatefulSet {
+    let spec = gd.spec.clone();
+    let strategy = spec.update_strategy;
+    GameStatefulSet {
+        metadata: gd.metadata.clone(),
+        spec: GameStatefulSetSpec {
+            replicas: spec.replicas,
+            selector: spec.selector,
+            template: spec.template,
+            pod_management_policy: policy,
+            min_ready_seconds: spec.min_ready_seconds,
+            update_strategy: GameStatefulSetUpdateStrategy {
+                type_: strategy.type_.into(),
+                partition: strategy.partition,
+                max_unavailable: strategy.max_unavailable,
+                max_surge: strategy.max_surge,
+                paused: strategy.paused,
+                in_place_update_strategy: strategy.in_place_update_strategy,
+                canary: strategy.canary,
+                ..GameStatefulSetUpdateStrategy::default()
+            },
+            pre_delete_update_strategy: spec.pre_delete_update_strategy,
+            pre_inplace_update_strategy: spec.pre_inplace_update_strategy,
+            post_inplace_update_strategy: spec.post_inplace_update_strategy,
+            ..GameStatefulSetSpec::default()
+        },
+        status: gd.status.clone().map(|workload| GameStatefulSetStatus {
+            workload,
+            ..GameStatefulSetStatus::default()
+        }),
     }
 }
 

@@ -234,6 +234,25 @@ fn a_phased_update_and_a_raised_partition_move_nobody_back() {
 }
 
 #[test]
+fn an_ordered_removal_and_an_update_do_not_begin_together() {
+    let mut story = set(3, json!({}));
+    story.settle();
+    story.user(json!({"replicas": 2}));
+    story.image("v2");
+    let mut gone = Vec::new();
+    loop {
+        let (_, deleted) = asked(&story);
+        assert!(deleted.len() <= 1, "{deleted:?}");
+        gone.extend(deleted);
+        if !story.sync() {
+            break;
+        }
+    }
+    assert_eq!(gone, ["game-2", "game-1", "game-0"]);
+    assert_eq!(shape(&story), "0:v2 1:v2");
+}
+
+#[test]
 fn a_broken_update_is_reverted_without_waiting_for_it() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));

@@ -1,8 +1,8 @@
 //! `make bench`: how fast 1,000 pods come, change in place and go, and how many writes that takes.
 //!
 //! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
-//! Deployment and a bare client, which makes only the writes that nobody can do without, do the
-//! same work one after the other on the same cluster. The table shows medians over the rounds, and
+//! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
+//! without, do the same work one after the other on the same cluster. The table shows medians over the rounds, and
 //! medians of the rounds' ratios.
 
 mod bare;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use e2e::audit::Counts;
+
 use crate::PODS;
 use crate::subject::{Measured, Phase, Subject};
 
@@ -15,12 +17,12 @@ pub struct Report {
 /// One round.
 pub type Round = Vec<(Subject, Measured)>;
 
-type Pick = fn(&Measured) -> &Phase;
+type Pick = fn(&Measured) -> Option<&Phase>;
 
 const PHASES: [(&str, Pick); 3] = [
-    ("0 to 1,000", |measured| &measured.create),
-    ("update of 1,000", |measured| &measured.update),
-    ("1,000 to 0", |measured| &measured.delete),
+    ("0 to 1,000", |measured| Some(&measured.create)),
+    ("update of 1,000", |measured| measured.update.as_ref()),
+    ("1,000 to 0", |measured| Some(&measured.delete)),
 ];
 
 fn of(round: &Round, subject: Subject) -> Option<&Measured> {
@@ -29,8 +31,9 @@ fn of(round: &Round, subject: Subject) -> Option<&Measured> {
         .map(|(_, measured)| measured)
 }
 
-fn rate(phase: &Phase) -> f64 {
-    PODS as f64 / phase.time.as_secs_f64()
+/// Pods a second; nothing for what was not measured.
+fn rate(phase: Option<&Phase>) -> f64 {
+    phase.map_or(f64::NAN, |phase| PODS as f64 / phase.time.as_secs_f64())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -66,12 +69,16 @@ impl Report {
             let cells = PHASES.map(|(_, pick)| {
                 let rate = self.median(subject, |measured| rate(pick(measured)));
                 let ratio = |to| self.ratio(subject, to, pick);
-                match subject {
-                    Subject::Gated | Subject::Plain => {
-                        let (bare, native) = (ratio(Subject::Bare), ratio(Subject::Deployment));
-                        format!(" {rate:.0} ({bare:.2} of bare, {native:.1} × native) |")
-                    }
-                    _ => format!(" {rate:.0} |"),
+                if rate.is_nan() {
+                    return " not measured |".to_owned();
+                }
+                if !subject.is_ours() {
+                    return format!(" {rate:.0} |");
+                }
+                let (bare, native) = (ratio(Subject::Bare), ratio(subject.native()));
+                match native.is_nan() {
+                    true => format!(" {rate:.0} ({bare:.2} of bare) |"),
+                    false => format!(" {rate:.0} ({bare:.2} of bare, {native:.1} × native) |"),
                 }
             });
             writeln!(f, "| {} |{}", subject.name(), cells.concat())?;
@@ -88,18 +95,18 @@ impl Report {
         writeln!(f, "|---|---|---|---|")?;
         for subject in Subject::ALL {
             let cells = PHASES.map(|(_, pick)| {
-                let per_pod = |count: usize| count as f64 / PODS as f64;
-                let pods = self.median(subject, |measured| {
-                    let writes = &pick(measured).writes;
-                    per_pod(writes.sum(|sort| sort.resource.starts_with("pods")))
-                });
-                let all = self.median(subject, |measured| {
-                    let writes = &pick(measured).writes;
-                    per_pod(writes.sum(|sort| sort.resource != "leases"))
-                });
-                let refused = self.median(subject, |measured| {
-                    pick(measured).writes.sum(|sort| sort.code >= 400) as f64
-                });
+                let median = |count: &dyn Fn(&Counts) -> usize| {
+                    self.median(subject, |measured| {
+                        pick(measured).map_or(f64::NAN, |phase| count(&phase.writes) as f64)
+                    })
+                };
+                let of_pods = |all: &Counts| all.sum(|sort| sort.resource.starts_with("pods"));
+                let pods = median(&of_pods) / PODS as f64;
+                let all = median(&|all| all.sum(|sort| sort.resource != "leases")) / PODS as f64;
+                let refused = median(&|all| all.sum(|sort| sort.code >= 400));
+                if pods.is_nan() {
+                    return " not measured |".to_owned();
+                }
                 format!(" {pods:.2} to pods, {all:.2} in all, {refused:.0} refused |")
             });
             writeln!(f, "| {} |{}", subject.name(), cells.concat())?;

@@ -25,6 +25,10 @@ pub enum Subject {
     Plain,
     /// A native Deployment.
     Deployment,
+    /// The operator, with pods that have ordinals and the readiness gate.
+    Set,
+    /// A native StatefulSet.
+    StatefulSet,
 }
 
 /// What one phase took.
@@ -41,8 +45,8 @@ pub struct Phase {
 pub struct Measured {
     /// From none to all pods.
     pub create: Phase,
-    /// All pods to another image.
-    pub update: Phase,
+    /// All pods to another image; None where pods would be recreated one by one.
+    pub update: Option<Phase>,
     /// From all pods to none.
     pub delete: Phase,
     /// Bytes of memory that came with the pods; None for what is no process of its own.
@@ -51,12 +55,27 @@ pub struct Measured {
 
 impl Subject {
     /// In the order in which they are measured: what is compared is neighbours.
-    pub const ALL: [Subject; 4] = [
+    pub const ALL: [Subject; 6] = [
         Subject::Gated,
         Subject::Bare,
         Subject::Plain,
         Subject::Deployment,
+        Subject::Set,
+        Subject::StatefulSet,
     ];
+
+    /// Whether the operator does it.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Subject::Gated | Subject::Plain | Subject::Set)
+    }
+
+    /// The native controller that does the same.
+    pub fn native(self) -> Subject {
+        match self {
+            Subject::Set => Subject::StatefulSet,
+            _ => Subject::Deployment,
+        }
+    }
 
     /// Name in tables.
     pub fn name(self) -> &'static str {
@@ -65,6 +84,8 @@ impl Subject {
             Subject::Plain => "GameDeployment, in place, no gate",
             Subject::Bare => "bare client, in place",
             Subject::Deployment => "native Deployment, recreating",
+            Subject::Set => "GameStatefulSet, Parallel, in place, readiness gate",
+            Subject::StatefulSet => "native StatefulSet, Parallel",
         }
     }
 
@@ -72,7 +93,10 @@ impl Subject {
     pub async fn measure(self, plane: &'static ControlPlane, round: usize) -> Result<Measured> {
         let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
         let mut case = Case::open(plane, &format!("bench-{self:?}-{round}"), &folder).await?;
-        if !matches!(self, Subject::Gated | Subject::Plain) {
+        if self == Subject::Set {
+            case.is_about_a_set();
+        }
+        if !self.is_ours() {
             case.operator.terminate().await?;
         }
         let run = Run {
@@ -102,7 +126,10 @@ impl Run<'_> {
         let before = self.case.operator.memory().ok();
         let create = self.phase(async || self.create().await).await?;
         let after = self.case.operator.memory().ok();
-        let update = self.phase(async || self.update().await).await?;
+        let update = match self.subject {
+            Subject::StatefulSet => None,
+            _ => Some(self.phase(async || self.update().await).await?),
+        };
         let delete = self.phase(async || self.delete().await).await?;
         let memory = before
             .zip(after)
@@ -144,8 +171,10 @@ impl Run<'_> {
         let events = self.case.plane().audit.writes(&self.case.namespace)?;
         let operator = self.case.operator.username();
         let is_theirs = |event: &Event| match self.subject {
-            Subject::Gated | Subject::Plain => event.user.username == operator,
-            Subject::Deployment => event.user_agent.starts_with("kube-controller-manager"),
+            Subject::Gated | Subject::Plain | Subject::Set => event.user.username == operator,
+            Subject::Deployment | Subject::StatefulSet => {
+                event.user_agent.starts_with("kube-controller-manager")
+            }
             // What has no name of its own: neither kwok nor the scheduler nor kubectl.
             Subject::Bare => {
                 let others = ["kwok", "kube-", "kubectl"];
@@ -173,7 +202,14 @@ impl Run<'_> {
                     .apply(game.set("/spec/template/spec/readinessGates", json!([])))
                     .await?
             }
+            Subject::Set => {
+                let set = Game::parallel(0).updated_by("InplaceUpdate");
+                self.case
+                    .apply(set.max_unavailable(MAX_UNAVAILABLE))
+                    .await?
+            }
             Subject::Deployment => self.case.apply(deployment()).await?,
+            Subject::StatefulSet => self.case.apply(stateful_set()).await?,
             Subject::Bare => return Ok(()),
         };
         Ok(())
@@ -185,11 +221,12 @@ impl Run<'_> {
 
     async fn scale(&self, replicas: usize) -> Result<()> {
         let resource = match self.subject {
-            Subject::Deployment => "deployment/game",
-            _ => "gamedeployment/test-gamedeployment",
+            Subject::Deployment => "deployment/game".to_owned(),
+            Subject::StatefulSet => "statefulset/game".to_owned(),
+            _ => self.case.workload(),
         };
         let replicas = format!("--replicas={replicas}");
-        self.case.kubectl(&["scale", &replicas, resource]).await?;
+        self.case.kubectl(&["scale", &replicas, &resource]).await?;
         Ok(())
     }
 
@@ -209,7 +246,7 @@ impl Run<'_> {
             Subject::Deployment => {
                 self.case.patch("deployment/game", image).await?;
             }
-            Subject::Gated | Subject::Plain => self.case.set_image("game:v2").await?,
+            _ => self.case.set_image("game:v2").await?,
         }
         self.pods.until_ready(PODS, "game:v2").await
     }
@@ -240,6 +277,20 @@ fn deployment() -> Value {
             "selector": {"matchLabels": {"app": "game"}},
             "template": template(),
             "strategy": {"rollingUpdate": {"maxUnavailable": MAX_UNAVAILABLE, "maxSurge": 0}},
+        },
+    })
+}
+
+fn stateful_set() -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "game"},
+        "spec": {
+            "replicas": 0,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": template(),
         },
     })
 }

@@ -1,0 +1,141 @@
+//! GameStatefulSets: three ordinals, one after the other and side by side.
+
+use gamekeeper::api::PodManagementPolicy::{self, OrderedReady, Parallel};
+
+use super::*;
+use crate::scope::{Amount, Step, User};
+
+/// Three guarded pods with ordinals.
+pub fn set(policy: PodManagementPolicy) -> Scope {
+    Scope {
+        set: Some(policy),
+        ..guarded()
+    }
+}
+
+fn changes() -> Vec<User> {
+    vec![
+        User::Scale(1),
+        User::Scale(3),
+        User::Template(1),
+        User::Template(0),
+    ]
+}
+
+#[test]
+fn ordered() {
+    let user = changes();
+    walk(
+        "ordered",
+        Scope {
+            user,
+            ..set(OrderedReady)
+        },
+    );
+}
+
+#[test]
+fn parallel() {
+    let user = changes();
+    walk(
+        "parallel",
+        Scope {
+            user,
+            ..set(Parallel)
+        },
+    );
+}
+
+#[test]
+fn ordered_with_pods_that_break() {
+    walk(
+        "ordered, pods break",
+        Scope {
+            pre_delete: false,
+            user: vec![
+                User::Scale(2),
+                User::Scale(3),
+                User::Template(1),
+                User::Delete(1),
+            ],
+            left: Left {
+                breaks: 1,
+                ..left(2, 1, 0)
+            },
+            ..set(OrderedReady)
+        },
+    );
+}
+
+#[test]
+fn ordered_with_a_broken_template() {
+    walk(
+        "ordered, broken template",
+        Scope {
+            pre_delete: false,
+            broken: Some(1),
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Scale(4),
+                User::Scale(2),
+            ],
+            left: left(3, 1, 0),
+            ..set(OrderedReady)
+        },
+    );
+}
+
+#[test]
+fn ordinals_in_place() {
+    walk(
+        "ordinals in place",
+        Scope {
+            set: Some(OrderedReady),
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Scale(2),
+                User::Partition(2),
+            ],
+            ..in_place()
+        },
+    );
+}
+
+#[test]
+fn ordinals_in_steps() {
+    walk(
+        "ordinals in steps",
+        Scope {
+            pre_delete: false,
+            steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Resume,
+                User::Scale(4),
+            ],
+            left: left(3, 1, 0),
+            ..set(Parallel)
+        },
+    );
+}
+
+#[test]
+fn ordinals_with_surge() {
+    walk(
+        "ordinals with surge",
+        Scope {
+            max_unavailable: Amount::Number(0),
+            max_surge: Amount::Number(1),
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Scale(2),
+                User::Scale(4),
+            ],
+            ..set(Parallel)
+        },
+    );
+}
