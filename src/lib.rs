@@ -11,3 +11,4 @@ pub mod expr;
 pub mod manager;
 pub mod plan;
 pub mod provider;
+pub mod rehearsal;

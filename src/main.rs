@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use gamekeeper::manager::{Options, RunError};
+use gamekeeper::rehearsal;
 
 /// Runs game servers on Kubernetes without ever killing a match.
 #[derive(Parser)]
@@ -19,12 +20,15 @@ enum Command {
     Run(Options),
     /// Print the CustomResourceDefinitions as YAML documents.
     Crds,
+    /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
+    Try(rehearsal::Options),
 }
 
 fn main() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
+        Command::Try(options) => return try_template(&options),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,6 +42,21 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn run_operator(options: Options) -> Result<(), RunError> {
     gamekeeper::manager::run(options).await
+}
+
+#[tokio::main]
+async fn try_template(options: &rehearsal::Options) -> ExitCode {
+    match rehearsal::rehearse(options, |line| println!("{line}")).await {
+        Ok(status) => {
+            let message = status.message.map(|message| format!(": {message}"));
+            println!("{}{}", status.phase, message.unwrap_or_default());
+            ExitCode::from(rehearsal::exit_code(status.phase))
+        }
+        Err(error) => {
+            eprintln!("gamekeeper: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn print_crds() -> Result<(), Box<dyn std::error::Error>> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("api", &[]),
     ("plan", &["api"]),
     ("expr", &["api", "plan"]),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, &[&str]); 8] = [
         "controller",
         &["api", "plan", "expr", "cache", "apply", "provider"],
     ),
+    ("rehearsal", &["api", "plan", "provider"]),
     (
         "manager",
         &[

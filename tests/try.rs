@@ -1,0 +1,128 @@
+//! `gamekeeper try` as users call it: what it shows, and its exit code.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+/// Answers with these ages, one a call.
+fn serve(ages: &'static [i64]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for (stream, age) in listener.incoming().zip(ages) {
+            let mut stream = stream.expect("a connection");
+            let _ = stream.read(&mut [0; 4096]);
+            let body = format!("{{\"age\":{age}}}");
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+            );
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    port
+}
+
+fn template(port: u16) -> String {
+    format!(
+        "kind: HookTemplate
+metadata: {{name: test}}
+spec:
+  metrics:
+  - name: webtest
+    count: 3
+    interval: 100ms
+    failureLimit: 1
+    inconclusiveLimit: 1
+    consecutiveErrorLimit: 0
+    successCondition: asInt(result) > 30
+    failureCondition: asInt(result) < 20
+    provider:
+      web:
+        url: http://{{{{ args.PodIP }}}}:{port}
+        jsonPath: '{{$.age}}'
+"
+    )
+}
+
+/// What it prints, and its exit code.
+fn run(template: &str, args: &[&str]) -> (String, i32) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gamekeeper"))
+        .args(["try", "-"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program");
+    let mut stdin = child.stdin.take().expect("its input");
+    stdin.write_all(template.as_bytes()).expect("the template");
+    drop(stdin);
+    let output = child.wait_with_output().expect("its end");
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    (
+        stdout + &stderr,
+        output.status.code().expect("an exit code"),
+    )
+}
+
+#[test]
+fn each_measurement_is_shown_and_the_phase_is_the_exit_code() {
+    let here = ["--arg", "PodIP=127.0.0.1"];
+    assert_eq!(
+        run(&template(serve(&[45, 10, 46])), &here),
+        (
+            "webtest 1: Successful 45\n\
+             webtest 2: Failed failureCondition asInt(result) < 20 holds: result is 10\n\
+             webtest 3: Successful 46\n\
+             Successful\n"
+                .into(),
+            0
+        )
+    );
+    for (ages, code, end) in [
+        (
+            &[10, 10][..],
+            1,
+            "Failed: measurement 2 of metric webtest: ",
+        ),
+        (
+            &[25, 25][..],
+            3,
+            "Inconclusive: measurement 2 of metric webtest: ",
+        ),
+        (
+            &[45][..],
+            2,
+            "Error: measurement 2 of metric webtest: no answer from http://127.0.0.1:",
+        ),
+    ] {
+        let (shown, exit) = run(&template(serve(ages)), &here);
+        let last = shown.lines().last().unwrap_or_default();
+        assert!(last.starts_with(end), "{shown}");
+        assert_eq!(exit, code, "{shown}");
+    }
+}
+
+#[test]
+fn what_cannot_be_tried_is_an_error_that_says_why() {
+    let template = template(1);
+    for (template, args, expected) in [
+        (
+            template.clone(),
+            &[][..],
+            "gamekeeper: no value for PodIP: add --arg",
+        ),
+        (
+            template.replace("successCondition", "sucessCondition"),
+            &["--arg", "PodIP=127.0.0.1"][..],
+            "gamekeeper: unknown field spec.metrics[0].sucessCondition",
+        ),
+        (template, &["--arg", "PodIP"][..], "write NAME=VALUE"),
+    ] {
+        let (shown, exit) = run(&template, args);
+        assert!(shown.contains(expected), "{shown}");
+        assert_eq!(exit, 2, "{shown}");
+    }
+}
