@@ -13,6 +13,7 @@ pub mod evidence;
 pub mod hook_server;
 pub mod manifest;
 pub mod operator;
+pub mod raw_server;
 pub mod table;
 pub mod trial;
 pub mod view;

@@ -76,6 +76,17 @@ impl Operator {
         self.elects = false;
     }
 
+    /// Its program.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// The port of its web server.
+    pub fn port(&self) -> Result<u16> {
+        let running = self.running.as_ref();
+        Ok(running.context("the operator does not run")?.port)
+    }
+
     /// What it prints.
     pub fn log(&self) -> &Path {
         &self.log

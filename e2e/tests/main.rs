@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 mod api;
 mod canary;
+mod hook_examples;
 mod hook_jobs;
 mod hook_options;
 mod hook_runs;
+mod hook_servers;
 mod hot_patch;
 mod in_place;
 mod kubectl;
@@ -33,6 +35,8 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_runs::tests(),
         hook_options::tests(),
         hook_jobs::tests(),
+        hook_examples::tests(),
+        hook_servers::tests(),
         in_place::tests(),
         hot_patch::tests(),
         rolling::tests(),

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Authentication, schema};
+use super::{Authentication, SecretKeyRef, schema};
 
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub struct WebHeader {
 /// An HTTP call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = schema::web_body()))]
+#[schemars(extend("x-kubernetes-validations" = schema::web_rules()))]
 pub struct WebMetric {
     /// http or https URL; `{{ args.NAME }}` is filled in.
     #[schemars(schema_with = "schema::url")]
@@ -68,6 +68,9 @@ pub struct WebMetric {
     /// Accept any server certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<SecretKeyRef>,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Authentication>,
@@ -76,6 +79,7 @@ pub struct WebMetric {
 /// A Prometheus query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::ca_or_insecure()]))]
 pub struct PrometheusMetric {
     /// Base URL of the Prometheus server.
     #[schemars(schema_with = "schema::url")]
@@ -94,6 +98,9 @@ pub struct PrometheusMetric {
     /// Accept any server certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret: Option<SecretKeyRef>,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Authentication>,

@@ -1,9 +1,11 @@
 //! HTTP calls: pooled, bounded in time and size, and to nowhere that is refused.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
-use reqwest::{Client, Method, StatusCode, Url};
+use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode, Url};
 use tokio::sync::Semaphore;
 
 use super::address::{self, Resolver};
@@ -13,6 +15,8 @@ use super::secrets::Secrets;
 pub(super) const MAX_ANSWER: usize = 1 << 20;
 /// Calls at a time; more wait for their turn, so that file descriptors do not run out.
 const MAX_CALLS: usize = 1_024;
+/// Clients with a CA of their own that are kept; beyond that all are forgotten and made anew.
+const MAX_TRUSTING: usize = 64;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
 /// How long an unused connection is kept.
@@ -30,6 +34,8 @@ pub struct Http {
     options: HttpOptions,
     checking: Client,
     insecure: Client,
+    /// Clients for servers with a CA of their own, by its certificates.
+    trusting: Mutex<HashMap<String, Client>>,
     calls: Semaphore,
 }
 
@@ -42,6 +48,8 @@ pub(super) struct Request {
     pub body: Vec<u8>,
     /// Whether any server certificate will do.
     pub insecure: bool,
+    /// Certificates (PEM) of the CA to trust instead of the system's.
+    pub ca: Option<String>,
     pub timeout: Duration,
     /// What must not be seen of it, nor of its answer.
     pub secrets: Secrets,
@@ -55,6 +63,7 @@ impl Request {
             headers: HeaderMap::new(),
             body: Vec::new(),
             insecure: false,
+            ca: None,
             timeout,
             secrets: Secrets::default(),
         }
@@ -79,18 +88,7 @@ impl Http {
     pub fn new(options: HttpOptions) -> Result<Self, reqwest::Error> {
         // reqwest is built without a default; another part of the process may have set it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = || {
-            let builder = Client::builder()
-                .user_agent(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")))
-                // A proxy would resolve names where no address can be checked.
-                .no_proxy()
-                .redirect(reqwest::redirect::Policy::none())
-                .pool_idle_timeout(IDLE);
-            match options.allow_link_local {
-                true => builder,
-                false => builder.dns_resolver(Resolver),
-            }
-        };
+        let builder = || builder(options);
         Ok(Http {
             options,
             // An image without root certificates still makes plain calls; https then fails by name.
@@ -102,8 +100,35 @@ impl Http {
                     .build()
             })?,
             insecure: builder().tls_danger_accept_invalid_certs(true).build()?,
+            trusting: Mutex::default(),
             calls: Semaphore::new(MAX_CALLS),
         })
+    }
+
+    /// The client for a request.
+    fn client(&self, request: &Request) -> Result<Client, String> {
+        let Some(ca) = &request.ca else {
+            return Ok(match request.insecure {
+                true => self.insecure.clone(),
+                false => self.checking.clone(),
+            });
+        };
+        let mut known = self.trusting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = known.get(ca) {
+            return Ok(client.clone());
+        }
+        let bad = |error: reqwest::Error| format!("caSecret: {}", cause(&error));
+        let certificates = Certificate::from_pem_bundle(ca.as_bytes()).map_err(bad)?;
+        if certificates.is_empty() {
+            return Err("caSecret: there is no certificate in it; write PEM".into());
+        }
+        let builder = builder(self.options).tls_certs_only(certificates);
+        let client = builder.build().map_err(bad)?;
+        if known.len() >= MAX_TRUSTING {
+            known.clear();
+        }
+        known.insert(ca.clone(), client.clone());
+        Ok(client)
     }
 
     /// Makes a call; the time limit holds for all of it, redirects and body included.
@@ -146,13 +171,9 @@ impl Http {
     }
 
     async fn follow(&self, mut request: Request) -> Result<(StatusCode, Vec<u8>), String> {
+        let client = self.client(&request)?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
-            let client = if request.insecure {
-                &self.insecure
-            } else {
-                &self.checking
-            };
             let response = client
                 .request(request.method.clone(), request.url.clone())
                 .headers(request.headers.clone())
@@ -180,6 +201,19 @@ impl Http {
             return Ok(());
         }
         address::check_host(url).map_err(|refused| refused.to_string())
+    }
+}
+
+fn builder(options: HttpOptions) -> ClientBuilder {
+    let builder = Client::builder()
+        .user_agent(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")))
+        // A proxy would resolve names where no address can be checked.
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .pool_idle_timeout(IDLE);
+    match options.allow_link_local {
+        true => builder,
+        false => builder.dns_resolver(Resolver),
     }
 }
 

@@ -11,7 +11,7 @@ use super::authentication::Tokens;
 use super::cluster::Cluster;
 use super::http::{Answer, Http, HttpOptions, Request};
 use super::{job, kubernetes, prometheus, web};
-use crate::api::{Authentication, HookRun, Metric};
+use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
 use crate::expr::Guard;
 use crate::plan::hook_run::{Outcome, used_arguments};
 
@@ -109,6 +109,12 @@ impl Probe {
     }
 }
 
+/// How the two ends of a call know each other.
+pub(super) struct Trust<'a> {
+    pub authentication: Option<&'a Authentication>,
+    pub ca: Option<&'a SecretKeyRef>,
+}
+
 /// A measurement with everything that it needs.
 pub(super) struct Measurement<'a> {
     pub probe: &'a Probe,
@@ -161,15 +167,24 @@ impl Measurement<'_> {
     pub(super) async fn send(
         &self,
         mut request: Request,
-        authentication: Option<&Authentication>,
+        Trust { authentication, ca }: Trust<'_>,
         assess: impl FnOnce(Answer) -> Outcome + Send + 'static,
     ) -> Outcome {
         let probe = self.probe;
         request.secrets.extend(&self.arguments.secrets);
+        let namespace = self.run.metadata.namespace.as_deref().unwrap_or_default();
+        let cluster = probe.cluster.as_ref();
+        if let Some(key) = ca {
+            request.ca = match cluster {
+                None => return Outcome::error("caSecret: needs a cluster"),
+                Some(cluster) => match cluster.secret(namespace, key).await {
+                    Ok(ca) => Some(ca),
+                    Err(why) => return Outcome::error(format!("caSecret: {why}")),
+                },
+            };
+        }
         let mut credentials = None;
         if let Some(authentication) = authentication {
-            let namespace = self.run.metadata.namespace.as_deref().unwrap_or_default();
-            let cluster = probe.cluster.as_ref();
             let tokens = &probe.tokens;
             match tokens
                 .credentials(authentication, namespace, cluster, &probe.http)

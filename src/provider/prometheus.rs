@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::http::{Answer, Request, millis};
 use super::judge::Conditions;
-use super::measure::Measurement;
+use super::measure::{Measurement, Trust};
 use super::web;
 use crate::api::PrometheusMetric;
 use crate::expr::{Subject, brief};
@@ -26,10 +26,12 @@ pub(super) async fn measure(of: &Measurement<'_>, prometheus: &PrometheusMetric)
         Err(why) => return Outcome::error(why),
     };
     let conditions = Conditions::of(of.metric);
-    of.send(request, prometheus.authentication.as_ref(), move |answer| {
-        assess(&answer, &conditions)
-    })
-    .await
+    let trust = Trust {
+        authentication: prometheus.authentication.as_ref(),
+        ca: prometheus.ca_secret.as_ref(),
+    };
+    of.send(request, trust, move |answer| assess(&answer, &conditions))
+        .await
 }
 
 fn request(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Result<Request, String> {

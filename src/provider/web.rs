@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 use super::arguments::Arguments;
 use super::http::{Answer, Request, millis};
 use super::judge::Conditions;
-use super::measure::Measurement;
+use super::measure::{Measurement, Trust};
 use crate::api::{WebMethod, WebMetric};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::{Document, DocumentError, brief};
@@ -31,7 +31,11 @@ pub(super) async fn measure(of: &Measurement<'_>, web: &WebMetric) -> Outcome {
     let path = web.json_path.clone().unwrap_or_default();
     let conditions = Conditions::of(of.metric);
     let assess = move |answer| assess(&answer, &path, &conditions);
-    of.send(request, web.authentication.as_ref(), assess).await
+    let trust = Trust {
+        authentication: web.authentication.as_ref(),
+        ca: web.ca_secret.as_ref(),
+    };
+    of.send(request, trust, assess).await
 }
 
 fn request(of: &Measurement<'_>, web: &WebMetric) -> Result<Request, String> {

@@ -79,6 +79,11 @@ impl Write {
             _ => true,
         }
     }
+
+    /// Whether a hook's metric made it.
+    pub fn is_of_a_hook(&self) -> bool {
+        self.uri.contains("fieldManager=gamekeeper-hooks")
+    }
 }
 
 /// Orders the events of one namespace and follows each object through them.

@@ -112,9 +112,19 @@ pub fn some_time_to_live() -> Rule {
     )
 }
 
-/// What is sent with a web call.
-pub fn web_body() -> [Rule; 2] {
+/// Whom a call trusts.
+pub fn ca_or_insecure() -> Rule {
+    rule(
+        "caSecret",
+        "!(has(self.caSecret) && has(self.insecure) && self.insecure)",
+        "has no meaning beside insecure: true; keep one of the two",
+    )
+}
+
+/// What is sent with a web call, and whom it trusts.
+pub fn web_rules() -> [Rule; 3] {
     [
+        ca_or_insecure(),
         rule(
             "jsonBody",
             "!(has(self.body) && has(self.jsonBody))",

@@ -1,9 +1,10 @@
-//! Runs played through: a table of histories, and what must hold for any.
+//! Runs played through: a table of histories.
+
+mod properties;
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use proptest::prelude::*;
 
 use super::*;
 use crate::api::HookPhase::{Error, Failed, Inconclusive, Pending, Running, Successful};
@@ -512,158 +513,64 @@ fn a_metric_that_is_being_measured_is_not_started_again() {
     assert_eq!((next.start, next.wake), (vec![], None));
 }
 
-// Properties: any metrics, any answers, and a restart between any two steps.
-
-fn any_metric() -> impl Strategy<Value = Metric> {
-    let limit = || proptest::option::of(0..4_i32);
-    let successes = || proptest::option::of(1..4_i32);
-    let waits = (any::<bool>(), proptest::option::of(1..30_u8));
-    (
-        proptest::option::of(1..6_i32),
-        waits,
-        limit(),
-        limit(),
-        limit(),
-        successes(),
-        successes(),
-    )
-        .prop_map(
-            |(count, (interval, delay), failed, inconclusive, errors, successful, in_a_row)| {
-                Metric {
-                    count,
-                    interval: (interval || count > Some(1)).then(|| "7s".into()),
-                    initial_delay: delay.map(|seconds| format!("{seconds}s")),
-                    failure_limit: failed,
-                    inconclusive_limit: inconclusive,
-                    consecutive_error_limit: errors,
-                    successful_limit: successful,
-                    consecutive_successful_limit: in_a_row,
-                    ..Metric::default()
-                }
-            },
-        )
-}
-
-fn any_run() -> impl Strategy<Value = HookRunSpec> {
-    (proptest::collection::vec(any_metric(), 1..4), any::<bool>()).prop_map(|(metrics, ordered)| {
-        let metrics = metrics.into_iter().enumerate();
-        HookRunSpec {
-            metrics: metrics
-                .map(|(i, m)| Metric {
-                    name: format!("m{i}"),
-                    ..m
-                })
-                .collect(),
-            policy: if ordered {
-                HookPolicy::Ordered
-            } else {
-                HookPolicy::Parallel
-            },
-            ..HookRunSpec::default()
-        }
-    })
-}
-
-fn any_answer() -> impl Strategy<Value = HookPhase> {
-    prop_oneof![4 => Just(Successful), 1 => Just(Failed), 1 => Just(Inconclusive), 2 => Just(Error)]
-}
-
-/// What the API server would hand back: whole seconds, and nothing that lives in memory only.
-fn restarted(status: &HookRunStatus) -> HookRunStatus {
-    let written = serde_json::to_value(status).expect("a status");
-    serde_json::from_value(written).expect("a status")
-}
-
-/// Whether a metric met its own condition, told from the answers that it was given.
-fn met(metric: &Metric, answers: &[HookPhase]) -> bool {
-    let count_of = |phase| answers.iter().filter(|answer| **answer == phase).count() as i32;
-    let successes = count_of(Successful);
-    let in_a_row = answers
-        .iter()
-        .rev()
-        .take_while(|answer| **answer == Successful)
-        .count() as i32;
-    let within = |phase, limit: Option<i32>| count_of(phase) <= limit.unwrap_or(0);
-    let enough = match (metric.successful_limit, metric.consecutive_successful_limit) {
-        (None, None) => successes >= 1,
-        (total, row) => total.is_some_and(|n| successes >= n) || row.is_some_and(|n| in_a_row >= n),
+#[test]
+fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
+    let goes_on = |seconds| Outcome {
+        phase: Running,
+        message: Some("it is under way".into()),
+        resume_after: Some(SignedDuration::from_secs(seconds)),
+        ..Outcome::default()
     };
-    enough
-        && within(Failed, metric.failure_limit)
-        && within(Inconclusive, metric.inconclusive_limit)
-}
+    let spec = run_of(&[counted(2)]);
+    let measured = |outcome, at| Measured {
+        metric: 0,
+        started: at,
+        finished: at,
+        outcome,
+    };
+    let none = BTreeSet::new();
+    let begun = assess(&spec, &HookRunStatus::default(), &[], &none, start());
+    assert!(!is_under_way(&begun.status, &spec.metrics[0]));
+    let shown = assess(
+        &spec,
+        &begun.status,
+        &[measured(goes_on(3), start())],
+        &none,
+        start(),
+    );
+    assert!(is_under_way(&shown.status, &spec.metrics[0]));
+    assert_eq!(next_number(&shown.status, &spec.metrics[0]), 1);
+    assert_eq!(
+        (shown.start, shown.wake),
+        (vec![], Some(start() + SignedDuration::from_secs(3)))
+    );
+    let result = &shown.status.metric_results[0];
+    assert_eq!((result.count, result.measurements[0].phase), (0, Running));
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    let later = start() + SignedDuration::from_secs(3);
+    let again = assess(&spec, &shown.status, &[], &none, later);
+    assert_eq!(again.start, [0]);
+    let over = assess(
+        &spec,
+        &again.status,
+        &[measured(ended(Successful), later)],
+        &none,
+        later,
+    );
+    let result = &over.status.metric_results[0];
+    assert_eq!((result.count, result.measurements.len()), (1, 1));
+    assert_eq!(
+        result.measurements[0].started_at.as_ref().map(|at| at.0),
+        Some(start())
+    );
+    assert_eq!(result.measurements[0].resume_at, None);
+    // The interval counts from its end.
+    assert_eq!(over.wake, Some(later + SignedDuration::from_secs(60)));
 
-    #[test]
-    fn whatever_the_answers_and_restarts(
-        spec in any_run(),
-        steps in proptest::collection::vec((any_answer(), any::<bool>(), any::<bool>()), 1..80),
-    ) {
-        let mut status = HookRunStatus::default();
-        let mut now = start();
-        let mut given: Vec<Vec<HookPhase>> = vec![Vec::new(); spec.metrics.len()];
-        let mut measured = Vec::new();
-        for (answer, restart, lost) in steps {
-            let next = assess(&spec, &status, &measured, &BTreeSet::new(), now);
-            measured.clear();
-            prop_assert!(next.status.phase != Pending);
-            status = if restart { restarted(&next.status) } else { next.status };
-            if status.phase.is_completed() {
-                break;
-            }
-            prop_assert!(!next.start.is_empty() || next.wake.is_some(), "a run that waits for nothing");
-            for metric in next.start {
-                prop_assert_eq!(
-                    next_number(&status, &spec.metrics[metric]) as usize,
-                    given[metric].len() + 1
-                );
-                if restart && lost {
-                    continue;
-                }
-                given[metric].push(answer);
-                measured.push(Measured { metric, started: now, finished: now, outcome: ended(answer) });
-            }
-            if measured.is_empty() {
-                now = next.wake.unwrap_or(now).max(now);
-            }
-        }
-        for ended in &measured {
-            given[ended.metric].pop();
-        }
-        for (metric, answers) in spec.metrics.iter().zip(&given) {
-            let Some(result) = status.metric_results.iter().find(|r| r.name == metric.name) else {
-                prop_assert!(answers.is_empty());
-                continue;
-            };
-            let count_of = |phase| answers.iter().filter(|answer| **answer == phase).count() as i32;
-            if !status.phase.is_completed() {
-                prop_assert_eq!(result.successful, count_of(Successful));
-                prop_assert_eq!(result.error, count_of(Error));
-            }
-            prop_assert_eq!(result.count, result.successful + result.failed + result.inconclusive);
-            prop_assert!(result.count + result.error <= answers.len() as i32);
-            prop_assert!(result.measurements.len() <= 10);
-            if status.phase == Successful {
-                prop_assert_eq!(result.count + result.error, answers.len() as i32);
-                prop_assert!(met(metric, answers), "{:?} {:?}", metric, answers);
-            }
-        }
-    }
-
-    #[test]
-    fn every_run_with_a_count_ends(
-        spec in any_run(),
-        answers in proptest::collection::vec(any_answer(), 100),
-    ) {
-        let mut spec = spec;
-        for metric in &mut spec.metrics {
-            metric.count.get_or_insert(3);
-            metric.interval = Some("7s".into());
-        }
-        let answers: Vec<Vec<HookPhase>> = spec.metrics.iter().map(|_| answers.clone()).collect();
-        let play = Play { answers, ..Play::new(spec, &[]) }.play();
-        prop_assert!(play.status.phase.is_completed());
-    }
+    let mut terminated = spec;
+    terminated.terminate = true;
+    let stopped = assess(&terminated, &again.status, &[], &none, later);
+    assert_eq!(stopped.stop, [0]);
+    assert_eq!(stopped.status.phase, Inconclusive);
+    assert!(stopped.status.metric_results[0].measurements.is_empty());
 }

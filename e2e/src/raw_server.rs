@@ -1,0 +1,121 @@
+//! A web server that keeps to no protocol unless it is told to: byte by byte, with or without TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+/// What each connection gets once its request has come.
+#[derive(Clone, Debug)]
+pub enum Raw {
+    /// These bytes, and the end.
+    Bytes(Vec<u8>),
+    /// A byte a second, without an end.
+    Trickle,
+    /// As much as goes through, without an end.
+    Endless,
+}
+
+impl Raw {
+    /// A complete answer.
+    pub fn answer(status: &str, headers: &str, body: &[u8]) -> Self {
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
+        );
+        Raw::Bytes([head.as_bytes(), body].concat())
+    }
+}
+
+/// The server. It stops when dropped.
+pub struct RawServer {
+    /// Where it is.
+    pub url: String,
+    task: JoinHandle<()>,
+}
+
+impl RawServer {
+    /// Starts one.
+    pub async fn start(raw: Raw) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/", listener.local_addr()?);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let raw = raw.clone();
+                tokio::spawn(async move { serve(stream, &raw).await });
+            }
+        });
+        Ok(RawServer { url, task })
+    }
+
+    /// Starts one with TLS, and returns the CA that its certificate is from (PEM).
+    pub async fn start_tls(raw: Raw) -> Result<(Self, String)> {
+        let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &ca)?;
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("https://{}/", listener.local_addr()?);
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (raw, acceptor) = (raw.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    // A client that does not trust the certificate goes away here.
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, &raw).await;
+                    }
+                });
+            }
+        });
+        Ok((RawServer { url, task }, ca.pem()))
+    }
+}
+
+fn authority() -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    Ok(params)
+}
+
+impl Drop for RawServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, raw: &Raw) {
+    // The requests of these tests fit into one packet.
+    if stream.read(&mut [0; 8_192]).await.is_err() {
+        return;
+    }
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+    match raw {
+        Raw::Bytes(bytes) => {
+            let _ = stream.write_all(bytes).await;
+            let _ = stream.shutdown().await;
+        }
+        Raw::Trickle => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        Raw::Endless => {
+            let _ = stream.write_all(head).await;
+            while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The examples of `docs/hooks.md`, each guarding the deletion of a pod.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::control_plane::repository;
+use e2e::hook_server::Answer;
+use e2e::manifest::Game;
+use serde_json::json;
+
+e2e::tests![
+    the_web_example_waits_until_nobody_plays,
+    the_prometheus_example_waits_until_the_pod_is_idle,
+    the_kubernetes_example_waits_until_the_pod_says_that_it_is_drained,
+    the_job_example_waits_until_the_match_is_saved,
+];
+
+/// Applies an example with some of its text replaced, and a pod that it guards; then asks for the
+/// pod to go.
+async fn guard(case: &Case, provider: &str, name: &str, changes: &[(&str, &str)]) -> Result<()> {
+    let path = format!("examples/hooks/hook-template-{provider}.yaml");
+    let mut example = std::fs::read_to_string(repository().join(path))?;
+    for (from, to) in changes {
+        ensure!(example.contains(from), "the example has no {from}");
+        example = example.replace(from, to);
+    }
+    case.apply(example).await?;
+    case.apply(Game::in_place(1).pre_delete(name)).await?;
+    case.until_settled(1).await?;
+    case.scale(0).await
+}
+
+/// The pod is still there, and its run has failed so often.
+async fn until_failures(case: &Case, failures: i64) -> Result<()> {
+    case.until("the hook holds the pod", |view| {
+        let failed = |run: &e2e::view::Run| {
+            let results = run.0["status"]["metricResults"].as_array();
+            let mut results = results.into_iter().flatten();
+            results.any(|result| result["failed"].as_i64() >= Some(failures))
+        };
+        view.pods.len() == 1 && view.runs.iter().any(failed)
+    })
+    .await?;
+    Ok(())
+}
+
+async fn the_web_example_waits_until_nobody_plays(case: &mut Case) -> Result<()> {
+    case.hooks
+        .answer("/players", Answer::Json(json!({"online": 3})));
+    let port = format!(":{}/", case.hooks.port());
+    guard(
+        case,
+        "web",
+        "nobody-plays",
+        &[(":9091/", &port), ("10s", "1s")],
+    )
+    .await?;
+    until_failures(case, 2).await?;
+    case.hooks
+        .answer("/players", Answer::Json(json!({"online": 0})));
+    case.until_settled(0).await?;
+    Ok(())
+}
+
+async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> Result<()> {
+    let players = |value: &str| {
+        Answer::Json(json!({"status": "success", "data": {
+            "resultType": "vector", "result": [{"metric": {}, "value": [1.5, value]}],
+        }}))
+    };
+    case.hooks.answer("/api/v1/query", players("2"));
+    let here = case.hooks.url("");
+    let changes = [
+        ("http://prometheus.monitoring:9090", here.as_str()),
+        ("30s", "1s"),
+    ];
+    guard(case, "prometheus", "idle-in-prometheus", &changes).await?;
+    until_failures(case, 2).await?;
+    case.hooks.answer("/api/v1/query", players("0"));
+    case.until_settled(0).await?;
+    Ok(())
+}
+
+async fn the_kubernetes_example_waits_until_the_pod_says_that_it_is_drained(
+    case: &mut Case,
+) -> Result<()> {
+    guard(case, "kubernetes", "drained", &[("5s", "1s")]).await?;
+    until_failures(case, 1).await?;
+    let pod = case.view().await?.pods.remove(0).0;
+    let told = &pod["metadata"]["annotations"]["example.com/drain"];
+    ensure!(told == "true", "the pod was not told: {pod:#}");
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    case.kubectl(&["annotate", "pod", name, "example.com/drained=true"])
+        .await?;
+    case.until_settled(0).await?;
+    Ok(())
+}
+
+async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Result<()> {
+    guard(case, "job", "match-saved", &[]).await?;
+    case.eventually("the Job is there", async || {
+        let jobs = case.list("jobs").await?;
+        let args = jobs
+            .first()
+            .map(|job| job["spec"]["template"]["spec"]["containers"][0]["args"].clone());
+        ensure!(
+            args.as_ref().is_some_and(|args| args[0] == "--pod"),
+            "{jobs:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    // That the pod waits for it is the judge's to say.
+    case.until_settled(0).await?;
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The other ends of hooks, real ones: Prometheus, servers with a CA of their own, and servers that
+//! mean no good.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::audit::object::text;
+use e2e::case::Case;
+use e2e::control_plane::repository;
+use e2e::raw_server::{Raw, RawServer};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::run::{hook_run, until_phase};
+
+e2e::tests![
+    prometheus_tells_about_the_operator_itself,
+    a_server_with_a_ca_of_its_own_is_trusted_by_its_secret,
+    servers_that_mean_no_good_are_errors,
+    a_compressed_answer_is_read_and_a_bomb_is_not,
+    a_name_that_resolves_to_a_metadata_address_is_refused,
+];
+
+fn metric(provider: Value, condition: &str) -> Value {
+    let mut metric = json!({"name": "ready", "consecutiveErrorLimit": 0, "provider": provider});
+    if !condition.is_empty() {
+        metric["successCondition"] = json!(condition);
+    }
+    metric
+}
+
+/// A Prometheus that scrapes one address every second.
+async fn prometheus(case: &Case, target: &str) -> Result<(Child, String)> {
+    let folder = case.folder().join("prometheus");
+    std::fs::create_dir_all(&folder)?;
+    let config = json!({
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "gamekeeper", "static_configs": [{"targets": [target]}]}],
+    });
+    let file = folder.join("prometheus.yml");
+    std::fs::write(&file, config.to_string())?;
+    let found = Command::new(repository().join("e2e/cluster/prometheus.sh"))
+        .output()
+        .await?;
+    let said = String::from_utf8_lossy(&found.stderr).into_owned();
+    ensure!(found.status.success(), "{said}");
+    let binary = String::from_utf8(found.stdout)?;
+    let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let log = std::fs::File::create(folder.join("log"))?;
+    let child = Command::new(binary.trim())
+        .arg(format!("--config.file={}", file.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            folder.join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .context("start Prometheus")?;
+    Ok((child, format!("http://{address}")))
+}
+
+async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<()> {
+    let target = format!("127.0.0.1:{}", case.operator.port()?);
+    let (mut child, address) = prometheus(case, &target).await?;
+    let up = |query: &str| json!({"prometheus": {"address": address, "query": query}});
+    // Until Prometheus is there and has scraped twice.
+    let mut first = metric(
+        up("up{job='gamekeeper'}"),
+        "len(result) == 1 && result[0] == 1.0",
+    );
+    first["interval"] = json!("1s");
+    first["consecutiveErrorLimit"] = json!(60);
+    first["failureLimit"] = json!(60);
+    first["consecutiveSuccessfulLimit"] = json!(3);
+    case.apply(hook_run("up", json!({"metrics": [first]})))
+        .await?;
+    until_phase(case, "up", "Successful").await?;
+
+    for (run, query, condition, phase, told) in [
+        ("scalar", "scalar(up)", "result == 1.0", "Successful", ""),
+        ("range", "up[10s]", "len(result) > 1", "Successful", ""),
+        (
+            "nothing",
+            "no_such_metric",
+            "len(result) == 1",
+            "Failed",
+            "the query found nothing",
+        ),
+        (
+            "nan",
+            "0 / scalar(up - 1)",
+            "result > 0.5",
+            "Failed",
+            "the query gave NaN",
+        ),
+        (
+            "is-nan",
+            "0 / scalar(up - 1)",
+            "isNaN(result)",
+            "Successful",
+            "",
+        ),
+        (
+            "text",
+            "'up'",
+            "",
+            "Error",
+            "the query gave up: write one that gives numbers",
+        ),
+        ("wrong", "sum(", "", "Error", "parse error"),
+        (
+            "own",
+            "sum(process_resident_memory_bytes) or vector(1)",
+            "result[0] > 0.0",
+            "Successful",
+            "",
+        ),
+    ] {
+        case.apply(hook_run(
+            run,
+            json!({"metrics": [metric(up(query), condition)]}),
+        ))
+        .await?;
+        let status = until_phase(case, run, phase).await.context(query)?;
+        let message = text(&status, "/message");
+        ensure!(message.contains(told), "{query}: {message}");
+    }
+    child.kill().await?;
+    Ok(())
+}
+
+async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case) -> Result<()> {
+    let body = br#"{"age":45}"#;
+    let (server, ca) = RawServer::start_tls(Raw::answer("200 OK", "", body)).await?;
+    let secret = |name: &str, ca: &str, access: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "stringData": {"ca.crt": ca},
+            "metadata": {"name": name, "labels": {"tkex.tencent.com/hook-access": access}},
+        })
+    };
+    case.apply(secret("ca", &ca, "true")).await?;
+    case.apply(secret("shut", &ca, "false")).await?;
+    case.apply(secret("odd", "no certificate", "true")).await?;
+    let trusting = |name: &str| json!({"caSecret": {"name": name, "key": "ca.crt"}});
+    for (run, trust, phase, told) in [
+        ("trusting", trusting("ca"), "Successful", ""),
+        ("insecure", json!({"insecure": true}), "Successful", ""),
+        ("doubting", json!({}), "Error", "invalid peer certificate"),
+        (
+            "shut",
+            trusting("shut"),
+            "Error",
+            "caSecret: secret shut is not for hooks",
+        ),
+        ("odd", trusting("odd"), "Error", "caSecret: "),
+    ] {
+        let mut web = trust;
+        web["url"] = json!(server.url);
+        web["jsonPath"] = json!("{$.age}");
+        let metric = metric(json!({"web": web}), "asInt(result) == 45");
+        case.apply(hook_run(run, json!({"metrics": [metric]})))
+            .await?;
+        let status = until_phase(case, run, phase).await?;
+        let message = text(&status, "/message");
+        ensure!(message.contains(told), "{run}: {message}");
+    }
+    Ok(())
+}
+
+async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
+    let to = |location: &str| Raw::answer("302 Found", &format!("location: {location}\r\n"), b"");
+    let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
+    let rows = [
+        ("trickle", Raw::Trickle, "within 2 s"),
+        ("endless", Raw::Endless, "the answer is longer than 1 MiB"),
+        ("cut", Raw::Bytes(cut), "no answer from "),
+        ("silent", Raw::Bytes(Vec::new()), "no answer from "),
+        (
+            "metadata",
+            to("http://169.254.169.254/latest/meta-data/"),
+            "169.254.169.254 is refused: it is a link-local or metadata address",
+        ),
+        ("elsewhere", to("ftp://127.0.0.1/"), "ftp is not called"),
+    ];
+    let mut servers = Vec::new();
+    for (run, raw, told) in rows {
+        let server = RawServer::start(raw).await?;
+        let web = json!({"web": {"url": server.url, "timeoutSeconds": 2}});
+        case.apply(hook_run(run, json!({"metrics": [metric(web, "")]})))
+            .await?;
+        servers.push((run, server, told));
+    }
+    for (run, _, told) in &servers {
+        let status = until_phase(case, run, "Error").await?;
+        let message = text(&status, "/message");
+        ensure!(message.contains(told), "{run}: {message}");
+        let measurement = &status["metricResults"][0]["measurements"][0];
+        ensure!(measurement["phase"] == "Error", "{run}: {status:#}");
+    }
+    Ok(())
+}
+
+/// What gzip makes of a text.
+async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = Command::new("gzip");
+    let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("its input")?;
+    let text = text.to_vec();
+    let fed = tokio::spawn(async move { stdin.write_all(&text).await });
+    let output = child.wait_with_output().await?;
+    fed.await??;
+    Ok(output.stdout)
+}
+
+async fn a_compressed_answer_is_read_and_a_bomb_is_not(case: &mut Case) -> Result<()> {
+    let headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n";
+    let good = gzip(br#"{"age":45}"#).await?;
+    let bomb = gzip(&vec![b' '; 64 << 20]).await?;
+    let mut servers = Vec::new();
+    for (run, body) in [("good", good), ("bomb", bomb)] {
+        let server = RawServer::start(Raw::answer("200 OK", headers, &body)).await?;
+        let web = json!({"web": {"url": server.url, "jsonPath": "{$.age}"}});
+        let metric = metric(web, "asInt(result) == 45");
+        case.apply(hook_run(run, json!({"metrics": [metric]})))
+            .await?;
+        servers.push(server);
+    }
+    until_phase(case, "good", "Successful").await?;
+    let bomb = until_phase(case, "bomb", "Error").await?;
+    let message = text(&bomb, "/message");
+    ensure!(
+        message.contains("the answer is longer than 1 MiB"),
+        "{message}"
+    );
+    Ok(())
+}
+
+/// The program, in a world of its own where a name leads to the metadata address.
+async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) -> Result<()> {
+    let hosts = case.folder().join("hosts");
+    std::fs::write(
+        &hosts,
+        "127.0.0.1 localhost\n169.254.169.254 harmless.example.com\n",
+    )?;
+    let template = case.folder().join("template.yaml");
+    let metric = metric(json!({"web": {"url": "http://harmless.example.com/"}}), "");
+    let object = hook_run("try", json!({"metrics": [metric]}));
+    std::fs::write(&template, object.to_string())?;
+    let script = format!(
+        "mount --bind '{}' /etc/hosts && exec '{}' try '{}'",
+        hosts.display(),
+        case.operator.binary().display(),
+        template.display()
+    );
+    let mut tried = Command::new("unshare");
+    tried
+        .args(["--map-root-user", "--mount", "sh", "-c", &script])
+        .stdin(Stdio::null());
+    let output = tokio::time::timeout(Duration::from_secs(30), tried.output()).await??;
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = "169.254.169.254 is refused: it is a link-local or metadata address";
+    ensure!(shown.contains(expected), "{shown}{said}");
+    ensure!(output.status.code() == Some(2), "{:?}", output.status);
+    Ok(())
+}
