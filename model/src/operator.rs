@@ -220,6 +220,7 @@ impl Model {
                 forget_own_writes(state, &before);
             }
             sync.touch(&write);
+            sync.after.extend(sequel(state, &write));
         }
         let is_own_patch = takes_effect && matches!(write, Write::Workload(_));
         let is_newer = is_own_patch && state.workload.now.generation != sync.planned.generation;
@@ -302,4 +303,17 @@ fn forget_own_writes(state: &mut State, before: &State) {
     if state.runs.seen == Seen::TooOld {
         state.runs.seen = Seen::Before(before.runs.now.clone());
     }
+}
+
+/// What follows a write at once: the change, once the gate is closed. (That the gate of a new pod is
+/// opened at once is no more than the next plan would do.)
+fn sequel(state: &State, write: &Write) -> Option<Write> {
+    let Write::CloseGate(uid, _, Some(patch)) = write else {
+        return None;
+    };
+    let mut patch = patch.clone();
+    if let Gate::Closed(since) = state.pod(*uid)?.gate {
+        patch.record.closed_at = Some(since);
+    }
+    Some(Write::Patch(patch))
 }

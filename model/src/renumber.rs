@@ -172,10 +172,13 @@ impl Renumber {
                     }
                 }
                 Write::Patch(patch) => patch.pod = self.uids.new_of(patch.pod),
+                Write::CloseGate(uid, _, then) => {
+                    *uid = self.uids.new_of(*uid);
+                    then.iter_mut().for_each(|patch| patch.pod = *uid);
+                }
                 Write::DeletePod(uid, _)
                 | Write::Mark(uid)
                 | Write::Unmark(uid)
-                | Write::CloseGate(uid, _)
                 | Write::OpenGate(uid)
                 | Write::Finish(uid, _) => *uid = self.uids.new_of(*uid),
                 Write::CreateRevision(_)
@@ -200,7 +203,7 @@ pub fn pod_of(write: &Write) -> Option<Uid> {
         Write::DeletePod(uid, _)
         | Write::Mark(uid)
         | Write::Unmark(uid)
-        | Write::CloseGate(uid, _)
+        | Write::CloseGate(uid, ..)
         | Write::OpenGate(uid)
         | Write::Finish(uid, _) => Some(*uid),
         Write::Patch(patch) => Some(patch.pod),

@@ -23,7 +23,7 @@ pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
         }
         Write::DeletePod(uid, _) => state.pod(*uid).is_some_and(|pod| !pod.terminating),
         Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => is_there(*uid),
-        Write::CloseGate(uid, _) | Write::Finish(uid, _) => is_there(*uid),
+        Write::CloseGate(uid, ..) | Write::Finish(uid, _) => is_there(*uid),
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
@@ -59,7 +59,7 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
         | Write::Mark(uid)
         | Write::Unmark(uid)
         | Write::OpenGate(uid)
-        | Write::CloseGate(uid, _)
+        | Write::CloseGate(uid, ..)
         | Write::Finish(uid, _) => change_pod(model, state, *uid, write),
         Write::Patch(patch) => change_pod(model, state, patch.pod, write),
     }

@@ -17,6 +17,7 @@ impl Applier {
         &self,
         target: &Target,
         action: &Action,
+        now: Timestamp,
         note: Note<'_>,
     ) -> Result<Answer, Refusal> {
         let to = Write {
@@ -74,8 +75,8 @@ impl Applier {
                 to.create(Thing::HookRun, name, to_bytes(run)).await
             }
             Action::DeleteHookRun { name, uid } => to.delete(Thing::HookRun, name, uid).await,
-            Action::CloseGate { pod, revision } => to.gate(pod, Some(revision)).await,
-            Action::OpenGate(pod) => to.gate(pod, None).await,
+            Action::CloseGate { pod, revision, .. } => to.gate(pod, Some(revision), now).await,
+            Action::OpenGate(pod) => to.gate(pod, None, now).await,
             Action::PatchInPlace(patch) => {
                 let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
                 let body = body::in_place(patch);
@@ -267,8 +268,13 @@ impl Write<'_> {
         self.pod(pod, "", &body).await
     }
 
-    async fn gate(&self, pod: &PodRef, closed_for: Option<&str>) -> Result<Answer, Refusal> {
-        let body = body::gate(&pod.uid, closed_for, Timestamp::now());
+    async fn gate(
+        &self,
+        pod: &PodRef,
+        closed_for: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Answer, Refusal> {
+        let body = body::gate(&pod.uid, closed_for, now);
         self.pod(pod, "/status", &body).await
     }
 }

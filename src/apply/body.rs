@@ -72,7 +72,7 @@ pub fn gate(uid: &str, closed_for: Option<&str>, now: Timestamp) -> Value {
 }
 
 /// Kubernetes keeps times to the second.
-fn whole_second(time: Timestamp) -> Timestamp {
+pub fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 

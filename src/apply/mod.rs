@@ -9,6 +9,7 @@ mod body;
 pub mod events;
 mod go_json;
 mod metrics;
+mod proof;
 mod request;
 mod run;
 mod tally;

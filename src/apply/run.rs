@@ -1,22 +1,23 @@
-//! The order in which a plan is carried out.
+//! The order in which a plan is carried out, and for how long it is good.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::body::whole_second;
 use super::events::Told;
+use super::proof::{self, PROOF, Proof};
 use super::tally::Tally;
-use super::{Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
+use super::{Answer, Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
 use crate::api::API_VERSION;
-use crate::plan::{Action, Phase, Plan};
+use crate::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// Writes under way at once.
 const CONCURRENCY: usize = 64;
-/// For how long a decision, and the proof that the workload has not moved, is good.
-const PROOF: Duration = Duration::from_millis(500);
 /// Shortest time between two writes of a status that only shows.
 const STATUS_PACE: Duration = Duration::from_secs(1);
 
@@ -148,20 +149,33 @@ impl<S: Serialize> Run<'_, S> {
     async fn batch(&mut self, actions: Vec<Action>, decided: Instant) -> Result<Outcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let proof = Proof::new(decided);
         let (applier, note) = (self.applier, self.note);
         let target = &*self.target;
+        let act = async |action: &Action| {
+            let (begun, now) = (Instant::now(), Timestamp::now());
+            let answer = applier.act(target, action, now, note).await;
+            applier
+                .metrics
+                .wrote(target, action, &answer, begun.elapsed());
+            let sequel = answer.as_ref().ok().and_then(|it| sequel(action, it, now));
+            lock().count(action, answer);
+            sequel
+        };
         let answers = stream::iter(actions).map(async |action| {
-            if decided.elapsed() > PROOF {
+            if !proof.is_good_for(&action) {
                 lock().left = true;
-            } else if lock().may_begin(&action) {
-                let begun = Instant::now();
-                let answer = applier.act(target, &action, note).await;
-                let took = begun.elapsed();
-                applier.metrics.wrote(target, &action, &answer, took);
-                lock().count(&action, answer);
+            } else if lock().may_begin(&action)
+                && let Some(sequel) = act(&action).await
+                && decided.elapsed() < PROOF * 2
+            {
+                act(&sequel).await;
             }
         });
-        answers.buffer_unordered(CONCURRENCY).collect::<()>().await;
+        tokio::select! {
+            () = answers.buffer_unordered(CONCURRENCY).collect::<()>() => {}
+            () = proof.renew(applier, target) => {}
+        }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = &tally.workload {
             self.target
@@ -218,18 +232,27 @@ impl<S: Serialize> Run<'_, S> {
         {
             return Ok(());
         }
-        let asked = Instant::now();
-        let now = self.applier.requests.get(&self.target.path()).await?;
-        let Target {
-            uid, generation, ..
-        } = &*self.target;
-        if now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some() {
-            return Err(Stop::Moved(format!(
-                "it is at generation {} now, and was planned for at {generation}",
-                now.generation
-            )));
-        }
-        self.proven = Some(asked);
+        self.proven = Some(proof::ask(self.applier, self.target).await?);
         Ok(())
+    }
+}
+
+/// What follows an action at once, without another plan. Should it not come to that, the next plan
+/// goes on from there.
+fn sequel(action: &Action, answer: &Answer, now: Timestamp) -> Option<Action> {
+    match action {
+        // So the kubelet's first status can say Ready.
+        Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
+            name: new.name.clone(),
+            uid: answer.uid.clone(),
+        })),
+        Action::CloseGate {
+            then: Some(patch), ..
+        } => {
+            let mut patch = InPlacePatch::clone(patch);
+            patch.record.gate_closed_at = Some(whole_second(now));
+            Some(Action::PatchInPlace(patch))
+        }
+        _ => None,
     }
 }

@@ -114,6 +114,7 @@ fn delete(name: &str) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(name),
         reason: DeletionReason::ScaleIn,
+        by_hook: false,
     })
 }
 
@@ -209,10 +210,64 @@ async fn a_status_that_only_shows_is_written_once_a_second() {
 #[tokio::test(start_paused = true)]
 async fn what_a_decision_half_a_second_old_asks_for_is_left_to_the_next_plan() {
     let mut play = Play::new(willing);
-    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    let replace = |n: usize| {
+        Action::DeletePod(Deletion {
+            pod: pod(&format!("lobby-{n}")),
+            reason: DeletionReason::Update,
+            by_hook: false,
+        })
+    };
+    let report = play
+        .carry_out(plan((0..1_000).map(replace).collect()))
+        .await;
     assert_eq!(report.outcome, Outcome::Unfinished);
     let sent = play.sent().len();
     assert!((200..500).contains(&sent), "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_go_on_for_as_long_as_the_workload_is_proven_unmoved() {
+    let mut play = Play::new(willing);
+    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let sent = play.sent();
+    let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
+    assert!((3..10).contains(&proofs), "{proofs}");
+    assert_eq!(sent.len(), 1_000 + proofs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_end_when_the_workload_has_moved() {
+    let mut play = Play::new(|request, count| {
+        let generation = if count > 300 { 4 } else { 3 };
+        let version = 11 + count;
+        match request.starts_with("GET") {
+            true => (200, object("u", generation, version)),
+            false => willing(request, count),
+        }
+    });
+    let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
+    assert_eq!(report.outcome, Outcome::Unfinished);
+    let sent = play.sent().len();
+    assert!((300..600).contains(&sent), "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_pods_gate_is_opened_at_once() {
+    let mut play = Play::new(willing);
+    let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
+    let gated = Action::CreatePod(NewPod {
+        name: "lobby-1".into(),
+        revision: "lobby-1".into(),
+        pod: json!({"spec": {"readinessGates": gates}}),
+    });
+    let report = play.carry_out(plan(vec![gated])).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let sent = play.sent();
+    assert_eq!(
+        sent[1..],
+        ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

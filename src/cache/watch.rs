@@ -138,6 +138,7 @@ pub async fn watch<K: DeserializeOwned>(
     let mut retry = FIRST_RETRY;
     loop {
         let begun = Instant::now();
+        let from = position.clone();
         let result = tokio::select! {
             () = relist.notified() => {
                 position = None;
@@ -145,11 +146,14 @@ pub async fn watch<K: DeserializeOwned>(
             }
             result = source.follow(&mut position, &mut hand_over) => result,
         };
-        if begun.elapsed() > LONG_ENOUGH {
+        // A server also ends watches whose events come faster than they are read; whoever waits
+        // then falls behind more and more.
+        let went_well = begun.elapsed() > LONG_ENOUGH || position != from;
+        if went_well {
             retry = FIRST_RETRY;
         }
         match result {
-            Ok(()) if begun.elapsed() > LONG_ENOUGH => continue,
+            Ok(()) if went_well => continue,
             Ok(()) => debug!(path = source.path, "watch ended at once"),
             Err(WatchError::Expired) => {
                 debug!(path = source.path, "watch expired, listing anew");

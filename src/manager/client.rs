@@ -21,6 +21,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// A connection on which nothing happened for this long is asked whether it lives.
 const PING: Duration = Duration::from_secs(20);
 
+/// What may be under way to us on one stream, as Go's client has it. A watch whose window is full
+/// while a thousand pods change is ended by the API server as too slow.
+const STREAM_WINDOW: u32 = 4 << 20;
+/// The same for all streams of a connection.
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -58,7 +64,8 @@ pub fn client(config: &Config, gate: Arc<Gate>) -> Result<Client, ClientError> {
         .pool_timer(TokioTimer::new())
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PING)
-        .http2_adaptive_window(true)
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build(https);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::InPlaceRecord;
 use crate::api::HookRun;
-use crate::api::names::HookPoint;
+use crate::api::names::{self, HookPoint};
 
 /// What one sync is to do.
 ///
@@ -131,6 +131,9 @@ pub enum Action {
         pod: PodRef,
         /// The revision it is closed for.
         revision: String,
+        /// What follows at once when no grace period lies between. Should it not come to that, the
+        /// next plan goes on from the closed gate.
+        then: Option<Box<InPlacePatch>>,
     },
     /// Open the readiness gate (condition True).
     OpenGate(PodRef),
@@ -194,6 +197,8 @@ pub struct Deletion {
     pub pod: PodRef,
     /// Why it goes.
     pub reason: DeletionReason,
+    /// Whether a hook allowed it, which is good for a moment only.
+    pub by_hook: bool,
 }
 
 /// A volume claim to create.
@@ -266,6 +271,15 @@ pub struct ImageChange {
     pub to: String,
 }
 
+impl NewPod {
+    /// Whether it has the readiness gate of in-place updates.
+    pub fn has_gate(&self) -> bool {
+        let gates = self.pod.pointer("/spec/readinessGates");
+        let mut gates = gates.and_then(Value::as_array).into_iter().flatten();
+        gates.any(|gate| gate["conditionType"] == names::IN_PLACE_GATE)
+    }
+}
+
 impl Action {
     /// When its turn comes.
     pub fn phase(&self) -> Phase {
@@ -300,6 +314,16 @@ impl Action {
                 | Action::ResizePod { .. }
                 | Action::CreateHookRun(_)
         )
+    }
+
+    /// Whether it stays right for as long as the workload is as it was decided on, whatever becomes
+    /// of other pods meanwhile.
+    pub fn lasts(&self) -> bool {
+        match self {
+            Action::CreatePod(_) => true,
+            Action::DeletePod(it) => it.reason == DeletionReason::ScaleIn && !it.by_hook,
+            _ => false,
+        }
     }
 }
 

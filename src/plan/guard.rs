@@ -7,31 +7,38 @@ use jiff::Timestamp;
 
 use super::draft::Draft;
 use super::hooks::{Answer, Hooks, Intent};
-use super::{Action, Deletion, DeletionReason, Pod, PodPhase, PodRef};
+use super::{Action, Deletion, DeletionReason, InPlacePatch, Pod, PodPhase, PodRef};
 use crate::api::names::HookPoint;
 
 /// A pod whose hook said yes, or that has nothing to lose.
-pub struct Cleared<'a>(&'a Pod);
+pub struct Cleared<'a> {
+    pod: &'a Pod,
+    /// Whether it was a hook that said yes; what it said does not hold for long.
+    by_hook: bool,
+}
 
 impl<'a> Cleared<'a> {
     /// The pod.
     pub fn pod(&self) -> &'a Pod {
-        self.0
+        self.pod
     }
 
-    /// The first write of its in-place update: no traffic from now on.
-    pub fn close_gate(self, revision: &str) -> Action {
+    /// The first write of its in-place update: no traffic from now on. Where there is nothing to
+    /// wait for, the change follows at once.
+    pub fn close_gate(self, revision: &str, then: Option<InPlacePatch>) -> Action {
         Action::CloseGate {
-            pod: PodRef::of(self.0),
+            pod: PodRef::of(self.pod),
             revision: revision.to_owned(),
+            then: then.map(Box::new),
         }
     }
 
     /// Its deletion.
     pub fn delete(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
-            pod: PodRef::of(self.0),
+            pod: PodRef::of(self.pod),
             reason,
+            by_hook: self.by_hook,
         })
     }
 }
@@ -43,7 +50,8 @@ pub fn may_have_players(pod: &Pod) -> bool {
 
 /// A pod that ended by itself may go at once.
 pub fn ended(pod: &Pod) -> Option<Cleared<'_>> {
-    (pod.ended() && !pod.terminating).then_some(Cleared(pod))
+    let by_hook = false;
+    (pod.ended() && !pod.terminating).then_some(Cleared { pod, by_hook })
 }
 
 /// A pod may be deleted, or changed in place, when it is not Terminating already, and
@@ -60,10 +68,12 @@ pub fn may_touch<'a>(
         return None;
     }
     if !may_have_players(pod) {
-        return Some(Cleared(pod));
+        let by_hook = false;
+        return Some(Cleared { pod, by_hook });
     }
+    let by_hook = hooks.is_configured(intent.point);
     match hooks.clear(pod, intent, draft) {
-        Answer::Cleared => Some(Cleared(pod)),
+        Answer::Cleared => Some(Cleared { pod, by_hook }),
         Answer::Held => None,
     }
 }

@@ -349,13 +349,13 @@ impl<'a> Mover<'_, 'a> {
         draft: &mut Draft,
     ) {
         let update = &self.scene.revisions.update.name;
-        let patch = |now| Action::PatchInPlace(in_place::patch_of(pod, update, change, now, false));
+        let patch = |now| in_place::patch_of(pod, update, change, now, false);
         let now = self.scene.world.now;
         if let InPlaceState::Patched(_) = in_place::state(pod) {
             // Its permission holds until it is done: the newest target at once.
             if may_start {
                 draft.keep_closed(&pod.uid);
-                draft.push(patch(now));
+                draft.push(Action::PatchInPlace(patch(now)));
             }
             return;
         }
@@ -368,15 +368,16 @@ impl<'a> Mover<'_, 'a> {
             (InPlaceState::Closed(since), _) => {
                 draft.keep_closed(&pod.uid);
                 match self.grace_ends(since) {
-                    at if at <= now && may_start => draft.push(patch(now)),
+                    at if at <= now && may_start => draft.push(Action::PatchInPlace(patch(now))),
                     at => draft.wake_at(at),
                 }
             }
             _ if !may_start => {}
             (_, Gate::Open) if guard::may_have_players(pod) => {
-                draft.push(cleared.close_gate(update));
+                let at_once = self.scene.workload.grace.is_zero();
+                draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
             }
-            _ => draft.push(patch(now)),
+            _ => draft.push(Action::PatchInPlace(patch(now))),
         }
     }
 

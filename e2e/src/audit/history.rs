@@ -90,7 +90,8 @@ impl Write {
 pub fn history(events: &[Event]) -> Vec<Write> {
     let mut objects: HashMap<(String, String), Arc<Value>> = HashMap::new();
     let mut writes = Vec::new();
-    for event in in_order(events) {
+    let unanswered = made_unanswered(events);
+    for event in in_order(events.iter().chain(&unanswered)) {
         let reference = event.object_ref.clone().unwrap_or_default();
         for name in names_of(event, &reference, &objects) {
             let key = (reference.resource.clone(), name.clone());
@@ -118,10 +119,42 @@ pub fn history(events: &[Event]) -> Vec<Write> {
     writes
 }
 
+/// Status writes that were made although whoever asked for them was gone before the answer: a later
+/// write of the object names a version that no answer gave.
+fn made_unanswered(events: &[Event]) -> Vec<Event> {
+    let writes = || events.iter().filter(|event| event.is_write());
+    let given: HashSet<u64> = writes()
+        .filter_map(|event| resource_version(event.response_object.as_ref()?))
+        .collect();
+    let named = |event: &Event| resource_version(event.request_object.as_ref()?);
+    let lost = writes().filter(|event| {
+        let reference = event.object_ref.as_ref();
+        event.code() >= 500 && reference.is_some_and(|it| it.subresource == "status")
+    });
+    lost.filter_map(|event| {
+        let of = |event: &Event| {
+            let reference = event.object_ref.as_ref()?;
+            Some((reference.resource.clone(), reference.name.clone()))
+        };
+        let mut later = writes().filter(|it| it.received > event.received && of(it) == of(event));
+        let version = later.find_map(|it| named(it).filter(|version| !given.contains(version)))?;
+        let answer = json!({"kind": "PartialObjectMetadata",
+            "metadata": {"resourceVersion": version.to_string()}});
+        Some(Event {
+            response_object: Some(answer),
+            response_status: Some(ResponseStatus {
+                code: 200,
+                ..ResponseStatus::default()
+            }),
+            ..event.clone()
+        })
+    })
+    .collect()
+}
+
 /// Successful writes by resourceVersion.
-fn in_order(events: &[Event]) -> Vec<&Event> {
+fn in_order<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<&'a Event> {
     let mut by_time: Vec<&Event> = events
-        .iter()
         .filter(|event| event.is_write() && event.succeeded())
         .collect();
     by_time.sort_by_key(|event| event.done);

@@ -24,7 +24,8 @@ pub fn rebuild(event: &Event, is_status: bool, before: Option<&Value>, answer: &
                 .and_then(|sent| sent.get("status"))
                 .cloned()
                 .unwrap_or_default();
-            before
+            before["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"].clone();
+            return before;
         }
         ("delete", Some(before)) => before,
         _ => sent.cloned().unwrap_or_default(),

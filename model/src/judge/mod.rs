@@ -79,7 +79,7 @@ pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result
     let case = Case::new(model, state, sync);
     match write {
         Write::DeletePod(uid, reason) => case.deletion(*uid, *reason),
-        Write::CloseGate(uid, rev) => case.gate_closed(*uid, *rev),
+        Write::CloseGate(uid, rev, _) => case.gate_closed(*uid, *rev),
         Write::Patch(patch) => case.patched(patch),
         Write::CreatePod { rev, ordinal, .. } => case.pod_created(*rev, *ordinal),
         Write::OpenGate(uid) => case.gate_opened(*uid),

@@ -47,7 +47,7 @@ impl Sync {
     /// Notes a pod whose availability a write ends.
     pub fn touch(&mut self, write: &Write) {
         match write {
-            Write::DeletePod(uid, _) | Write::CloseGate(uid, _) => self.touched |= 1 << uid,
+            Write::DeletePod(uid, _) | Write::CloseGate(uid, ..) => self.touched |= 1 << uid,
             Write::Patch(patch) => self.touched |= 1 << patch.pod,
             _ => {}
         }
@@ -73,7 +73,8 @@ pub enum Write {
     Unmark(Uid),
     CreateRun(RunId),
     DeleteRun(RunId),
-    CloseGate(Uid, Rev),
+    /// And what follows at once.
+    CloseGate(Uid, Rev, Option<Box<Patch>>),
     OpenGate(Uid),
     Patch(Box<Patch>),
     Finish(Uid, Record),

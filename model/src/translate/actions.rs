@@ -35,8 +35,13 @@ impl Translator {
                 let id = runs.next().unwrap_or_else(|| panic!("no run {name}"));
                 Write::DeleteRun(id.clone())
             }
-            Action::CloseGate { pod, revision } => {
-                Write::CloseGate(parse_uid(&pod.uid), rev(revision))
+            Action::CloseGate {
+                pod,
+                revision,
+                then,
+            } => {
+                let then = then.as_ref().map(|patch| Box::new(self.patch(patch)));
+                Write::CloseGate(parse_uid(&pod.uid), rev(revision), then)
             }
             Action::OpenGate(pod) => Write::OpenGate(parse_uid(&pod.uid)),
             Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch))),

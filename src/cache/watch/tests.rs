@@ -220,3 +220,28 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
     assert_eq!(asked[2], "limit=500&continue=more");
     assert!(asked[3].contains("resourceVersion=5"));
 }
+
+/// A server ends watches that are slower than its events come. Waiting would make that worse.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_after_it_brought_something_is_resumed_at_once() {
+    let page = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned();
+    let watches = (2..52).map(|version| (200, vec![line("ADDED", "a", version)]));
+    let script = [(200, vec![page])].into_iter().chain(watches).collect();
+    let (mut source, asked) = scripted(script);
+    source.streaming = false;
+    let begun = Instant::now();
+    let over = async {
+        while asked.lock().unwrap().len() < 51 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = followed(source) => panic!("not resumed"),
+        () = over => {}
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
+}

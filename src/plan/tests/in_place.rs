@@ -56,6 +56,21 @@ fn the_grace_period_lies_between_gate_and_change() {
 }
 
 #[test]
+fn the_change_follows_the_gate_at_once_unless_there_is_a_grace_period() {
+    for (grace, follows) in [(0, true), (30, false)] {
+        let mut story = in_place(
+            1,
+            json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": grace}}}),
+        );
+        story.image("v2").settle();
+        let closing = story.count(
+            |action| matches!(action, Action::CloseGate { then, .. } if then.is_some() == follows),
+        );
+        assert_eq!(closing, 1, "{grace}");
+    }
+}
+
+#[test]
 fn a_pause_or_revert_opens_a_gate_behind_which_nothing_changed() {
     for change in [
         json!({"updateStrategy": {"paused": true}}),

@@ -21,7 +21,7 @@ pub enum Subject {
     Gated,
     /// The bare client.
     Bare,
-    /// The operator, with pods that have none.
+    /// The operator, with pods that have none, because they were made for rolling updates.
     Plain,
     /// A native Deployment.
     Deployment,
@@ -194,13 +194,15 @@ impl Run<'_> {
 
     /// Makes the workload, with no pods yet.
     async fn prepare(&self) -> Result<()> {
-        let game = Game::in_place(0).max_unavailable(MAX_UNAVAILABLE);
         match self.subject {
-            Subject::Gated => self.case.apply(game).await?,
+            Subject::Gated => {
+                let game = Game::in_place(0).max_unavailable(MAX_UNAVAILABLE);
+                self.case.apply(game).await?
+            }
             Subject::Plain => {
-                self.case
-                    .apply(game.set("/spec/template/spec/readinessGates", json!([])))
-                    .await?
+                let game = Game::rolling(0).max_unavailable(MAX_UNAVAILABLE);
+                let game = game.set("/spec/template/spec/readinessGates", json!([]));
+                self.case.apply(game).await?
             }
             Subject::Set => {
                 let set = Game::parallel(0).updated_by("InplaceUpdate");
@@ -239,12 +241,18 @@ impl Run<'_> {
     }
 
     async fn update(&self) -> Result<()> {
-        let image = json!([{"op": "replace",
-            "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);
+        let image = json!({"op": "replace",
+            "path": "/spec/template/spec/containers/0/image", "value": "game:v2"});
+        let in_place = json!({"op": "replace",
+            "path": "/spec/updateStrategy/type", "value": "InplaceUpdate"});
         match self.subject {
             Subject::Bare => self.bare().update("game:v2").await?,
             Subject::Deployment => {
-                self.case.patch("deployment/game", image).await?;
+                self.case.patch("deployment/game", json!([image])).await?;
+            }
+            Subject::Plain => {
+                let both = json!([in_place, image]);
+                self.case.patch(&self.case.workload(), both).await?;
             }
             _ => self.case.set_image("game:v2").await?,
         }
