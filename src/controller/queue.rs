@@ -1,8 +1,9 @@
 //! The queue of a controller: which objects must be looked at, and when.
 //!
 //! What it promises: an object is looked at by one worker at a time; whatever happens to it while
-//! it is looked at makes it be looked at once more; however often it is added, it waits once; a
-//! failed look is repeated after a pause that grows with each failure in a row.
+//! it is looked at makes it be looked at once more; however often it is added, it waits once; what
+//! happens in a burst is looked at together; a failed look is repeated after a pause that grows with
+//! each failure in a row.
 //!
 //! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
 //! reach it.
@@ -25,6 +26,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A failed object is looked at again after this long at the latest when something happens to it.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// From the end of a look to the next one that something happening causes: a thousand pods that
+/// change in a second are no thousand looks.
+const REST: Duration = Duration::from_millis(20);
 
 /// When an object is to be looked at next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,8 @@ struct State {
     timers: BTreeSet<(Instant, ObjectKey)>,
     due: HashMap<ObjectKey, Instant>,
     failed: HashMap<ObjectKey, Failed>,
+    /// Keys that were just looked at, and until when they rest.
+    resting: HashMap<ObjectKey, Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -69,11 +76,9 @@ impl Queue {
             *touched = true;
             return;
         }
-        match state.failed.get(&key) {
-            Some(failed) if failed.not_before > Instant::now() => {
-                let at = failed.not_before;
-                state.set_timer(key, at);
-            }
+        let failed = state.failed.get(&key).map(|failed| failed.not_before);
+        match failed.or(state.resting.get(&key).copied()) {
+            Some(at) if at > Instant::now() => state.set_timer(key, at),
             _ => state.make_ready(key),
         }
         drop(state);
@@ -144,10 +149,11 @@ impl Queue {
             }
             Next::Settled(wake) => {
                 state.failed.remove(&key);
-                match wake {
-                    _ if touched => state.make_ready(key),
-                    Some(at) => state.set_timer(key, at),
-                    None => {}
+                state.resting.retain(|_, until| *until > now);
+                state.resting.insert(key.clone(), now + REST);
+                let touched = touched.then_some(now + REST);
+                if let Some(at) = [touched, wake].into_iter().flatten().min() {
+                    state.set_timer(key, at);
                 }
             }
         }

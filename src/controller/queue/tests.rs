@@ -21,7 +21,7 @@ async fn an_object_waits_once_however_often_it_is_added() {
     assert_eq!(ready(&queue), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_happens_during_a_look_is_looked_at_after_it() {
     let queue = Queue::default();
     queue.add(key("a"));
@@ -29,7 +29,7 @@ async fn what_happens_during_a_look_is_looked_at_after_it() {
     queue.add(key("a"));
     assert_eq!(ready(&queue), None, "one worker at a time");
     queue.done(key("a"), Next::Settled(None));
-    assert_eq!(ready(&queue), Some(key("a")));
+    assert_eq!(queue.next().await, key("a"));
     queue.done(key("a"), Next::Settled(None));
     assert_eq!(ready(&queue), None);
 }
@@ -49,7 +49,8 @@ async fn an_alarm_rings_and_an_event_before_it_takes_its_place() {
         Next::Settled(Some(wake + Duration::from_secs(10))),
     );
     queue.add(key("a"));
-    assert_eq!(ready(&queue), Some(key("a")));
+    assert_eq!(queue.next().await, key("a"));
+    assert!(Instant::now() < wake + Duration::from_secs(1));
     queue.done(key("a"), Next::Settled(None));
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(ready(&queue), None, "the old alarm is off");
@@ -70,8 +71,25 @@ async fn each_failure_doubles_the_pause_and_success_ends_it() {
     assert_eq!(pauses.last(), Some(&30_000));
     queue.next().await;
     queue.done(key("a"), Next::Settled(None));
+    let begun = Instant::now();
     queue.add(key("a"));
-    assert_eq!(ready(&queue), Some(key("a")));
+    queue.next().await;
+    assert_eq!(begun.elapsed(), REST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_looked_at_together() {
+    let queue = Queue::default();
+    let mut looks = 0;
+    for _ in 0..1_000 {
+        queue.add(key("a"));
+        if let Some(key) = ready(&queue) {
+            looks += 1;
+            queue.done(key, Next::Settled(None));
+        }
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert!((40..=51).contains(&looks), "{looks}");
 }
 
 #[tokio::test(start_paused = true)]
