@@ -5,14 +5,14 @@
 //! resourceVersion in an answer is; the few answers without one (deletions of custom resources)
 //! are placed by their time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Event;
-use super::event::ObjectRef;
+use super::event::{ObjectRef, ResponseStatus};
 use super::rebuild::{is_partial, rebuild};
 
 /// What a write was about.
@@ -341,6 +341,33 @@ mod tests {
         ];
         let gone: Vec<bool> = history(&events).iter().map(|w| w.after.is_none()).collect();
         assert_eq!(gone, [false, true, false]);
+    }
+
+    #[test]
+    fn a_status_write_whose_writer_was_killed_counts_once_its_version_is_named() {
+        let game = |version, status: Value| {
+            let mut game = object("GameDeployment", version, json!({}));
+            game["status"] = status;
+            game
+        };
+        let made = event("create", "gamedeployments", 1, game(5, json!({})));
+        let mut lost = event("update", "gamedeployments/status", 2, json!(null));
+        lost.request_object = Some(game(5, json!({"currentStepIndex": 2})));
+        lost.response_object = None;
+        lost.response_status = Some(ResponseStatus {
+            code: 504,
+            ..ResponseStatus::default()
+        });
+        let mut next = event("patch", "gamedeployments", 3, game(7, json!({})));
+        next.response_object.as_mut().expect("an answer")["kind"] = json!("PartialObjectMetadata");
+        for (named, step) in [(6, json!(2)), (5, json!(null))] {
+            let resource_version = named.to_string();
+            next.request_object = Some(json!({"metadata": {"resourceVersion": resource_version}}));
+            let writes = history(&[made.clone(), lost.clone(), next.clone()]);
+            let last = writes.last().and_then(|write| write.after.clone());
+            let last = last.expect("the workload");
+            assert_eq!(last["status"]["currentStepIndex"], step, "named {named}");
+        }
     }
 
     #[test]

@@ -3,6 +3,9 @@
 
 /// Label of pods: their revision.
 pub const REVISION: &str = "controller-revision-hash";
+/// Label that says which pod of a GameDeployment one is.
+#[cfg(test)]
+pub const INSTANCE: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
 /// Labels that say which pod of a GameStatefulSet one is.
 pub const IDENTITY: [&str; 3] = [
     "gamestatefulset.kubernetes.io/pod-name",

@@ -24,13 +24,16 @@ pub fn rebuild(event: &Event, is_status: bool, before: Option<&Value>, answer: &
                 .and_then(|sent| sent.get("status"))
                 .cloned()
                 .unwrap_or_default();
-            before["metadata"]["resourceVersion"] = answer["metadata"]["resourceVersion"].clone();
-            return before;
+            before
         }
         ("delete", Some(before)) => before,
         _ => sent.cloned().unwrap_or_default(),
     };
-    object["metadata"] = answer["metadata"].clone();
+    // A write whose answer nobody got is known by its version alone.
+    match answer.pointer("/metadata/name") {
+        Some(_) => object["metadata"] = answer["metadata"].clone(),
+        None => merge(&mut object["metadata"], &answer["metadata"]),
+    }
     object
 }
 

@@ -184,11 +184,15 @@ impl Story {
 
     /// The operator makes a pod, and it becomes ready.
     pub fn create(&mut self, name: &str, revision: &str) {
+        let which = match self.workload["kind"] == "GameStatefulSet" {
+            true => names::IDENTITY[2],
+            false => names::INSTANCE,
+        };
         let pod = json!({
             "kind": "Pod",
             "metadata": {
                 "name": name, "uid": format!("uid-{name}"),
-                "labels": {names::REVISION: revision, names::IDENTITY[2]: name},
+                "labels": {names::REVISION: revision, which: name},
                 "ownerReferences": [{"controller": true, "uid": GAME}],
             },
             "spec": {
