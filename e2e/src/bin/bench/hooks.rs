@@ -57,6 +57,9 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     let resource = ApiResource::from_gvk_with_plural(&kind, "hookruns");
     let api = Api::namespaced_with(plane.client(), &case.namespace, &resource);
 
+    warm_up(&api, &url, &calls).await?;
+
+    let written = case.writes()?.resource("hookruns/status");
     let memory = case.operator.memory()?;
     let processor = case.operator.processor_time()?;
     let begun = Instant::now();
@@ -81,7 +84,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     .await?;
     let time = begun.elapsed();
     let processor = case.operator.processor_time()?.saturating_sub(processor);
-    let status_writes = case.writes()?.resource("hookruns/status");
+    let status_writes = case.writes()?.resource("hookruns/status") - written;
     case.operator.terminate().await?;
     let raw_writes = raw_writes(&api, runs).await?;
 
@@ -102,6 +105,25 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
         memory,
         processor,
     })
+}
+
+/// Waits until the operator leads and works: a first run shows it.
+async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<()> {
+    let object: DynamicObject = serde_json::from_value(run(url, usize::MAX))?;
+    let created = api.create(&PostParams::default(), &object).await?;
+    let name = created.metadata.name.unwrap_or_default();
+    eventually("the operator works", LIMIT, async || {
+        let run = api.get(&name).await?;
+        ensure!(
+            run.data["status"]["phase"] == "Successful",
+            "{name} goes on"
+        );
+        Ok(())
+    })
+    .await?;
+    api.delete(&name, &Default::default()).await?;
+    lock(calls).clear();
+    Ok(())
 }
 
 fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<String, Vec<Instant>>> {
