@@ -324,10 +324,10 @@ async fn canary_with_a_hook_that_succeeds(case: &mut Case) -> Result<()> {
     until_paused(case, "PausedByCanaryPauseStep", 1).await?;
     case.resume().await?;
     until_paused(case, "PausedByCanaryPauseStep", 3).await?;
-    let view = case
-        .until("the hook runs", |view| view.phases("Step") == ["Running"])
-        .await?;
-    view.ensure(view.counts() == [4, 2, 2, 4, 4] && view.step() == 4)?;
+    case.until("the hook runs", |view| {
+        view.phases("Step") == ["Running"] && view.counts() == [4, 2, 2, 4, 4] && view.step() == 4
+    })
+    .await?;
     let view = case.until_settled(4).await?;
     view.ensure(!view.is_paused() && view.ready_with("python:3.5") == 4)?;
     ensure!(case.hooks.calls("/").len() == 2, "two measurements");

@@ -1,10 +1,11 @@
 //! `make bench`: how fast 1,000 pods come, change in place and go, and how many writes that takes;
-//! and how 10,000 HookRuns do. `bench hooks` measures the second alone.
+//! and how 10,000 HookRuns do. `bench deployments`, `bench sets` and `bench hooks` measure a part of
+//! it; a number after that is how many rounds, or HookRuns.
 //!
 //! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
 //! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
-//! without, do the same work one after the other on the same cluster. The table shows medians over the rounds, and
-//! medians of the rounds' ratios.
+//! without, do the same work one after the other on the same cluster. The table shows medians over
+//! the rounds, and medians of the rounds' ratios.
 
 mod bare;
 mod hooks;
@@ -12,7 +13,7 @@ mod pods;
 mod report;
 mod subject;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use e2e::control_plane::ControlPlane;
 
 use report::{Report, Round};
@@ -28,11 +29,11 @@ const ROUNDS: usize = 3;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1).peekable();
-    let hooks_alone = args.next_if(|arg| arg == "hooks").is_some();
+    let part = args.next_if(|arg| arg.parse::<usize>().is_err());
     let number = args.next().and_then(|text| text.parse().ok());
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start().await?));
     let outcome = tokio::select! {
-        outcome = run(plane, hooks_alone, number) => outcome,
+        outcome = run(plane, part.as_deref(), number) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     plane.stop().await?;
@@ -40,27 +41,44 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// All of it; `number` is that of the rounds, or that of the HookRuns where they are measured alone.
+/// A part, or all of it.
 async fn run(
     plane: &'static ControlPlane,
-    hooks_alone: bool,
+    part: Option<&str>,
     number: Option<usize>,
 ) -> Result<String> {
-    if hooks_alone {
-        let runs = number.unwrap_or(hooks::RUNS);
-        return Ok(hooks::measure(plane, runs).await?.to_string());
-    }
-    let report = pods(plane, number.unwrap_or(ROUNDS)).await?;
-    eprintln!("{} HookRuns", hooks::RUNS);
-    let hooks = hooks::measure(plane, hooks::RUNS).await?;
-    Ok(format!("{report}\n{hooks}"))
+    let rounds = number.unwrap_or(ROUNDS);
+    let deployments = async || pods(plane, &Subject::DEPLOYMENTS, rounds).await;
+    let sets = async || pods(plane, &Subject::SETS, rounds).await;
+    Ok(match part {
+        Some("deployments") => deployments().await?.to_string(),
+        Some("sets") => sets().await?.to_string(),
+        Some("hooks") => {
+            let runs = number.unwrap_or(hooks::RUNS);
+            hooks::measure(plane, runs).await?.to_string()
+        }
+        Some(part) => bail!("{part} is none of deployments, sets and hooks"),
+        None => {
+            let (deployments, sets) = (deployments().await?, sets().await?);
+            eprintln!("{} HookRuns", hooks::RUNS);
+            let hooks = hooks::measure(plane, hooks::RUNS).await?;
+            format!("{deployments}\n{sets}\n{hooks}")
+        }
+    })
 }
 
-async fn pods(plane: &'static ControlPlane, rounds: usize) -> Result<Report> {
-    let mut report = Report::default();
+async fn pods(
+    plane: &'static ControlPlane,
+    subjects: &'static [Subject],
+    rounds: usize,
+) -> Result<Report> {
+    let mut report = Report {
+        subjects,
+        rounds: Vec::new(),
+    };
     for number in 1..=rounds {
         let mut round = Round::default();
-        for subject in Subject::ALL {
+        for &subject in subjects {
             eprintln!("round {number} of {rounds}: {}", subject.name());
             round.push((subject, subject.measure(plane, number).await?));
         }

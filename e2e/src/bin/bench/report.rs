@@ -8,8 +8,10 @@ use crate::PODS;
 use crate::subject::{Measured, Phase, Subject};
 
 /// All rounds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Report {
+    /// Who was measured.
+    pub subjects: &'static [Subject],
     /// Rounds.
     pub rounds: Vec<Round>,
 }
@@ -65,7 +67,7 @@ impl Report {
             PHASES.map(|(name, _)| format!(" {name} |")).concat()
         )?;
         writeln!(f, "|---|---|---|---|")?;
-        for subject in Subject::ALL {
+        for &subject in self.subjects {
             let cells = PHASES.map(|(_, pick)| {
                 let rate = self.median(subject, |measured| rate(pick(measured)));
                 let ratio = |to| self.ratio(subject, to, pick);
@@ -93,7 +95,7 @@ impl Report {
             PHASES.map(|(name, _)| format!(" {name} |")).concat()
         )?;
         writeln!(f, "|---|---|---|---|")?;
-        for subject in Subject::ALL {
+        for &subject in self.subjects {
             let cells = PHASES.map(|(_, pick)| {
                 let median = |count: &dyn Fn(&Counts) -> usize| {
                     self.median(subject, |measured| {
@@ -125,7 +127,9 @@ impl fmt::Display for Report {
         self.rates(f)?;
         writeln!(f)?;
         self.writes(f)?;
-        let memory = self.median(Subject::Plain, |measured| {
+        let ours = self.subjects.iter().rfind(|it| it.is_ours());
+        let ours = ours.copied().unwrap_or(Subject::Plain);
+        let memory = self.median(ours, |measured| {
             measured.memory.unwrap_or(0) as f64 / PODS as f64 / 1024.0
         });
         writeln!(

@@ -55,14 +55,14 @@ pub struct Measured {
 
 impl Subject {
     /// In the order in which they are measured: what is compared is neighbours.
-    pub const ALL: [Subject; 6] = [
+    pub const DEPLOYMENTS: [Subject; 4] = [
         Subject::Gated,
         Subject::Bare,
         Subject::Plain,
         Subject::Deployment,
-        Subject::Set,
-        Subject::StatefulSet,
     ];
+    /// Those whose pods have ordinals.
+    pub const SETS: [Subject; 3] = [Subject::Bare, Subject::Set, Subject::StatefulSet];
 
     /// Whether the operator does it.
     pub fn is_ours(self) -> bool {
