@@ -127,17 +127,22 @@ fn made_unanswered(events: &[Event]) -> Vec<Event> {
         .filter_map(|event| resource_version(event.response_object.as_ref()?))
         .collect();
     let named = |event: &Event| resource_version(event.request_object.as_ref()?);
+    // Without a body it was given up before it was read.
+    let is_lost = |event: &Event| event.code() >= 500 && event.request_object.is_some();
     let lost = writes().filter(|event| {
         let reference = event.object_ref.as_ref();
-        event.code() >= 500 && reference.is_some_and(|it| it.subresource == "status")
+        is_lost(event) && reference.is_some_and(|it| it.subresource == "status")
     });
     lost.filter_map(|event| {
         let of = |event: &Event| {
             let reference = event.object_ref.as_ref()?;
             Some((reference.resource.clone(), reference.name.clone()))
         };
-        let mut later = writes().filter(|it| it.received > event.received && of(it) == of(event));
-        let version = later.find_map(|it| named(it).filter(|version| !given.contains(version)))?;
+        let later = writes().filter(|it| it.received > event.received && of(it) == of(event));
+        let next = later
+            .filter(|it| named(it).is_some())
+            .min_by_key(|it| it.received)?;
+        let version = named(next).filter(|version| !given.contains(version))?;
         let answer = json!({"kind": "PartialObjectMetadata",
             "metadata": {"resourceVersion": version.to_string()}});
         Some(Event {
