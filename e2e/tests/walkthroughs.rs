@@ -361,7 +361,7 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
     );
     let waiting = case
         .until("a hook runs", |view| {
-            view.phases("PreDelete") == ["Running"]
+            view.phases("PreDelete") == ["Running"] && asked(view).len() == 1
         })
         .await?;
     let victim = waiting
@@ -382,7 +382,7 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
     update_to_python_3_5(case).await?;
     let view = case
         .until("two hooks run", |view| {
-            view.phases("PreDelete") == ["Running"; 2]
+            view.phases("PreDelete") == ["Running"; 2] && asked(view).len() == 2
         })
         .await?;
     let asked = asked(&view);

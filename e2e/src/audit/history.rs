@@ -119,8 +119,9 @@ pub fn history(events: &[Event]) -> Vec<Write> {
     writes
 }
 
-/// Status writes that were made although whoever asked for them was gone before the answer: a later
-/// write of the object names a version that no answer gave.
+/// Status writes that were made although whoever asked for them was gone before the answer: the next
+/// write of the object names a version that no answer gave. Nothing names a HookRun's, so those are
+/// believed.
 fn made_unanswered(events: &[Event]) -> Vec<Event> {
     let writes = || events.iter().filter(|event| event.is_write());
     let given: HashSet<u64> = writes()
@@ -138,11 +139,19 @@ fn made_unanswered(events: &[Event]) -> Vec<Event> {
             let reference = event.object_ref.as_ref()?;
             Some((reference.resource.clone(), reference.name.clone()))
         };
-        let later = writes().filter(|it| it.received > event.received && of(it) == of(event));
-        let next = later
-            .filter(|it| named(it).is_some())
-            .min_by_key(|it| it.received)?;
-        let version = named(next).filter(|version| !given.contains(version))?;
+        let is_run = of(event).is_some_and(|(resource, _)| resource == "hookruns");
+        let version = if is_run {
+            let before = writes().filter(|it| it.done <= event.done);
+            before
+                .filter_map(|it| resource_version(it.response_object.as_ref()?))
+                .max()?
+        } else {
+            let later = writes().filter(|it| it.received > event.received && of(it) == of(event));
+            let next = later
+                .filter(|it| named(it).is_some())
+                .min_by_key(|it| it.received)?;
+            named(next).filter(|version| !given.contains(version))?
+        };
         let answer = json!({"kind": "PartialObjectMetadata",
             "metadata": {"resourceVersion": version.to_string()}});
         Some(Event {
