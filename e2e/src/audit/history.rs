@@ -169,7 +169,7 @@ fn made_unanswered(events: &[Event]) -> Vec<Event> {
 /// Successful writes by resourceVersion.
 fn in_order<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<&'a Event> {
     let mut by_time: Vec<&Event> = events
-        .filter(|event| event.is_write() && event.succeeded())
+        .filter(|event| event.is_write() && (event.succeeded() || is_lost_deletion(event)))
         .collect();
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
@@ -181,6 +181,14 @@ fn in_order<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<&'a Event> {
     }
     placed.sort_by_key(|(version, _)| *version);
     placed.into_iter().map(|(_, event)| event).collect()
+}
+
+/// A deletion of a HookRun whose writer was killed before the answer. Nothing names it later; it is
+/// believed.
+fn is_lost_deletion(event: &Event) -> bool {
+    let reference = event.object_ref.as_ref();
+    let of_run = reference.is_some_and(|it| it.resource == "hookruns");
+    of_run && event.verb == "delete" && event.code() == 504
 }
 
 fn resource_version(object: &Value) -> Option<u64> {
