@@ -1,0 +1,37 @@
+{{/* Name of all that is installed, cluster-scoped objects too: two releases need two names. */}}
+{{- define "gamekeeper.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* What pods are selected by; can never change. */}}
+{{- define "gamekeeper.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* Labels of everything. */}}
+{{- define "gamekeeper.labels" -}}
+{{ include "gamekeeper.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The image, by digest where there is one. */}}
+{{- define "gamekeeper.image" -}}
+{{- $tagged := printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- with .Values.image.digest }}{{ printf "%s@%s" $tagged . }}{{ else }}{{ $tagged }}{{ end -}}
+{{- end }}
+
+{{/* The service account, as the subjects of a binding. */}}
+{{- define "gamekeeper.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "gamekeeper.fullname" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}

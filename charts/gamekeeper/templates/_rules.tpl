@@ -1,0 +1,54 @@
+{{/* What the operator does to objects in namespaces, verb by verb. */}}
+{{- define "gamekeeper.rules" -}}
+# Workloads: looked at, patched (pause, retry, podsToDelete), and told how they are.
+- apiGroups: [tkex.tencent.com]
+  resources: [gamedeployments, gamestatefulsets]
+  verbs: [get, list, watch, patch]
+- apiGroups: [tkex.tencent.com]
+  resources: [gamedeployments/status, gamestatefulsets/status]
+  verbs: [update]
+# Owner references with blockOwnerDeletion, where admission asks for it.
+- apiGroups: [tkex.tencent.com]
+  resources: [gamedeployments/finalizers, gamestatefulsets/finalizers]
+  verbs: [update]
+# Hooks.
+- apiGroups: [tkex.tencent.com]
+  resources: [hooktemplates]
+  verbs: [list, watch]
+- apiGroups: [tkex.tencent.com]
+  resources: [hookruns]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [tkex.tencent.com]
+  resources: [hookruns/status]
+  verbs: [patch]
+{{- if .Values.hooks.jobs }}
+# Jobs that hooks run.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, delete]
+{{- end }}
+{{- if .Values.hooks.allSecrets }}
+# Secrets that hooks use; only those labelled tkex.tencent.com/hook-access=true are taken.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+{{- end }}
+# Pods.
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods/status, pods/resize]
+  verbs: [patch]
+# Volume claims of GameStatefulSets. Never deleted: owner references say with whom they go.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, create, patch]
+# Revisions of pod templates.
+- apiGroups: [apps]
+  resources: [controllerrevisions]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+{{- end }}
