@@ -19,8 +19,8 @@ cluster-up: ## start a real control plane with simulated nodes, named dev, and p
 cluster-down: ## stop it
 	@e2e/cluster/down.sh dev
 
-crds: ## write crds/ anew from the types in src/api
-	WRITE_CRDS=1 cargo test --quiet --lib the_crds_directory_holds_what_the_types_say
+crds: ## write crds/ and the chart's CRDs anew from the types in src/api
+	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say
 
 test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock

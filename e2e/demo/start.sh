@@ -18,10 +18,9 @@ state=$(dirname "$KUBECONFIG")
 
 . "$here/show.sh"
 say "Install the kinds and the operator's permissions"
-show kubectl apply -f crds/
 # The operator runs beside the cluster, under its own service account, instead of as a Deployment.
-show kubectl apply -f deploy/gamekeeper.yaml
-show kubectl -n gamekeeper-system scale deployment/gamekeeper --replicas=0
+show helm install gamekeeper charts/gamekeeper --namespace gamekeeper-system --create-namespace \
+  --set replicas=0
 wait_for "the kinds are served" true kubectl get gamedeployments,hooktemplates,hookruns
 
 say "Run the operator, and the web server that hooks ask"

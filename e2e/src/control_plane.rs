@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::audit::AuditLog;
+use crate::chart;
 use crate::command::run;
-use crate::operator::install_role;
 use crate::wait::eventually;
 
 /// What the names of clusters of test runs begin with; the rest is the process's id.
@@ -26,6 +26,10 @@ pub struct ControlPlane {
     pub kubeconfig: PathBuf,
     /// Its kubectl.
     pub kubectl: PathBuf,
+    /// The helm that was built with it.
+    pub helm: PathBuf,
+    /// Account, roles and bindings of an operator, as the chart has them.
+    pub rights: Vec<Value>,
     /// What its API server logs about writes.
     pub audit: AuditLog,
     client: Client,
@@ -49,24 +53,28 @@ impl ControlPlane {
                 .with_context(|| format!("up.sh printed no {name}"))?
                 .into())
         };
-        let kubeconfig = path("KUBECONFIG")?;
+        let (kubeconfig, helm) = (path("KUBECONFIG")?, path("HELM")?);
         let control_plane = ControlPlane {
             name: name.to_owned(),
             client: client(&kubeconfig).await?,
             kubeconfig,
             kubectl: path("KUBECTL")?,
+            rights: chart::rights(&helm).await?,
+            helm,
             audit: AuditLog::new(path("AUDIT_LOG")?),
         };
         control_plane.install().await?;
         Ok(control_plane)
     }
 
-    /// Installs the CRDs and the operator's ClusterRole.
+    /// Installs the CRDs and the operator's ClusterRoles.
     async fn install(&self) -> Result<()> {
         let crds = repository().join("crds");
         self.kubectl(&["apply", "-f", &crds.to_string_lossy()], "")
             .await?;
-        install_role(self).await?;
+        let mut roles = self.rights.clone();
+        roles.retain(|object| object["kind"] == "ClusterRole");
+        self.apply(&roles).await?;
         let crds = ["wait", "--for=condition=Established", "crd", "--all"];
         self.kubectl(&crds, "").await?;
         let kinds = "/apis/tkex.tencent.com/v1alpha1/namespaces/default/gamedeployments";
@@ -82,6 +90,14 @@ impl ControlPlane {
         let mut command = Command::new(&self.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await
+    }
+
+    /// kubectl apply of objects that say where they belong.
+    pub async fn apply(&self, objects: &[Value]) -> Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        self.kubectl(&["apply", "-f", "-"], &list.to_string())
+            .await?;
+        Ok(())
     }
 
     /// A client of its administrator.

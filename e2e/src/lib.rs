@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod case;
+pub mod chart;
 pub mod command;
 pub mod control_plane;
 pub mod evidence;

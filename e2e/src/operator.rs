@@ -5,7 +5,6 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -212,48 +211,31 @@ impl Operator {
 
 /// Makes a service account with the operator's roles, and returns a token.
 async fn token(plane: &ControlPlane, namespace: &str, account: &str) -> Result<String> {
-    let mut rights = rights()?;
+    let mut rights = plane.rights.clone();
     rights.retain(|object| object["kind"] != "ClusterRole");
     for object in &mut rights {
         move_to(object, namespace, account);
     }
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
-    plane
-        .kubectl(&["apply", "-f", "-"], &list.to_string())
-        .await?;
+    plane.apply(&rights).await?;
+    account_token(plane, namespace, account).await
+}
+
+/// A token of a service account.
+async fn account_token(plane: &ControlPlane, namespace: &str, account: &str) -> Result<String> {
     let create = ["create", "token", account, "-n", namespace, "--duration=4h"];
     Ok(plane.kubectl(&create, "").await?.trim().to_owned())
 }
 
-/// The operator's ClusterRole, which all of them share.
-pub async fn install_role(plane: &ControlPlane) -> Result<()> {
-    let mut rights = rights()?;
-    rights.retain(|object| object["kind"] == "ClusterRole");
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
-    plane
-        .kubectl(&["apply", "-f", "-"], &list.to_string())
-        .await?;
-    Ok(())
-}
-
-/// The account, roles and bindings that users install.
-fn rights() -> Result<Vec<Value>> {
-    let manifest = std::fs::read_to_string(repository().join("deploy/gamekeeper.yaml"))?;
-    let documents = serde_yaml_ng::Deserializer::from_str(&manifest).map(Value::deserialize);
-    let mut objects: Vec<Value> = documents.collect::<Result<_, _>>()?;
-    let is_right = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
-    objects.retain(|object| object["kind"].as_str().is_some_and(is_right));
-    Ok(objects)
-}
-
-/// Makes an object of the manifest one for another namespace and account.
+/// Makes an object of the chart one for another namespace and account. Roles are the same for all.
 fn move_to(object: &mut Value, namespace: &str, account: &str) {
-    let is_shared = object["kind"] == "Role";
-    if object["kind"] == "ClusterRoleBinding" {
-        object["metadata"]["name"] = json!(format!("{account}-{namespace}"));
-    } else if !is_shared {
-        object["metadata"]["name"] = json!(account);
-    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let moved = match object["kind"].as_str().unwrap_or_default() {
+        "ServiceAccount" => account.to_owned(),
+        "RoleBinding" => format!("{name}-{account}"),
+        "ClusterRoleBinding" => format!("{name}-{account}-{namespace}"),
+        _ => name.to_owned(),
+    };
+    object["metadata"]["name"] = json!(moved);
     if object["metadata"]["namespace"].is_string() {
         object["metadata"]["namespace"] = json!(namespace);
     }

@@ -35,3 +35,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   name: {{ include "gamekeeper.fullname" . }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
+
+{{/* The operator's command line. */}}
+{{- define "gamekeeper.args" -}}
+- run
+- --log-format={{ .Values.log.format }}
+- --log-level={{ .Values.log.level }}
+{{- with .Values.watchNamespace }}
+- --namespace={{ . }}
+{{- end }}
+{{- if .Values.hooks.allowLinkLocal }}
+- --hook-allow-link-local
+{{- end }}
+{{- end }}
+
+{{/* Priority of operators: a class of our own, a named one, or none. */}}
+{{- define "gamekeeper.priorityClass" -}}
+{{- if .Values.priorityClass.create }}{{ include "gamekeeper.fullname" . }}{{ else }}{{ .Values.priorityClass.name }}{{ end -}}
+{{- end }}
