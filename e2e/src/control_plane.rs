@@ -16,7 +16,7 @@ use crate::chart;
 use crate::command::run;
 use crate::wait::eventually;
 
-/// What the names of clusters of test runs begin with; the rest is the process's id.
+/// What the names of clusters of test runs begin with; the process's id follows.
 const PREFIX: &str = "e2e-";
 
 /// A control plane that is up.
@@ -42,8 +42,19 @@ impl ControlPlane {
         Self::named(&format!("{PREFIX}{}", std::process::id())).await
     }
 
-    /// Starts one under a name, or finds the one that is up under it.
+    /// Starts one under a name, or finds the one that is up under it, with CRDs and roles.
     pub async fn named(name: &str) -> Result<Self> {
+        let control_plane = Self::bare(name).await?;
+        control_plane.install().await?;
+        Ok(control_plane)
+    }
+
+    /// Starts one with nothing installed, for a test that installs.
+    pub async fn empty(purpose: &str) -> Result<Self> {
+        Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id())).await
+    }
+
+    async fn bare(name: &str) -> Result<Self> {
         let printed = run(Command::new(scripts().join("up.sh")).arg(name), "").await?;
         let lines = printed.lines().filter_map(|line| line.split_once('='));
         let settings: HashMap<&str, &str> = lines.collect();
@@ -54,7 +65,7 @@ impl ControlPlane {
                 .into())
         };
         let (kubeconfig, helm) = (path("KUBECONFIG")?, path("HELM")?);
-        let control_plane = ControlPlane {
+        Ok(ControlPlane {
             name: name.to_owned(),
             client: client(&kubeconfig).await?,
             kubeconfig,
@@ -62,9 +73,7 @@ impl ControlPlane {
             rights: chart::rights(&helm).await?,
             helm,
             audit: AuditLog::new(path("AUDIT_LOG")?),
-        };
-        control_plane.install().await?;
-        Ok(control_plane)
+        })
     }
 
     /// Installs the CRDs and the operator's ClusterRoles.
@@ -83,6 +92,13 @@ impl ControlPlane {
         })
         .await?;
         Ok(())
+    }
+
+    /// Runs helm as the administrator; the chart is `charts/gamekeeper` to it.
+    pub async fn helm(&self, args: &[&str]) -> Result<String> {
+        let mut command = chart::helm(&self.helm);
+        command.args(args).env("KUBECONFIG", &self.kubeconfig);
+        run(&mut command, "").await
     }
 
     /// Runs kubectl as the administrator.
@@ -138,9 +154,8 @@ async fn reap() {
     };
     let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let is_left = |name: &String| {
-        let id = name
-            .strip_prefix(PREFIX)
-            .and_then(|id| id.parse::<u32>().ok());
+        let rest = name.strip_prefix(PREFIX);
+        let id = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
         id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists())
     };
     for name in names.filter(is_left) {

@@ -19,12 +19,14 @@ use crate::wait::eventually;
 /// Name of the service account that users install.
 pub const ACCOUNT: &str = "gamekeeper";
 
-/// An operator for one namespace.
+/// An operator, if nothing else is said for one namespace.
 pub struct Operator {
     binary: PathBuf,
     kubeconfig: PathBuf,
     namespace: String,
     account: String,
+    /// The one namespace that it works in; all when None.
+    scope: Option<String>,
     elects: bool,
     log: PathBuf,
     running: Option<Running>,
@@ -43,8 +45,21 @@ impl Operator {
         account: &str,
         folder: &Path,
     ) -> Result<Self> {
+        grant(plane, namespace, account).await?;
+        Self::installed(plane, namespace, account, Some(namespace), folder).await
+    }
+
+    /// One under a service account that is there, for one namespace or (None) all.
+    pub async fn installed(
+        plane: &ControlPlane,
+        namespace: &str,
+        account: &str,
+        scope: Option<&str>,
+        folder: &Path,
+    ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{account}.kubeconfig"));
-        let token = token(plane, namespace, account).await?;
+        let create = ["create", "token", account, "-n", namespace, "--duration=4h"];
+        let token = plane.kubectl(&create, "").await?.trim().to_owned();
         let config = std::fs::read_to_string(&plane.kubeconfig)?;
         let mut config: Value = serde_yaml_ng::from_str(&config)?;
         config["users"] = json!([{"name": account, "user": {"token": token}}]);
@@ -58,6 +73,7 @@ impl Operator {
             kubeconfig,
             namespace: namespace.to_owned(),
             account: account.to_owned(),
+            scope: scope.map(str::to_owned),
             elects: true,
             log: folder.join(format!("{account}.log")),
             running: None,
@@ -99,8 +115,10 @@ impl Operator {
             .append(true)
             .open(&self.log)?;
         let port = free_port().await?;
+        let scope = self.scope.iter().map(|it| format!("--namespace={it}"));
         let child = Command::new(&self.binary)
-            .args(["run", "--namespace", &self.namespace])
+            .arg("run")
+            .args(scope)
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .arg(format!("--leader-elect={}", self.elects))
             .env("KUBECONFIG", &self.kubeconfig)
@@ -209,21 +227,14 @@ impl Operator {
     }
 }
 
-/// Makes a service account with the operator's roles, and returns a token.
-async fn token(plane: &ControlPlane, namespace: &str, account: &str) -> Result<String> {
+/// Makes a service account with the operator's roles.
+async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<()> {
     let mut rights = plane.rights.clone();
     rights.retain(|object| object["kind"] != "ClusterRole");
     for object in &mut rights {
         move_to(object, namespace, account);
     }
-    plane.apply(&rights).await?;
-    account_token(plane, namespace, account).await
-}
-
-/// A token of a service account.
-async fn account_token(plane: &ControlPlane, namespace: &str, account: &str) -> Result<String> {
-    let create = ["create", "token", account, "-n", namespace, "--duration=4h"];
-    Ok(plane.kubectl(&create, "").await?.trim().to_owned())
+    plane.apply(&rights).await
 }
 
 /// Makes an object of the chart one for another namespace and account. Roles are the same for all.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod api;
 mod canary;
+mod chart;
 mod hook_examples;
 mod hook_jobs;
 mod hook_options;
@@ -31,6 +32,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let tests = [
         walkthroughs::tests(),
         canary::tests(),
+        chart::tests(),
         pod_hooks::tests(),
         hook_runs::tests(),
         hook_options::tests(),

@@ -1,0 +1,434 @@
+//! The Helm chart: what it renders, what it refuses, and its life on an empty cluster.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::chart::{CHART, helm, render};
+use e2e::command::run;
+use e2e::control_plane::{ControlPlane, repository};
+use e2e::manifest::Game;
+use e2e::operator::Operator;
+use e2e::wait::eventually;
+use serde_json::Value;
+use tokio::process::Command;
+
+e2e::tests![
+    helm_has_nothing_to_say_against_it,
+    each_part_can_be_left_out,
+    wrong_values_are_refused_with_a_reason,
+    its_permissions_are_the_least_that_do,
+    crds_come_as_they_are_in_their_files,
+    a_cluster_from_install_to_uninstall,
+];
+
+/// Namespace of the release, as in the README.
+const SYSTEM: &str = "gamekeeper-system";
+/// Namespace of the games.
+const GAMES: &str = "games";
+
+async fn helm_has_nothing_to_say_against_it(case: &mut Case) -> Result<()> {
+    let mut lint = helm(&case.plane().helm);
+    lint.args(["lint", "--strict", "--kube-version=1.36", CHART]);
+    let said = run(&mut lint, "").await?;
+    ensure!(said.contains("0 chart(s) failed"), "{said}");
+    Ok(())
+}
+
+fn kinds(objects: &[Value]) -> BTreeSet<&str> {
+    objects
+        .iter()
+        .filter_map(|it| it["kind"].as_str())
+        .collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|it| it["kind"] == kind).collect()
+}
+
+async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
+    let program = &case.plane().helm;
+    let usual = render(program, &[]).await?;
+    let usual = kinds(&usual);
+    for (value, kind) in [
+        ("crds.install=false", "CustomResourceDefinition"),
+        ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
+        ("priorityClass.create=false", "PriorityClass"),
+        ("networkPolicy.enabled=false", "NetworkPolicy"),
+    ] {
+        let objects = render(program, &["--set", value]).await?;
+        let mut rest = kinds(&objects);
+        ensure!(!rest.contains(kind), "{value} leaves {rest:?}");
+        rest.insert(kind);
+        ensure!(rest == usual, "{value} leaves {rest:?}");
+    }
+    for (value, kind) in [("metrics.serviceMonitor.enabled=true", "ServiceMonitor")] {
+        let objects = render(program, &["--set", value]).await?;
+        let more = kinds(&objects);
+        ensure!(
+            !usual.contains(kind) && more.contains(kind),
+            "{value} makes {more:?}"
+        );
+    }
+    let odd = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
+        nodeSelector.pool=infra,tolerations[0].operator=Exists,topologySpreadConstraints=null,\
+        priorityClass.create=false,priorityClass.name=high,replicas=0,fullnameOverride=keeper";
+    let objects = render(program, &["--set", odd]).await?;
+    let deployment = of_kind(&objects, "Deployment")[0];
+    let pod = &deployment["spec"]["template"]["spec"];
+    ensure!(deployment["metadata"]["name"] == "keeper", "{deployment:#}");
+    ensure!(
+        pod["containers"][0]["image"] == "gamekeeper:nightly",
+        "{pod:#}"
+    );
+    ensure!(pod["imagePullSecrets"][1]["name"] == "b", "{pod:#}");
+    ensure!(pod["priorityClassName"] == "high", "{pod:#}");
+    ensure!(pod["topologySpreadConstraints"].is_null(), "{pod:#}");
+    Ok(())
+}
+
+async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
+    for (value, reason) in [
+        ("replcas=3", "additional properties 'replcas' not allowed"),
+        (
+            "hooks.secret=x",
+            "'/hooks': additional properties 'secret' not allowed",
+        ),
+        ("replicas=many", "'/replicas': got string, want integer"),
+        ("replicas=-1", "'/replicas': minimum"),
+        (
+            "watchNamespace=Games",
+            "'/watchNamespace': 'Games' does not match pattern",
+        ),
+        (
+            "image.digest=latest",
+            "'/image/digest': 'latest' does not match pattern",
+        ),
+        (
+            "log.format=xml",
+            "'/log/format': value must be one of 'text', 'json'",
+        ),
+        (
+            "hooks.secrets[0].namespace=games",
+            "missing property 'names'",
+        ),
+        ("hooks.jobs=yes", "'/hooks/jobs': got string, want boolean"),
+        ("admission.port=8080", "'/admission/port'"),
+        (
+            "metrics.serviceMonitor.interval=often",
+            "'/metrics/serviceMonitor/interval'",
+        ),
+        (
+            "priorityClass.value=2000000000",
+            "'/priorityClass/value': maximum",
+        ),
+        ("priorityClass.name=high", "set create to false"),
+        (
+            "watchNamespace=a,hooks.secrets[0].namespace=b,hooks.secrets[0].names={c}",
+            "no hook runs in namespace b, because watchNamespace is a",
+        ),
+    ] {
+        let said = match render(&case.plane().helm, &["--set", value]).await {
+            Ok(_) => anyhow::bail!("{value} is not refused"),
+            Err(error) => format!("{error:#}"),
+        };
+        ensure!(said.contains(reason), "{value}: {said}");
+    }
+    Ok(())
+}
+
+async fn its_permissions_are_the_least_that_do(case: &mut Case) -> Result<()> {
+    let program = &case.plane().helm;
+    let everything = render(
+        program,
+        &["--set=hooks.allSecrets=true,admission.enabled=true"],
+    )
+    .await?;
+    for role in everything.iter().filter(|it| it["rules"].is_array()) {
+        ensure!(
+            !role["rules"].to_string().contains('*'),
+            "a wildcard: {role:#}"
+        );
+    }
+    let rules = |objects: &[Value], kind: &str| {
+        let roles = of_kind(objects, kind).into_iter();
+        let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
+        rules.collect::<Vec<_>>()
+    };
+    let names = |rules: &[Value], resource: &str| {
+        let about = |rule: &&Value| {
+            rule["resources"]
+                .to_string()
+                .contains(&format!("\"{resource}\""))
+        };
+        rules
+            .iter()
+            .filter(about)
+            .map(|rule| rule["resourceNames"].clone())
+            .collect::<Vec<_>>()
+    };
+    let usual = render(program, &[]).await?;
+    let everywhere = rules(&usual, "ClusterRole");
+    ensure!(names(&everywhere, "secrets").is_empty(), "{everywhere:#?}");
+
+    let named =
+        "hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api},hooks.jobs=false";
+    let scoped = render(program, &["--set", named, "--set=watchNamespace=games"]).await?;
+    let everywhere = rules(&scoped, "ClusterRole");
+    ensure!(
+        everywhere.len() == 1 && names(&everywhere, "nodes").len() == 1,
+        "{everywhere:#?}"
+    );
+    let inside = rules(&scoped, "Role");
+    ensure!(
+        names(&inside, "secrets") == [serde_json::json!(["match-api"])],
+        "{inside:#?}"
+    );
+    ensure!(names(&inside, "jobs").is_empty(), "{inside:#?}");
+    for role in of_kind(&scoped, "Role") {
+        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        let home = if name.ends_with("-lease") {
+            SYSTEM
+        } else {
+            GAMES
+        };
+        ensure!(role["metadata"]["namespace"] == home, "{role:#}");
+    }
+    Ok(())
+}
+
+async fn crds_come_as_they_are_in_their_files(case: &mut Case) -> Result<()> {
+    let objects = render(&case.plane().helm, &[]).await?;
+    let file = |path: &str| -> Result<Value> {
+        let text = std::fs::read_to_string(repository().join(path))?;
+        serde_yaml_ng::from_str(&text).with_context(|| path.to_owned())
+    };
+    let crds = of_kind(&objects, "CustomResourceDefinition");
+    ensure!(crds.len() == 4);
+    for crd in crds {
+        let plural = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();
+        ensure!(
+            crd["spec"] == file(&format!("crds/{plural}.yaml"))?["spec"],
+            "{plural}"
+        );
+        ensure!(
+            crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep",
+            "{plural}"
+        );
+    }
+    Ok(())
+}
+
+/// Install, upgrade, uninstall, and install again for one namespace, each with an operator at work
+/// under the permissions that the chart gave it.
+async fn a_cluster_from_install_to_uninstall(case: &mut Case) -> Result<()> {
+    let plane = ControlPlane::empty("chart").await?;
+    let outcome = live_and_die(&plane, case.folder()).await;
+    plane.stop().await?;
+    outcome
+}
+
+async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
+    let kubectl = async |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        plane.kubectl(&words, "").await
+    };
+    for namespace in [SYSTEM, GAMES, "team"] {
+        kubectl(&format!("create namespace {namespace}")).await?;
+    }
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    kubectl(&format!("label namespace {SYSTEM} team {restricted}")).await?;
+
+    let install = [
+        "install",
+        "gamekeeper",
+        CHART,
+        "--namespace",
+        SYSTEM,
+        "--wait",
+        "--timeout=90s",
+    ];
+    let notes = plane.helm(&install).await?;
+    ensure!(
+        notes.contains("rollout status deployment/gamekeeper"),
+        "{notes}"
+    );
+    kubectl(&format!(
+        "rollout status deployment/gamekeeper -n {SYSTEM} --timeout=10s"
+    ))
+    .await?;
+    let nodes = format!("get pods -n {SYSTEM} -o jsonpath={{.items[*].spec.nodeName}}");
+    let nodes = kubectl(&nodes).await?;
+    let apart: BTreeSet<&str> = nodes.split(' ').collect();
+    ensure!(apart.len() == 2, "both operators on {apart:?}");
+    let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", None, folder).await?;
+    operator.start().await?;
+    let game = Game::in_place(3).to_string();
+    plane
+        .kubectl(&["apply", "-n", GAMES, "-f", "-"], &game)
+        .await?;
+    until_ready(plane, 3).await?;
+    let uid = kubectl(&format!(
+        "get gamedeployments -n {GAMES} -o jsonpath={{..uid}}"
+    ))
+    .await?;
+
+    let newer = newer_chart(folder).await?;
+    let upgrade = [
+        "upgrade",
+        "gamekeeper",
+        &newer,
+        "--namespace",
+        SYSTEM,
+        "--wait",
+        "--timeout=90s",
+    ];
+    plane.helm(&upgrade).await?;
+    eventually(
+        "the new short name is served",
+        Duration::from_secs(30),
+        async || kubectl(&format!("get brandnew -n {GAMES}")).await,
+    )
+    .await?;
+    kubectl(&format!(
+        "scale gamedeployment --all -n {GAMES} --replicas=4"
+    ))
+    .await?;
+    until_ready(plane, 4).await?;
+    operator.terminate().await?;
+    permitted(plane, &operator)?;
+
+    plane
+        .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM, "--wait"])
+        .await?;
+    kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
+    let left = kubectl(
+        "get clusterroles,clusterrolebindings,priorityclasses,deployments,services,roles \
+        -A -l app.kubernetes.io/name=gamekeeper -o name",
+    )
+    .await?;
+    ensure!(left.is_empty(), "uninstalling leaves {left}");
+    let kept = kubectl(&format!(
+        "get gamedeployments -n {GAMES} -o jsonpath={{..uid}}"
+    ))
+    .await?;
+    ensure!(kept == uid, "{uid} became {kept}");
+
+    scoped(plane, folder).await?;
+    // The release that the CRDs remember finds them again.
+    plane.helm(&install).await?;
+    Ok(())
+}
+
+/// A release for the namespace of the games alone, beside CRDs that are there.
+async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
+    let values = "crds.install=false,watchNamespace=games,\
+        hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
+    let install = [
+        "install",
+        "keeper",
+        CHART,
+        "--namespace=team",
+        "--set",
+        values,
+        "--wait",
+    ];
+    plane.helm(&install).await?;
+    let account = "keeper-gamekeeper";
+    let mut operator = Operator::installed(plane, "team", account, Some(GAMES), folder).await?;
+    operator.start().await?;
+    plane
+        .kubectl(
+            &[
+                "scale",
+                "gamedeployment",
+                "--all",
+                "-n",
+                GAMES,
+                "--replicas=2",
+            ],
+            "",
+        )
+        .await?;
+    until_ready(plane, 2).await?;
+    operator.terminate().await?;
+    permitted(plane, &operator)?;
+
+    for (verb, resource, namespace, allowed) in [
+        ("get", "secrets/match-api", GAMES, true),
+        ("get", "secrets/other", GAMES, false),
+        ("list", "secrets", GAMES, false),
+        ("list", "pods", GAMES, true),
+        ("list", "pods", SYSTEM, false),
+        ("delete", "persistentvolumeclaims", GAMES, false),
+    ] {
+        let name = operator.username();
+        let question = [
+            "auth", "can-i", verb, resource, "-n", namespace, "--as", &name,
+        ];
+        let answer = plane.kubectl(&question, "").await.is_ok();
+        ensure!(
+            answer == allowed,
+            "{verb} {resource} in {namespace}: {answer}"
+        );
+    }
+    plane
+        .helm(&["uninstall", "keeper", "--namespace=team"])
+        .await?;
+    Ok(())
+}
+
+/// Waits until the games' status is what `kubectl wait` waits for, with so many pods.
+async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
+    let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
+    for condition in [counts.as_str(), "--for=condition=Ready"] {
+        let wait = [
+            "wait",
+            "gamedeployment",
+            "--all",
+            "-n",
+            GAMES,
+            "--timeout=60s",
+            condition,
+        ];
+        plane.kubectl(&wait, "").await?;
+    }
+    Ok(())
+}
+
+/// No write of an operator was refused for want of a permission.
+fn permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
+    for namespace in [GAMES, SYSTEM, "team", ""] {
+        let mut events = plane.audit.writes(namespace)?;
+        events.retain(|event| event.user.username == operator.username());
+        let refused: Vec<_> = events
+            .iter()
+            .filter_map(|it| it.missing_permission())
+            .collect();
+        ensure!(refused.is_empty(), "{refused:#?}");
+    }
+    Ok(())
+}
+
+/// A copy of the chart with another version, and a CRD that has one short name more.
+async fn newer_chart(folder: &Path) -> Result<String> {
+    let copy = folder.join("newer");
+    let mut cp = Command::new("cp");
+    cp.arg("-r").arg(repository().join(CHART)).arg(&copy);
+    run(&mut cp, "").await?;
+    for (file, old, new) in [
+        ("Chart.yaml", "\nversion: 0.1.0\n", "\nversion: 0.1.1\n"),
+        (
+            "files/crds/gamedeployments.yaml",
+            "    - gd\n",
+            "    - gd\n    - brandnew\n",
+        ),
+    ] {
+        let text = std::fs::read_to_string(copy.join(file))?;
+        ensure!(text.contains(old), "{file} has no {old:?}");
+        std::fs::write(copy.join(file), text.replacen(old, new, 1))?;
+    }
+    Ok(copy.to_string_lossy().into_owned())
+}
