@@ -9,6 +9,7 @@ pub mod cache;
 pub mod controller;
 pub mod expr;
 pub mod manager;
+pub mod metrics;
 pub mod plan;
 pub mod provider;
 pub mod rehearsal;

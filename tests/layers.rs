@@ -5,22 +5,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("api", &[]),
+    ("metrics", &[]),
     ("plan", &["api"]),
     ("expr", &["api", "plan"]),
     ("cache", &["api", "plan"]),
-    ("apply", &["api", "plan"]),
+    ("apply", &["api", "metrics", "plan"]),
     ("provider", &["api", "plan", "expr"]),
     (
         "controller",
-        &["api", "plan", "expr", "cache", "apply", "provider"],
+        &[
+            "api", "metrics", "plan", "expr", "cache", "apply", "provider",
+        ],
     ),
     ("rehearsal", &["api", "plan", "provider"]),
     (
         "manager",
         &[
             "api",
+            "metrics",
             "plan",
             "expr",
             "cache",

@@ -1,110 +1,163 @@
-//! How long it takes to look at workloads and to write their pods, for boards made for bk-bcs.
+//! How long it takes to look at workloads and to write their pods and HookRuns, under the names and
+//! labels that boards made for bk-bcs ask for.
 
+use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder,
+};
 
 use super::{Refusal, Target};
-use crate::plan::Action;
+use crate::api::HookRun;
+use crate::api::names::{HookPoint, WorkloadKind};
+use crate::metrics::{Timing, Timings};
+use crate::plan::{Action, DeletionReason};
 
-const BUCKETS: [f64; 11] = [
+/// Buckets of bk-bcs.
+pub const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
-/// Durations by workload.
-#[derive(Clone)]
+/// Durations, by workload.
+#[derive(Clone, Debug)]
 pub struct Metrics {
-    reconcile: Family<Looked, Histogram, fn() -> Histogram>,
-    create: Family<Looked, Histogram, fn() -> Histogram>,
-    update: Family<Written, Histogram, fn() -> Histogram>,
-    delete: Family<Written, Histogram, fn() -> Histogram>,
+    looks: Timings<Looked>,
+    creations: Timings<Looked>,
+    updates: Timings<Written>,
+    deletions: Timings<Written>,
+    hooks: Timings<HookMade>,
+    lag: Timings<Kind>,
+}
+
+/// A workload. bk-bcs calls a GameDeployment `gd="NAMESPACE/NAME"`, and a GameStatefulSet
+/// `namespace="NAMESPACE", name="NAME"`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Of {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl EncodeLabelSet for Of {
+    fn encode(&self, to: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        let Self {
+            namespace, name, ..
+        } = self;
+        match self.kind {
+            WorkloadKind::GameDeployment => {
+                ("gd", format!("{namespace}/{name}")).encode(to.encode_label())
+            }
+            WorkloadKind::GameStatefulSet => {
+                ("namespace", namespace).encode(to.encode_label())?;
+                ("name", name).encode(to.encode_label())
+            }
+        }
+    }
 }
 
 /// How something ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
-enum Ended {
+pub enum Ended {
+    /// Well.
     success,
+    /// Not well.
     failure,
 }
 
+impl Ended {
+    /// Well or not.
+    pub fn well(well: bool) -> Self {
+        if well { Ended::success } else { Ended::failure }
+    }
+}
+
 /// What was done to a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
 enum Done {
     deletePod,
+    forceDeletePod,
+    recreatingFailedPod,
+    rollingUpdate,
     inplaceUpdate,
-    hotpatchUpdate,
+    hotPatchUpdate,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+impl Done {
+    /// bk-bcs tells the deletions of a GameStatefulSet apart by why they are made.
+    fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
+        match (kind, reason) {
+            (WorkloadKind::GameStatefulSet, DeletionReason::Update) => Done::rollingUpdate,
+            (WorkloadKind::GameStatefulSet, DeletionReason::Ended) => Done::recreatingFailedPod,
+            _ => Done::deletePod,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct Looked {
-    namespace: String,
-    name: String,
+    #[prometheus(flatten)]
+    of: Of,
     status: Ended,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct Written {
-    namespace: String,
-    name: String,
+    #[prometheus(flatten)]
+    of: Of,
     status: Ended,
     action: Done,
     grace: bool,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        fn family<S: Clone + std::hash::Hash + Eq>() -> Family<S, Histogram, fn() -> Histogram> {
-            Family::new_with_constructor(|| Histogram::new(BUCKETS))
-        }
-        Self {
-            reconcile: family(),
-            create: family(),
-            update: family(),
-            delete: family(),
-        }
-    }
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+#[expect(non_snake_case, reason = "a label as in bk-bcs")]
+struct HookMade {
+    namespace: String,
+    name: String,
+    status: Ended,
+    action: String,
+    objectKind: &'static str,
 }
 
-fn ended(well: bool) -> Ended {
-    if well { Ended::success } else { Ended::failure }
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        fn timings<L: Ord>() -> Timings<L> {
+            Timings::new(|| Timing::new(&BUCKETS))
+        }
+        Self {
+            looks: timings(),
+            creations: timings(),
+            updates: timings(),
+            deletions: timings(),
+            hooks: timings(),
+            lag: timings(),
+        }
+    }
 }
 
 impl Metrics {
-    /// Shows them under a prefix that names the kind of workload.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "reconcile_duration_seconds",
-            "Time of one look at a workload",
-            self.reconcile.clone(),
-        );
-        registry.register(
-            "pod_create_duration_seconds",
-            "Time of one creation of a pod",
-            self.create.clone(),
-        );
-        registry.register(
-            "pod_update_duration_seconds",
-            "Time of one change of a running pod",
-            self.update.clone(),
-        );
-        registry.register(
-            "pod_delete_duration_seconds",
-            "Time of one deletion of a pod",
-            self.delete.clone(),
-        );
+    /// Counts a look at a workload.
+    pub fn looked(&self, of: Of, well: bool, took: Duration) {
+        let status = Ended::well(well);
+        self.looks.observe(Looked { of, status }, took);
     }
 
-    /// Counts a look at a workload.
-    pub fn reconciled(&self, namespace: &str, name: &str, well: bool, took: Duration) {
-        let labels = looked(namespace, name, ended(well));
-        self.reconcile
-            .get_or_create(&labels)
-            .observe(took.as_secs_f64());
+    /// Counts a wait until the cache showed what was last written for a workload.
+    pub fn caught_up(&self, kind: WorkloadKind, took: Duration) {
+        let kind = kind.as_str();
+        self.lag.observe(Kind { kind }, took);
     }
 
     /// Counts a write.
@@ -115,60 +168,108 @@ impl Metrics {
         answer: &Result<T, Refusal>,
         took: Duration,
     ) {
-        let Target {
-            namespace, name, ..
-        } = target;
-        let ended = ended(answer.is_ok());
-        let took = took.as_secs_f64();
-        let written = |action| written(namespace, name, ended, action);
+        let status = Ended::well(answer.is_ok());
+        let written = |action| Written {
+            of: target.of(),
+            status,
+            action,
+            grace: target.hooked,
+        };
         match action {
             Action::CreatePod(_) => {
-                let labels = looked(namespace, name, ended);
-                self.create.get_or_create(&labels).observe(took);
+                let of = target.of();
+                self.creations.observe(Looked { of, status }, took);
             }
-            Action::DeletePod(_) => {
-                let labels = written(Done::deletePod);
-                self.delete.get_or_create(&labels).observe(took);
+            Action::DeletePod(it) => {
+                let done = Done::deletion(target.kind, it.reason);
+                self.deletions.observe(written(done), took);
+            }
+            Action::ForceDeletePod(_) => {
+                self.deletions.observe(written(Done::forceDeletePod), took);
             }
             Action::PatchInPlace(patch) => {
-                let labels = written(match patch.record.hot {
-                    true => Done::hotpatchUpdate,
+                let done = match patch.record.hot {
+                    true => Done::hotPatchUpdate,
                     false => Done::inplaceUpdate,
-                });
-                self.update.get_or_create(&labels).observe(took);
+                };
+                self.updates.observe(written(done), took);
+            }
+            Action::CreateHookRun(run) => {
+                if let Some(point) = pod_point(target.kind, run) {
+                    let made = HookMade {
+                        namespace: target.namespace.clone(),
+                        name: target.name.clone(),
+                        status,
+                        action: point.as_str().to_lowercase(),
+                        objectKind: target.kind.as_str(),
+                    };
+                    self.hooks.observe(made, took);
+                }
             }
             _ => {}
         }
     }
 
-    /// Forgets a workload that is gone.
-    pub fn forget(&self, namespace: &str, name: &str) {
-        for ended in [Ended::success, Ended::failure] {
-            self.reconcile.remove(&looked(namespace, name, ended));
-            self.create.remove(&looked(namespace, name, ended));
-            let written = |action| written(namespace, name, ended, action);
-            self.delete.remove(&written(Done::deletePod));
-            self.update.remove(&written(Done::inplaceUpdate));
-            self.update.remove(&written(Done::hotpatchUpdate));
+    /// Forgets workloads that are gone.
+    pub fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
+        let of = |of: &Of| is_there(of.kind, &of.namespace, &of.name);
+        self.looks.retain(|it| of(&it.of));
+        self.creations.retain(|it| of(&it.of));
+        self.updates.retain(|it| of(&it.of));
+        self.deletions.retain(|it| of(&it.of));
+        self.hooks.retain(|it| {
+            [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet]
+                .into_iter()
+                .filter(|kind| kind.as_str() == it.objectKind)
+                .any(|kind| is_there(kind, &it.namespace, &it.name))
+        });
+    }
+}
+
+/// The point in a pod's life that a run stands for. bk-bcs counts no canary steps here.
+fn pod_point(kind: WorkloadKind, run: &HookRun) -> Option<HookPoint> {
+    let label = run.metadata.labels.as_ref()?.get(kind.type_label())?;
+    HookPoint::parse(label).filter(|point| *point != HookPoint::Step)
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        for (kind, prefix) in [
+            (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
+            (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
+        ] {
+            let looks = self.looks.part(|it| it.of.kind == kind);
+            let name = format!("{prefix}_reconcile_duration_seconds");
+            looks.encode(&mut to, &name, "Time of one look at a workload")?;
+            let (name, help) = (
+                "pod_create_duration_seconds",
+                "Time of one creation of a pod",
+            );
+            let creations = self.creations.part(|it| it.of.kind == kind);
+            creations.encode(&mut to, &format!("{prefix}_{name}"), help)?;
+            creations.encode_extremes(&mut to, &format!("{prefix}_{name}"), help)?;
+            for (name, help, writes) in [
+                (
+                    "pod_update_duration_seconds",
+                    "Time of one change of a running pod",
+                    &self.updates,
+                ),
+                (
+                    "pod_delete_duration_seconds",
+                    "Time of one deletion of a pod",
+                    &self.deletions,
+                ),
+            ] {
+                let writes = writes.part(|it| it.of.kind == kind);
+                writes.encode(&mut to, &format!("{prefix}_{name}"), help)?;
+                writes.encode_extremes(&mut to, &format!("{prefix}_{name}"), help)?;
+            }
         }
-    }
-}
-
-fn looked(namespace: &str, name: &str, status: Ended) -> Looked {
-    Looked {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        status,
-    }
-}
-
-fn written(namespace: &str, name: &str, status: Ended, action: Done) -> Written {
-    Written {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        status,
-        action,
-        // bk-bcs tells deletions with a grace period of its own apart; there is none here.
-        grace: false,
+        let name = "bkbcs_gameworkload_hookrun_create_duration_seconds";
+        let help = "Time of one creation of a pod's HookRun";
+        self.hooks.encode(&mut to, name, help)?;
+        let help = "Time that a look waited until the cache showed its last writes";
+        self.lag
+            .encode(&mut to, "gamekeeper_cache_lag_seconds", help)
     }
 }

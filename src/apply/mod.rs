@@ -24,7 +24,7 @@ use crate::api::names::WorkloadKind;
 use crate::api::{API_VERSION, GROUP, VERSION};
 use crate::plan::{Failures, Verdict};
 
-pub use metrics::Metrics;
+pub use metrics::{BUCKETS, Ended, Metrics, Of};
 pub use request::{Answer, Content, FIELD_MANAGER, Refusal, Requests, to_bytes};
 
 /// The workload that a plan is about, as it was decided on.
@@ -44,9 +44,19 @@ pub struct Target {
     pub resource_version: String,
     /// Labels that its selector asks for; its revisions carry them.
     pub selector_labels: BTreeMap<String, String>,
+    /// Whether a hook stands before its pods are deleted or updated.
+    pub hooked: bool,
 }
 
 impl Target {
+    fn of(&self) -> Of {
+        Of {
+            kind: self.kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
+    }
+
     fn path(&self) -> String {
         let plural = match self.kind {
             WorkloadKind::GameDeployment => "gamedeployments",

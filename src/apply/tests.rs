@@ -86,6 +86,7 @@ fn target() -> Target {
         generation: 3,
         resource_version: "10".into(),
         selector_labels: BTreeMap::new(),
+        hooked: false,
     }
 }
 

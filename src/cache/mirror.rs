@@ -1,9 +1,10 @@
 //! A mirror of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tracing::error;
 
 use super::slim::Sight;
@@ -25,6 +26,8 @@ pub struct Seen {
 pub struct Mirror<T> {
     store: RwLock<Store<T>>,
     seen: watch::Sender<Seen>,
+    /// When the watch last handed something over.
+    heard: Mutex<Option<Instant>>,
     relist: Notify,
 }
 
@@ -33,6 +36,7 @@ impl<T> Default for Mirror<T> {
         Self {
             store: RwLock::default(),
             seen: watch::Sender::default(),
+            heard: Mutex::default(),
             relist: Notify::default(),
         }
     }
@@ -53,6 +57,12 @@ impl<T: Cached> Mirror<T> {
     /// How far it has seen, to wait on.
     pub fn seen(&self) -> watch::Receiver<Seen> {
         self.seen.subscribe()
+    }
+
+    /// When the API server last said anything about this kind: at least one bookmark a minute, if
+    /// the watch lives.
+    pub fn heard(&self) -> Option<Instant> {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every change up to this resourceVersion is in the store.
@@ -126,6 +136,8 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     where
         C: FnMut(Option<&T>, Sight, K) -> Option<T>,
     {
+        let heard = self.mirror.heard.lock();
+        *heard.unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         match change {
             Change::ListBegin => {
                 self.listing = Some(HashMap::new());

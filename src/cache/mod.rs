@@ -25,7 +25,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod as CorePod};
 use kube::{Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 pub use barrier::{Deleted, Expectations, Write};
@@ -264,6 +264,13 @@ impl Cache {
     /// How far a kind has been seen, to wait on.
     pub fn seen(&self, kind: Kind) -> Receiver<Seen> {
         mirror_of!(self, kind, mirror => mirror.seen())
+    }
+
+    /// How many objects of each kind there are, and when the API server last said anything about it.
+    pub fn sizes(&self) -> Vec<(Kind, usize, Option<Instant>)> {
+        let size =
+            |kind| mirror_of!(self, kind, mirror => (kind, mirror.store().len(), mirror.heard()));
+        self.sources.keys().map(|kind| size(*kind)).collect()
     }
 
     async fn reach(&self, kind: Kind, version: u64) {

@@ -14,8 +14,8 @@ use crate::apply::events::Events;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
-pub use hook_run::HookRuns;
-pub use queue::{Next, Queue, work};
+pub use hook_run::{HookMetrics, HookRuns, Owner, point};
+pub use queue::{Next, Queue, Queues, work};
 pub use workload::Workloads;
 
 /// What a controller of workloads works with.
@@ -27,6 +27,6 @@ pub struct Shared {
     pub applier: Applier,
     /// Where events are told.
     pub events: Events,
-    /// Where durations are counted, of one kind of workload.
+    /// Where durations are counted.
     pub metrics: Metrics,
 }

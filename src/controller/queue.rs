@@ -8,7 +8,10 @@
 //! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
 //! reach it.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+mod figures;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +23,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, error, error_span};
 
+use self::figures::Figures;
 use crate::cache::ObjectKey;
+
+pub use figures::Queues;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -38,8 +44,10 @@ pub enum Next {
     Settled(Option<Instant>),
     /// At once: there is more to do.
     Now,
-    /// After a pause; when the server named one, not before it is over.
+    /// After a pause, because something failed; when the server named a pause, not before it is over.
     Retry(Option<Duration>),
+    /// After the same pause, because the world had moved on, which is no failure.
+    Again,
 }
 
 /// Keys to look at.
@@ -52,14 +60,22 @@ pub struct Queue {
 #[derive(Default)]
 struct State {
     ready: VecDeque<ObjectKey>,
-    waiting: HashSet<ObjectKey>,
-    /// Keys being looked at, and whether something happened to them meanwhile.
-    running: HashMap<ObjectKey, bool>,
+    /// The same keys, and since when they wait.
+    waiting: HashMap<ObjectKey, Instant>,
+    running: HashMap<ObjectKey, Look>,
     timers: BTreeSet<(Instant, ObjectKey)>,
     due: HashMap<ObjectKey, Instant>,
     failed: HashMap<ObjectKey, Failed>,
     /// Keys that were just looked at, and until when they rest.
     resting: HashMap<ObjectKey, Instant>,
+    figures: Figures,
+}
+
+/// A look under way.
+struct Look {
+    since: Instant,
+    /// Whether something happened to its object meanwhile.
+    touched: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -72,8 +88,8 @@ impl Queue {
     /// Asks that an object be looked at.
     pub fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
-        if let Some(touched) = state.running.get_mut(&key) {
-            *touched = true;
+        if let Some(look) = state.running.get_mut(&key) {
+            look.touched = true;
             return;
         }
         let failed = state.failed.get(&key).map(|failed| failed.not_before);
@@ -85,26 +101,14 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How many objects wait or are being looked at.
-    pub fn len(&self) -> usize {
-        let state = self.lock();
-        state.ready.len() + state.running.len()
-    }
-
-    /// Whether nothing waits or is being looked at.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The next object to look at; [`Queue::done`] must follow.
     pub async fn next(&self) -> ObjectKey {
         loop {
             let next_timer = {
                 let mut state = self.lock();
-                state.ring(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.waiting.remove(&key);
-                    state.running.insert(key.clone(), false);
+                let now = Instant::now();
+                state.ring(now);
+                if let Some(key) = state.begin(now) {
                     return key;
                 }
                 state.timers.first().map(|(at, _)| *at)
@@ -125,11 +129,19 @@ impl Queue {
     /// Tells how the look at an object ended.
     pub fn done(&self, key: ObjectKey, next: Next) {
         let mut state = self.lock();
-        let touched = state.running.remove(&key).unwrap_or_default();
-        state.clear_timer(&key);
         let now = Instant::now();
+        let look = state.running.remove(&key);
+        if let Some(look) = &look {
+            state.figures.ended(look.since, now, next);
+        }
+        let touched = look.is_some_and(|look| look.touched);
+        state.clear_timer(&key);
         match next {
-            Next::Retry(after) => {
+            Next::Retry(_) | Next::Again => {
+                let after = match next {
+                    Next::Retry(after) => after,
+                    _ => None,
+                };
                 let in_a_row = state.failed.get(&key).map_or(0, |failed| failed.in_a_row);
                 let pause = pause(in_a_row);
                 let failed = Failed {
@@ -175,9 +187,24 @@ fn pause(in_a_row: u32) -> Duration {
 impl State {
     fn make_ready(&mut self, key: ObjectKey) {
         self.clear_timer(&key);
-        if self.waiting.insert(key.clone()) {
+        if let Entry::Vacant(place) = self.waiting.entry(key.clone()) {
+            place.insert(Instant::now());
+            self.figures.added();
             self.ready.push_back(key);
         }
+    }
+
+    /// Begins the look whose turn it is.
+    fn begin(&mut self, now: Instant) -> Option<ObjectKey> {
+        let key = self.ready.pop_front()?;
+        let since = self.waiting.remove(&key).unwrap_or(now);
+        self.figures.begun(since, now);
+        let look = Look {
+            since: now,
+            touched: false,
+        };
+        self.running.insert(key.clone(), look);
+        Some(key)
     }
 
     fn set_timer(&mut self, key: ObjectKey, at: Instant) {

@@ -13,7 +13,7 @@ use super::Shared;
 use super::queue::Next;
 use crate::api::names::{self, WorkloadKind};
 use crate::apply::events::Told;
-use crate::apply::{Memory, Outcome, Report, Target, Thing, Written};
+use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
 use crate::cache::{Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
 use crate::plan::{Claim, Event, Planned, Pod, World};
 
@@ -47,7 +47,10 @@ impl<K: Planned> Workloads<K> {
             self.forget(&key);
             return Next::Settled(None);
         };
+        let metrics = &self.shared.metrics;
+        let asked = Instant::now();
         cache.caught_up(known.uid()).await;
+        metrics.caught_up(K::KIND, asked.elapsed());
         let Some(workload) = self.mirror.get(&key) else {
             self.forget(&key);
             return Next::Settled(None);
@@ -55,9 +58,12 @@ impl<K: Planned> Workloads<K> {
         let mut memory = self.recall(&key, workload.uid());
         let begun = Instant::now();
         let next = self.reconcile(&workload, &mut memory).await;
-        let well = !matches!(next, Next::Retry(_));
-        let metrics = &self.shared.metrics;
-        metrics.reconciled(&key.namespace, &key.name, well, begun.elapsed());
+        let of = Of {
+            kind: K::KIND,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        metrics.looked(of, !matches!(next, Next::Retry(_)), begun.elapsed());
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
         next
@@ -202,7 +208,6 @@ impl<K: Planned> Workloads<K> {
     fn forget(&self, key: &ObjectKey) {
         if let Some(remembered) = self.memories().remove(key) {
             self.shared.cache.expectations.forget(&remembered.uid);
-            self.shared.metrics.forget(&key.namespace, &key.name);
             info!("gone");
         }
     }
@@ -228,6 +233,8 @@ fn kind(workload: WorkloadKind, thing: Thing) -> Kind {
 fn target<K: Planned>(workload: &Whole<K>) -> Target {
     let meta = workload.object.meta();
     let labels = &workload.object.label_selector().match_labels;
+    let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
+    let before = [pre_delete, pre_inplace];
     Target {
         kind: K::KIND,
         namespace: workload.namespace().to_owned(),
@@ -236,6 +243,7 @@ fn target<K: Planned>(workload: &Whole<K>) -> Target {
         generation: meta.generation.unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         selector_labels: labels.clone().unwrap_or_default(),
+        hooked: before.iter().any(|strategy| strategy.hook.is_some()),
     }
 }
 
@@ -253,7 +261,7 @@ fn next(report: Report, wake: Option<Instant>) -> Next {
         Outcome::Unfinished => Next::Now,
         Outcome::Moved(message) => {
             debug!(message, "the world has moved on; planning again");
-            Next::Retry(None)
+            Next::Again
         }
         Outcome::Failed { message, after } => {
             warn!(message, "refused; trying again later");

@@ -12,6 +12,7 @@ use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
 use super::gate::{Gate, GateLayer};
+use super::requests::ApiRequests;
 
 /// What the API server's metrics and audit log call us.
 const USER_AGENT: HeaderValue =
@@ -40,8 +41,13 @@ pub enum ClientError {
 
 /// A client whose writes must pass the gate.
 ///
-/// The gate is the innermost layer, so that nothing comes between it and the connection.
-pub fn client(config: &Config, gate: Arc<Gate>) -> Result<Client, ClientError> {
+/// The gate is the innermost layer but for the counting of what is really sent, so that nothing else
+/// comes between it and the connection.
+pub fn client(
+    config: &Config,
+    gate: Arc<Gate>,
+    requests: &ApiRequests,
+) -> Result<Client, ClientError> {
     let mut config = config.clone();
     config.headers.push((header::USER_AGENT, USER_AGENT));
     let mut connector = HttpConnector::new();
@@ -72,6 +78,7 @@ pub fn client(config: &Config, gate: Arc<Gate>) -> Result<Client, ClientError> {
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .layer(GateLayer(gate))
+        .layer(requests.clone())
         .map_err(BoxError::from)
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())

@@ -7,6 +7,7 @@ mod lease;
 mod metrics;
 mod operator;
 mod options;
+mod requests;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -20,13 +21,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-pub use client::{ClientError, client};
+pub use client::ClientError;
 pub use gate::{Gate, GateLayer, NotLeader};
 pub use options::{LogFormat, Options};
 
+use self::client::client;
 use self::http::Health;
 use self::lease::Elector;
-use self::metrics::Shown;
+use self::metrics::{Counted, Shown};
 use self::operator::Operator;
 use crate::provider::{HttpOptions, Probe, ProbeError};
 
@@ -69,12 +71,13 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         true => Gate::closed(),
         false => Gate::always_open(),
     };
-    let client = client(&config, Arc::clone(&gate))?;
+    let counted = Counted::default();
+    let client = client(&config, Arc::clone(&gate), &counted.requests)?;
     let instance = instance();
     let elector = match options.leader_elect {
         true => {
             // The lease itself is written before the gate is open.
-            let client = self::client(&config, Gate::always_open())?;
+            let client = self::client(&config, Gate::always_open(), &counted.requests)?;
             let namespace = &config.default_namespace;
             let gate = Arc::clone(&gate);
             Some(Elector::new(client, namespace, instance.clone(), gate))
@@ -100,10 +103,11 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             streaming,
             probe,
             instance,
+            counted.clone(),
         );
         // Nobody else sets them.
         let _ = health.cache.set(operator.cache());
-        let shown = Shown::new(operator.metrics(), operator.gauges(gate));
+        let shown = Shown::new(counted, operator.queues(), operator.cache(), gate);
         let _ = health.metrics.set(shown);
         operator.run(elector, stop.clone()).await
     };

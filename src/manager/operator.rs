@@ -10,14 +10,13 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::RunError;
-use super::gate::Gate;
 use super::lease::Elector;
-use super::metrics::Gauges;
+use super::metrics::Counted;
 use crate::api::names::WorkloadKind;
 use crate::apply::events::{Events, Regarding, Told};
-use crate::apply::{Applier, Metrics, Requests};
+use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
-use crate::controller::{HookRuns, Queue, Shared, Workloads, work};
+use crate::controller::{HookRuns, Queue, Queues, Shared, Workloads, work};
 use crate::plan::{Event, Planned};
 use crate::provider::Probe;
 
@@ -33,19 +32,13 @@ pub struct Operator {
     cache: Arc<Cache>,
     requests: Requests,
     events: Events,
-    game_deployments: Kind,
-    game_stateful_sets: Kind,
+    game_deployments: Arc<Queue>,
+    game_stateful_sets: Arc<Queue>,
     hook_runs: Arc<Queue>,
+    counted: Counted,
     probe: Probe,
     /// The watches and the writer of events.
     lasting: JoinSet<()>,
-}
-
-/// What belongs to one kind of workload.
-#[derive(Default)]
-struct Kind {
-    queue: Arc<Queue>,
-    metrics: Metrics,
 }
 
 impl Operator {
@@ -56,15 +49,16 @@ impl Operator {
         streaming: bool,
         probe: Probe,
         instance: String,
+        counted: Counted,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
-        let game_deployments = Kind::default();
-        let game_stateful_sets = Kind::default();
+        let game_deployments = Arc::new(Queue::default());
+        let game_stateful_sets = Arc::new(Queue::default());
         let hook_runs = Arc::new(Queue::default());
         let router = Router::new(
-            workload_sink(&game_deployments.queue, &game_stateful_sets.queue),
+            workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
             broken(events.clone()),
         );
@@ -77,6 +71,7 @@ impl Operator {
             game_deployments,
             game_stateful_sets,
             hook_runs,
+            counted,
             probe,
             lasting,
         }
@@ -87,28 +82,13 @@ impl Operator {
         Arc::clone(&self.cache)
     }
 
-    /// Durations by workload, under the prefix of its kind.
-    pub fn metrics(&self) -> [(&'static str, &Metrics); 2] {
-        [
-            ("bkbcs_gamedeployment", &self.game_deployments.metrics),
-            ("bkbcs_gamestatefulset", &self.game_stateful_sets.metrics),
-        ]
-    }
-
-    /// Counts to show at each scrape.
-    pub fn gauges(&self, gate: Arc<Gate>) -> Gauges {
-        Gauges {
-            cache: self.cache(),
-            queues: vec![
-                ("gamedeployment", Arc::clone(&self.game_deployments.queue)),
-                (
-                    "gamestatefulset",
-                    Arc::clone(&self.game_stateful_sets.queue),
-                ),
-                ("hookrun", Arc::clone(&self.hook_runs)),
-            ],
-            gate,
-        }
+    /// The queues, by the name of their controller.
+    pub fn queues(&self) -> Queues {
+        Queues(vec![
+            ("gamedeployment", Arc::clone(&self.game_deployments)),
+            ("gamestatefulset", Arc::clone(&self.game_stateful_sets)),
+            ("hookrun", Arc::clone(&self.hook_runs)),
+        ])
     }
 
     /// Works until told to stop: always, or (with an elector) while this process leads.
@@ -197,23 +177,23 @@ impl Operator {
 
     async fn control_workloads<K: Planned>(
         &self,
-        kind: &Kind,
+        queue: &Arc<Queue>,
         mirror: &Arc<Mirror<Whole<K>>>,
         stop: watch::Receiver<bool>,
     ) {
         for workload in mirror.store().all() {
-            kind.queue.add(workload.key());
+            queue.add(workload.key());
         }
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let shared = Shared {
             cache: Arc::clone(&self.cache),
-            applier: Applier::new(requests, events.clone(), kind.metrics.clone()),
+            applier: Applier::new(requests, events.clone(), self.counted.writes.clone()),
             events,
-            metrics: kind.metrics.clone(),
+            metrics: self.counted.writes.clone(),
         };
         let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
         let look = move |key| Arc::clone(&controller).look(key);
-        work(Arc::clone(&kind.queue), WORKLOADS, stop, look).await;
+        work(Arc::clone(queue), WORKLOADS, stop, look).await;
     }
 
     async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
@@ -222,6 +202,7 @@ impl Operator {
             self.requests.clone(),
             self.probe.clone(),
             Arc::clone(&self.hook_runs),
+            self.counted.hooks.clone(),
         ));
         let looking = Arc::clone(&controller);
         let look = move |key| Arc::clone(&looking).look(key);

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::api::HookRunStatus;
+use crate::api::{HookPhase, HookRunStatus};
 use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
 use crate::plan::hook_run::{Measured, assess, is_under_way, next_number};
@@ -202,6 +202,23 @@ impl Live {
         self.unsaved = None;
         self.urgent = false;
         std::mem::take(&mut self.failing)
+    }
+
+    /// How the run ended, and how long it took, once it has.
+    pub(super) fn end(&self) -> Option<(HookPhase, Duration)> {
+        let HookRunStatus {
+            phase,
+            started_at,
+            finished_at,
+            ..
+        } = &self.status;
+        let took = match (started_at, finished_at) {
+            (Some(started), Some(finished)) => finished.0.duration_since(started.0),
+            _ => SignedDuration::ZERO,
+        };
+        phase
+            .is_completed()
+            .then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
     }
 
     /// Notes that the API server did not take, or perhaps not even get, a status.

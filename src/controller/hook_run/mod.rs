@@ -6,6 +6,7 @@
 //! that lags. A run without a `Live` is taken up from its status, which is how a restart goes on.
 
 mod live;
+mod metrics;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::live::{Draft, Live, Step};
+pub use self::metrics::{HookMetrics, Owner, point};
 use super::queue::{Next, Queue};
 use crate::api::{GROUP, VERSION};
 use crate::apply::{Content, Refusal, Requests};
@@ -35,6 +37,7 @@ pub struct HookRuns {
     probe: Probe,
     /// Where runs are put whose measurement has ended.
     queue: Arc<Queue>,
+    metrics: HookMetrics,
     runs: Mutex<HashMap<ObjectKey, Live>>,
     /// Status writes under way. Looks are many more, so that the start of a measurement does not
     /// wait for other runs' writes.
@@ -48,12 +51,19 @@ const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
     /// A controller that knows of no run yet.
-    pub fn new(cache: Arc<Cache>, requests: Requests, probe: Probe, queue: Arc<Queue>) -> Self {
+    pub fn new(
+        cache: Arc<Cache>,
+        requests: Requests,
+        probe: Probe,
+        queue: Arc<Queue>,
+        metrics: HookMetrics,
+    ) -> Self {
         Self {
             cache,
             requests,
             probe,
             queue,
+            metrics,
             runs: Mutex::default(),
             writes: Semaphore::new(WRITES),
         }
@@ -61,7 +71,9 @@ impl HookRuns {
 
     /// Looks at one run: starts what is due, and writes its status if it changed.
     pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
-        match self.step(&key) {
+        let begun = Instant::now();
+        let run = self.cache.hook_runs.get(&key);
+        let next = match self.step(&key) {
             Step::Over => self.expire(&key).await,
             Step::Wait(wake) => Next::Settled(wake),
             Step::Write(_) => {
@@ -74,7 +86,12 @@ impl HookRuns {
                     Step::Write(wake) => Box::pin(self.write(&key, wake)).await,
                 }
             }
+        };
+        if let Some(run) = run {
+            let well = !matches!(next, Next::Retry(_));
+            self.metrics.looked(&run.object, well, begun.elapsed());
         }
+        next
     }
 
     /// Deletes a run that has ended once it has been kept long enough.
@@ -134,6 +151,7 @@ impl HookRuns {
 
     /// Makes a measurement, and has its run looked at.
     async fn measure(self: Arc<Self>, key: ObjectKey, call: Call, started: Timestamp) {
+        let begun = Instant::now();
         let measured = AssertUnwindSafe(self.probe.measure(&call))
             .catch_unwind()
             .await;
@@ -141,6 +159,10 @@ impl HookRuns {
             Outcome::error("the measurement failed inside: this is a mistake in gamekeeper")
         });
         debug!(run = %key, call.number, ?outcome, "measured");
+        let metric = &call.run.spec.metrics[call.metric].name;
+        let took = begun.elapsed();
+        self.metrics
+            .measured(&call.run, metric, outcome.phase, took);
         if let Some(live) = self.runs().get_mut(&key) {
             live.measured(call.run.metadata.uid.as_deref(), |finished| Measured {
                 metric: call.metric,
@@ -168,17 +190,25 @@ impl HookRuns {
             return Next::Settled(None);
         };
         match answer {
-            Ok(answer) => match live.written(answer.version(), hash) {
-                true => Next::Now,
-                false => Next::Settled(wake),
-            },
+            Ok(answer) => {
+                let held_up = live.written(answer.version(), hash);
+                if let Some((phase, took)) = live.end()
+                    && let Some(run) = self.cache.hook_runs.get(key)
+                {
+                    self.metrics.ended(&run.object, phase, took);
+                }
+                match held_up {
+                    true => Next::Now,
+                    false => Next::Settled(wake),
+                }
+            }
             Err(Refusal::NotFound(_)) => {
                 runs.remove(key);
                 Next::Settled(None)
             }
             Err(Refusal::Conflict(message)) => {
                 debug!(run = %key, message, "changed meanwhile; looking again");
-                Next::Retry(None)
+                Next::Again
             }
             Err(refusal) => {
                 warn!(run = %key, %refusal, "the status is not written; trying again later");

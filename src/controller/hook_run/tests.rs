@@ -173,6 +173,7 @@ impl World {
             requests,
             probe,
             Arc::clone(&queue),
+            HookMetrics::default(),
         ));
         let (stop, stopped) = watch::channel(false);
         let looker = Arc::clone(&controller);
@@ -329,7 +330,8 @@ async fn a_completed_run_causes_no_work() {
     world.stop();
     let world = World::on(Arc::clone(&world.server));
     sleep(Duration::from_millis(200)).await;
-    assert!(world.queue.is_empty() && world.controller.runs().is_empty());
+    assert!(world.queue.next().now_or_never().is_none());
+    assert!(world.controller.runs().is_empty());
     assert_eq!(world.writes(), 0);
 }
 

@@ -1,0 +1,124 @@
+//! The HookRuns that there are, by owner: how many, and for how long the oldest has been there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+
+use super::workloads::labels;
+use crate::api::HookRun;
+use crate::api::names::HookPoint;
+use crate::apply::Of;
+use crate::cache::Cache;
+use crate::controller::{Owner, point};
+use crate::metrics::gauge;
+
+/// HookRuns at a scrape.
+#[derive(Default)]
+pub struct Hooks {
+    /// The longest that a run of an owner has been at work, by phase.
+    survival: BTreeMap<Survived, f64>,
+    /// Runs of workloads, by point and phase.
+    runs: BTreeMap<(WorkloadPoint, String), f64>,
+    /// The longest that a pod of a workload has waited for a hook.
+    waits: BTreeMap<WorkloadPoint, f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct Survived {
+    #[prometheus(flatten)]
+    of: Owner,
+    phase: String,
+}
+
+/// A point of a workload.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct WorkloadPoint {
+    of: Of,
+    point: HookPoint,
+}
+
+/// All HookRuns.
+pub fn read(cache: &Cache) -> Hooks {
+    let mut hooks = Hooks::default();
+    let now = Timestamp::now();
+    for run in cache.hook_runs.store().all() {
+        hooks.add(&run.object, now);
+    }
+    hooks
+}
+
+impl Hooks {
+    fn add(&mut self, run: &HookRun, now: Timestamp) {
+        let status = run.status.clone().unwrap_or_default();
+        let phase = status.phase.to_string();
+        if let Some(started) = status.started_at {
+            let end = status.finished_at.map_or(now, |finished| finished.0);
+            let survived = Survived {
+                of: Owner::of(run),
+                phase: phase.clone(),
+            };
+            longest(&mut self.survival, survived, seconds(started.0, end));
+        }
+        let Some(at) = workload_point(run) else {
+            return;
+        };
+        if at.point != HookPoint::Step {
+            let made = run.metadata.creation_timestamp.as_ref();
+            let made = made.map_or(now, |made| made.0);
+            longest(&mut self.waits, at.clone(), seconds(made, now));
+        }
+        *self.runs.entry((at, phase)).or_default() += 1.0;
+    }
+
+    /// Shows them.
+    pub fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "bkbcs_hook_hookrun_survive_time_seconds";
+        let help = "The longest that a run of an owner has been at work";
+        let survival = self
+            .survival
+            .iter()
+            .map(|(of, longest)| (of.clone(), *longest));
+        gauge(to, name, help, survival)?;
+        let runs = self.runs.iter().map(|((at, phase), count)| {
+            let [kind, namespace, name, point] = at.labels();
+            ([kind, namespace, name, point, ("phase", phase)], *count)
+        });
+        gauge(to, "gamekeeper_hook_runs", "HookRuns of a workload", runs)?;
+        let waits = self
+            .waits
+            .iter()
+            .map(|(at, longest)| (at.labels(), *longest));
+        let help = "The longest that a pod has waited for its hook";
+        gauge(to, "gamekeeper_hook_wait_seconds", help, waits)
+    }
+}
+
+impl WorkloadPoint {
+    fn labels(&self) -> [(&'static str, &str); 4] {
+        let [kind, namespace, name] = labels(&self.of);
+        [kind, namespace, name, ("point", self.point.as_str())]
+    }
+}
+
+fn workload_point(run: &HookRun) -> Option<WorkloadPoint> {
+    let (kind, point) = point(run)?;
+    let owners = run.metadata.owner_references.as_deref()?;
+    let owner = owners.iter().find(|owner| owner.kind == kind.as_str())?;
+    let of = Of {
+        kind,
+        namespace: run.metadata.namespace.clone()?,
+        name: owner.name.clone(),
+    };
+    Some(WorkloadPoint { of, point })
+}
+
+fn longest<K: Ord>(of: &mut BTreeMap<K, f64>, key: K, seconds: f64) {
+    let longest = of.entry(key).or_default();
+    *longest = longest.max(seconds);
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64().max(0.0)
+}

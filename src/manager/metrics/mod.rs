@@ -1,0 +1,182 @@
+//! What /metrics shows: what was counted, and what the caches hold at the moment of a scrape.
+//!
+//! docs/metrics.md lists every series. Nothing here or in what is counted has a label that grows
+//! without end; series of a workload go when it goes.
+
+mod hooks;
+mod page;
+mod process;
+mod workloads;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+
+use self::process::Process;
+use super::gate::Gate;
+use super::requests::ApiRequests;
+use crate::api::names::WorkloadKind;
+use crate::apply::Metrics;
+use crate::cache::Cache;
+use crate::controller::{HookMetrics, Owner, Queues};
+use crate::metrics::gauge;
+
+/// All that is shown.
+pub struct Shown {
+    registry: Registry,
+    cache: Arc<Cache>,
+    writes: Metrics,
+    hooks: HookMetrics,
+}
+
+/// What is counted all over the process.
+#[derive(Clone, Default)]
+pub struct Counted {
+    /// Looks at workloads, and writes for them.
+    pub writes: Metrics,
+    /// HookRuns.
+    pub hooks: HookMetrics,
+    /// Requests to the API server.
+    pub requests: ApiRequests,
+}
+
+impl Shown {
+    /// Shows these.
+    pub fn new(counted: Counted, queues: Queues, cache: Arc<Cache>, gate: Arc<Gate>) -> Self {
+        let Counted {
+            writes,
+            hooks,
+            requests,
+        } = counted;
+        let mut registry = Registry::default();
+        let state = State {
+            cache: Arc::clone(&cache),
+            gate,
+        };
+        let parts: [Box<dyn Collector>; 6] = [
+            Box::new(state),
+            Box::new(writes.clone()),
+            Box::new(hooks.clone()),
+            Box::new(queues),
+            Box::new(requests),
+            Box::new(Process::started()),
+        ];
+        for part in parts {
+            registry.register_collector(part);
+        }
+        Self {
+            registry,
+            cache,
+            writes,
+            hooks,
+        }
+    }
+
+    /// The page, as Prometheus reads it.
+    pub fn page(&self) -> Result<String, fmt::Error> {
+        self.forget();
+        page::of(&self.registry)
+    }
+
+    /// Forgets what was counted for objects that are gone.
+    fn forget(&self) {
+        self.writes
+            .retain(|kind, namespace, name| is_there(&self.cache, kind, namespace, name));
+        self.hooks
+            .retain(|owner| is_owner_there(&self.cache, owner));
+    }
+}
+
+fn is_there(cache: &Cache, kind: WorkloadKind, namespace: &str, name: &str) -> bool {
+    match kind {
+        WorkloadKind::GameDeployment => {
+            let store = cache.game_deployments.store();
+            store.get(namespace, name).is_some()
+        }
+        WorkloadKind::GameStatefulSet => {
+            let store = cache.game_stateful_sets.store();
+            store.get(namespace, name).is_some()
+        }
+    }
+}
+
+/// Whether it is a workload that there is; or, of other owners, whether any of their runs is there.
+fn is_owner_there(cache: &Cache, owner: &Owner) -> bool {
+    let (kind, name) = owner.owner.split_once('|').unwrap_or_default();
+    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
+    if let Some(kind) = kinds.into_iter().find(|it| it.as_str() == kind) {
+        return is_there(cache, kind, &owner.namespace, name);
+    }
+    let runs = cache.hook_runs.store().in_namespace(&owner.namespace);
+    runs.iter().any(|run| Owner::of(&run.object) == *owner)
+}
+
+/// What is read from the caches when somebody asks.
+struct State {
+    cache: Arc<Cache>,
+    /// Whether this process may write.
+    gate: Arc<Gate>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+impl Collector for State {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let leads = self.gate.is_open();
+        // What the cluster looks like is told by one process, or sums would count it twice.
+        let (workloads, hooks) = match leads {
+            true => (workloads::read(&self.cache), hooks::read(&self.cache)),
+            false => Default::default(),
+        };
+        workloads::encode(&workloads, &mut to)?;
+        hooks.encode(&mut to)?;
+        encode_cache(&self.cache, &mut to)?;
+        let help = "1 while this process leads";
+        let leads = to_number(leads);
+        let name = "gamekeeper_leader";
+        let kind = prometheus_client::metrics::MetricType::Gauge;
+        to.encode_descriptor(name, help, None, kind)?
+            .encode_gauge(&leads)?;
+        let build = [[("version", env!("CARGO_PKG_VERSION"))]];
+        let build = build.into_iter().map(|labels| (labels, 1.0));
+        gauge(
+            &mut to,
+            "gamekeeper_build_info",
+            "The version that runs",
+            build,
+        )
+    }
+}
+
+fn to_number(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let kinds = cache.sizes();
+    let label = |kind| [("kind", format!("{kind:?}"))];
+    let sizes = kinds
+        .iter()
+        .map(|(kind, size, _)| (label(kind), *size as f64));
+    gauge(
+        to,
+        "gamekeeper_cached_objects",
+        "Objects in the caches",
+        sizes,
+    )?;
+    let heard = kinds.iter().filter_map(|(kind, _, heard)| {
+        Some((label(kind), heard.as_ref()?.elapsed().as_secs_f64()))
+    });
+    let help = "Time since the API server last said anything about a kind; it does once a minute";
+    gauge(to, "gamekeeper_cache_silence_seconds", help, heard)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What the process itself takes, under the names that every Prometheus client gives it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+/// The process, and since when it runs.
+#[derive(Debug)]
+pub struct Process {
+    started: Duration,
+}
+
+impl Process {
+    /// A process that has just started.
+    pub fn started() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self {
+            started: now.unwrap_or_default(),
+        }
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "process_cpu_seconds";
+        let help = "Processor time used";
+        let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+        if let Some(seconds) = processor_seconds() {
+            family.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
+        }
+        for (name, help, value) in [
+            (
+                "process_resident_memory_bytes",
+                "Memory in use",
+                resident_bytes(),
+            ),
+            (
+                "process_open_fds",
+                "Files and connections open",
+                open_files(),
+            ),
+            (
+                "process_start_time_seconds",
+                "When the process started, in seconds since 1970",
+                Some(self.started.as_secs_f64()),
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            if let Some(value) = value {
+                family.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field is the program's name in brackets, and may have spaces.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    // Linux counts in hundredths of a second here, on every machine.
+    Some((user + system) / 100.0)
+}
+
+fn resident_bytes() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: f64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+fn open_files() -> Option<f64> {
+    let files = std::fs::read_dir("/proc/self/fd").ok()?;
+    Some(files.count() as f64)
+}

@@ -1,0 +1,229 @@
+//! What is documented is what is shown, and what is gone is not.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{GameDeployment, GameStatefulSet, HookRun};
+use crate::apply::Of;
+use crate::cache::Whole;
+use crate::controller::Queue;
+
+struct World {
+    cache: Arc<Cache>,
+    counted: Counted,
+    shown: Shown,
+}
+
+impl World {
+    fn new(gate: Arc<Gate>) -> Self {
+        let cache = Arc::new(Cache::default());
+        let counted = Counted::default();
+        let queues = Queues(vec![("gamedeployment", Arc::new(Queue::default()))]);
+        let shown = Shown::new(counted.clone(), queues, Arc::clone(&cache), gate);
+        World {
+            cache,
+            counted,
+            shown,
+        }
+    }
+
+    /// A leader that sees this GameDeployment, and one GameStatefulSet.
+    fn leads(status: Value) -> Self {
+        let world = World::new(Gate::always_open());
+        world.show(vec![json!({
+            "metadata": {"namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": "1"},
+            "spec": {
+                "replicas": 4, "selector": {}, "template": {},
+                "updateStrategy": {"canary": {"steps": [{"partition": 3}, {"pause": {}}]}},
+            },
+            "status": status,
+        })]);
+        let set = json!({
+            "metadata": {"namespace": "games", "name": "zone", "uid": "u-2", "resourceVersion": "1"},
+            "spec": {"selector": {}, "template": {}, "serviceName": "zone"},
+            "status": {"currentReplicas": 1, "readyReplicas": 1},
+        });
+        let set: GameStatefulSet = serde_json::from_value(set).expect("a set");
+        let mirror = &world.cache.game_stateful_sets;
+        mirror.show(1, vec![Whole::new(set, false)]);
+        world
+    }
+
+    fn show(&self, deployments: Vec<Value>) {
+        let read = |it| serde_json::from_value::<GameDeployment>(it).expect("a GameDeployment");
+        let deployments = deployments.into_iter().map(read);
+        let deployments = deployments.map(|it| Whole::new(it, false)).collect();
+        self.cache.game_deployments.show(1, deployments);
+    }
+
+    fn page(&self) -> String {
+        self.shown.page().expect("a page")
+    }
+
+    fn has(&self, line: &str) {
+        let page = self.page();
+        assert!(page.lines().any(|it| it == line), "{line}\n{page}");
+    }
+}
+
+/// Names and types on the page; counters as they are asked for.
+fn types(page: &str) -> BTreeSet<(String, String)> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, type_)| match type_ {
+            "counter" => (format!("{name}_total"), type_.to_owned()),
+            _ => (name.to_owned(), type_.to_owned()),
+        })
+        .collect()
+}
+
+#[test]
+fn each_series_is_documented_with_its_type_and_no_other_is() {
+    let documented: BTreeSet<_> = include_str!("../../../docs/metrics.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| {
+            let (name, rest) = row.split_once("` | ")?;
+            let (type_, _) = rest.split_once(" | ")?;
+            Some((name.to_owned(), type_.to_owned()))
+        })
+        .collect();
+    let shown = types(&World::new(Gate::always_open()).page());
+    assert_eq!(documented, shown);
+}
+
+#[test]
+fn no_series_is_declared_twice() {
+    let page = World::new(Gate::always_open()).page();
+    let lines: Vec<_> = page.lines().filter(|it| it.starts_with("# TYPE")).collect();
+    let different: BTreeSet<_> = lines.iter().collect();
+    assert_eq!(lines.len(), different.len(), "{lines:#?}");
+}
+
+#[test]
+fn workloads_are_called_as_bk_bcs_calls_them() {
+    let world = World::leads(json!({"updatedReadyReplicas": 1}));
+    for line in [
+        "bkbcs_gamedeployment_replicas{gd=\"games/lobby\"} 4.0",
+        "bkbcs_gamedeployment_updated_ready_replicas{gd=\"games/lobby\"} 1.0",
+        "bkbcs_gamestatefulset_replicas{namespace=\"games\",name=\"zone\"} 1.0",
+        "bkbcs_gamestatefulset_current_replicas{namespace=\"games\",name=\"zone\"} 1.0",
+    ] {
+        world.has(line);
+    }
+}
+
+#[test]
+fn a_rollout_shows_its_step_its_state_and_its_age() {
+    let condition = |type_: &str, reason: &str| {
+        json!({
+            "type": type_, "status": "False", "reason": reason, "message": "",
+            "lastTransitionTime": (jiff::Timestamp::now() - jiff::SignedDuration::from_secs(90)).to_string(),
+        })
+    };
+    let world = World::leads(json!({
+        "currentStepIndex": 1,
+        "conditions": [
+            condition("Ready", "RolloutUnderWay"),
+            condition("Progressing", "PausedByCanaryPauseStep"),
+        ],
+    }));
+    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
+    world.has(&format!("gamekeeper_rollout_step{{{of}}} 1.0"));
+    world.has(&format!("gamekeeper_rollout_steps{{{of}}} 2.0"));
+    let reason = "reason=\"PausedByCanaryPauseStep\"";
+    world.has(&format!("gamekeeper_rollout_state{{{of},{reason}}} 1.0"));
+    let page = world.page();
+    let age = page.lines().find_map(|line| {
+        let age = line.strip_prefix("gamekeeper_rollout_age_seconds{")?;
+        age.rsplit_once(' ')?.1.parse::<f64>().ok()
+    });
+    let age = age.expect("an age");
+    assert!((90.0..100.0).contains(&age), "{age}");
+}
+
+#[test]
+fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
+    let world = World::leads(json!({}));
+    let run = |name: &str, seconds: i64| {
+        let ago = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+        let run = json!({
+            "metadata": {
+                "namespace": "games", "name": name, "uid": name, "resourceVersion": "1",
+                "creationTimestamp": ago.to_string(),
+                "labels": {"gamedeployment-type": "PreDelete"},
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "GameDeployment", "name": "lobby", "uid": "u-1",
+                    "controller": true,
+                }],
+            },
+            "spec": {"metrics": []},
+            "status": {"phase": "Running", "startedAt": ago.to_string()},
+        });
+        let run: HookRun = serde_json::from_value(run).expect("a run");
+        Whole::new(run, true)
+    };
+    let runs = vec![run("young", 10), run("old", 5_000)];
+    world.cache.hook_runs.show(1, runs);
+    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\",point=\"PreDelete\"";
+    world.has(&format!(
+        "gamekeeper_hook_runs{{{of},phase=\"Running\"}} 2.0"
+    ));
+    let page = world.page();
+    for series in [
+        format!("gamekeeper_hook_wait_seconds{{{of}}}"),
+        "bkbcs_hook_hookrun_survive_time_seconds\
+         {namespace=\"games\",owner=\"GameDeployment|lobby\",phase=\"Running\"}"
+            .to_owned(),
+    ] {
+        let mut found = page.lines().filter_map(|it| it.strip_prefix(&*series));
+        let oldest: f64 = found
+            .next()
+            .expect("a line")
+            .trim()
+            .parse()
+            .expect("a number");
+        assert!((5_000.0..5_100.0).contains(&oldest), "{series} {oldest}");
+    }
+}
+
+#[test]
+fn what_was_counted_for_a_workload_goes_with_it() {
+    let world = World::leads(json!({}));
+    let of = |kind, name: &str| Of {
+        kind,
+        namespace: "games".to_owned(),
+        name: name.to_owned(),
+    };
+    let took = Duration::from_millis(5);
+    let writes = &world.counted.writes;
+    writes.looked(of(WorkloadKind::GameDeployment, "lobby"), true, took);
+    writes.looked(of(WorkloadKind::GameStatefulSet, "zone"), true, took);
+    let name = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket";
+    world.has(&format!(
+        "{name}{{le=\"10\",gd=\"games/lobby\",status=\"success\"}} 1"
+    ));
+    world.show(Vec::new());
+    let page = world.page();
+    assert!(!page.contains("lobby"), "{page}");
+    assert!(page.contains("name=\"zone\",status=\"success\""), "{page}");
+}
+
+#[test]
+fn only_the_leader_tells_what_the_cluster_looks_like() {
+    let gate = Gate::always_open();
+    let world = World::new(Arc::clone(&gate));
+    world.show(vec![json!({
+        "metadata": {"namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": "1"},
+        "spec": {"selector": {}, "template": {}},
+    })]);
+    assert!(world.page().contains("games/lobby"));
+    world.has("gamekeeper_leader 1.0");
+    gate.close();
+    assert!(!world.page().contains("games/lobby"));
+    world.has("gamekeeper_leader 0.0");
+}

@@ -1,0 +1,185 @@
+//! What the workloads show of themselves: pods, and how far the rollout is.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::api::names::WorkloadKind;
+use crate::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
+use crate::apply::Of;
+use crate::cache::{Cache, Cached, Whole};
+use crate::metrics::gauge;
+
+/// A workload at a scrape.
+pub struct Workload {
+    of: Of,
+    desired: i32,
+    /// Pods at the stable revision; only a GameStatefulSet tells.
+    current: i32,
+    status: WorkloadStatus,
+    steps: usize,
+}
+
+/// All workloads.
+pub fn read(cache: &Cache) -> Vec<Workload> {
+    let deployments = cache.game_deployments.store().all();
+    let deployments = deployments.iter().map(|it| of_deployment(it));
+    let sets = cache.game_stateful_sets.store().all();
+    let sets = sets.iter().map(|it| of_set(it));
+    deployments.chain(sets).collect()
+}
+
+fn of_deployment(it: &Whole<GameDeployment>) -> Workload {
+    let status = it.object.status.clone().unwrap_or_default();
+    let desired = it.object.spec.replicas.unwrap_or(1);
+    workload(it, desired, 0, status)
+}
+
+fn of_set(it: &Whole<GameStatefulSet>) -> Workload {
+    let status = it.object.status.clone().unwrap_or_default();
+    let desired = it.object.spec.replicas.unwrap_or(1);
+    workload(it, desired, status.current_replicas, status.workload)
+}
+
+fn workload<K: GameWorkload>(
+    it: &Whole<K>,
+    desired: i32,
+    current: i32,
+    status: WorkloadStatus,
+) -> Workload {
+    Workload {
+        of: Of {
+            kind: K::KIND,
+            namespace: it.namespace().to_owned(),
+            name: it.name().to_owned(),
+        },
+        desired,
+        current,
+        status,
+        steps: it.object.canary().map_or(0, |canary| canary.steps.len()),
+    }
+}
+
+impl Workload {
+    fn labels(&self) -> [(&'static str, &str); 3] {
+        labels(&self.of)
+    }
+
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.type_ == type_)
+    }
+
+    /// Seconds since it stopped being as its spec says; 0 when it is.
+    fn age(&self, now: Timestamp) -> Option<f64> {
+        let ready = self.condition("Ready")?;
+        let since = now.duration_since(ready.last_transition_time.0);
+        Some(match ready.status == "True" {
+            true => 0.0,
+            false => since.as_secs_f64().max(0.0),
+        })
+    }
+}
+
+/// Labels of a workload in series of our own.
+pub fn labels(of: &Of) -> [(&'static str, &str); 3] {
+    [
+        ("kind", of.kind.as_str()),
+        ("namespace", &of.namespace),
+        ("name", &of.name),
+    ]
+}
+
+type Count = fn(&Workload) -> i32;
+
+const REPLICAS: [(&str, &str, Count); 4] = [
+    ("replicas", "Pods that are wanted", |it| it.desired),
+    ("ready_replicas", "Pods that are ready", |it| {
+        it.status.ready_replicas
+    }),
+    ("updated_replicas", "Pods at the update revision", |it| {
+        it.status.updated_replicas
+    }),
+    (
+        "updated_ready_replicas",
+        "Pods at the update revision that are ready",
+        |it| it.status.updated_ready_replicas,
+    ),
+];
+
+const STATES: [(&str, Count); 6] = [
+    ("desired", |it| it.desired),
+    ("existing", |it| it.status.replicas),
+    ("ready", |it| it.status.ready_replicas),
+    ("available", |it| it.status.available_replicas),
+    ("updated", |it| it.status.updated_replicas),
+    ("updated_ready", |it| it.status.updated_ready_replicas),
+];
+
+/// Shows them.
+pub fn encode(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (kind, prefix) in [
+        (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
+        (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
+    ] {
+        let mut counts = REPLICAS.to_vec();
+        counts.push(match kind {
+            WorkloadKind::GameDeployment => (
+                "available_replicas",
+                "Pods that have been ready for minReadySeconds",
+                |it| it.status.available_replicas,
+            ),
+            WorkloadKind::GameStatefulSet => {
+                ("current_replicas", "Pods at the stable revision", |it| {
+                    it.current
+                })
+            }
+        });
+        for (name, help, count) in counts {
+            let of_kind = workloads.iter().filter(|it| it.of.kind == kind);
+            let rows = of_kind.map(|it| (it.of.clone(), f64::from(count(it))));
+            gauge(to, &format!("{prefix}_{name}"), help, rows)?;
+        }
+    }
+    encode_own(workloads, to)
+}
+
+fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let pods = workloads.iter().flat_map(|it| {
+        STATES.iter().map(|(state, count)| {
+            let [kind, namespace, name] = it.labels();
+            let labels = [kind, namespace, name, ("state", *state)];
+            (labels, f64::from(count(it)))
+        })
+    });
+    gauge(to, "gamekeeper_pods", "Pods of a workload", pods)?;
+    let stepping = || workloads.iter().filter(|it| it.steps > 0);
+    let step = stepping().map(|it| {
+        let step = it.status.current_step_index.unwrap_or_default();
+        (it.labels(), f64::from(step))
+    });
+    let help = "Index of the canary step; the number of steps when they are over";
+    gauge(to, "gamekeeper_rollout_step", help, step)?;
+    let steps = stepping().map(|it| (it.labels(), it.steps as f64));
+    gauge(
+        to,
+        "gamekeeper_rollout_steps",
+        "Number of canary steps",
+        steps,
+    )?;
+    let states = workloads.iter().filter_map(|it| {
+        let reason = it.condition("Progressing")?.reason.as_str();
+        let [kind, namespace, name] = it.labels();
+        Some(([kind, namespace, name, ("reason", reason)], 1.0))
+    });
+    let help = "1 for the reason of condition Progressing";
+    gauge(to, "gamekeeper_rollout_state", help, states)?;
+    let now = Timestamp::now();
+    let ages = workloads
+        .iter()
+        .filter_map(|it| Some((it.labels(), it.age(now)?)));
+    let help = "Time since the workload stopped being as its spec says; 0 when it is";
+    gauge(to, "gamekeeper_rollout_age_seconds", help, ages)
+}

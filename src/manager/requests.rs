@@ -1,0 +1,162 @@
+//! Counts requests to the API server, under the names that client-go gives them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+use crate::metrics::{Counts, Timing, Timings};
+
+/// Buckets of client-go.
+const BUCKETS: [f64; 12] = [
+    0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
+];
+
+/// Requests that were sent.
+#[derive(Clone, Debug)]
+pub struct ApiRequests {
+    answers: Counts<Answered>,
+    durations: Timings<Asked>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct Answered {
+    code: String,
+    method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct Asked {
+    verb: &'static str,
+}
+
+impl Default for ApiRequests {
+    fn default() -> Self {
+        Self {
+            answers: Counts::default(),
+            durations: Timings::new(|| Timing::new(&BUCKETS)),
+        }
+    }
+}
+
+impl ApiRequests {
+    /// Counts a request, and how long its answer took to begin.
+    fn count(&self, method: &'static str, code: Option<StatusCode>, took: Duration) {
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
+        self.answers.add(Answered { code, method });
+        self.durations.observe(Asked { verb: method }, took);
+    }
+}
+
+impl Collector for ApiRequests {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests to the API server";
+        self.answers.encode(&mut to, "rest_client_requests", help)?;
+        let name = "rest_client_request_duration_seconds";
+        let help = "Time until an answer of the API server begins";
+        self.durations.encode(&mut to, name, help)
+    }
+}
+
+/// The method as a label; there are no others.
+fn label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "OTHER",
+    }
+}
+
+impl<S> Layer<S> for ApiRequests {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        let requests = self.clone();
+        Counted { inner, requests }
+    }
+}
+
+/// A service whose requests are counted.
+#[derive(Clone)]
+pub struct Counted<S> {
+    inner: S,
+    requests: ApiRequests,
+}
+
+impl<S, B, A> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response<A>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let method = label(request.method());
+        let requests = self.requests.clone();
+        let begun = Instant::now();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = answer.as_ref().ok().map(Response::status);
+            requests.count(method, code, begun.elapsed());
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_counted_by_method_and_code() {
+        let requests = ApiRequests::default();
+        for (method, code) in [
+            (Method::GET, Ok(200)),
+            (Method::GET, Ok(200)),
+            (Method::PATCH, Ok(409)),
+            (Method::POST, Err("no connection")),
+        ] {
+            let server = service_fn(move |_: Request<()>| async move {
+                let code = code?;
+                Response::builder().status(code).body(()).map_err(|_| "odd")
+            });
+            let mut request = Request::new(());
+            *request.method_mut() = method;
+            // Whether it went well is what is counted.
+            let _ = requests.layer(server).oneshot(request).await;
+        }
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(requests));
+        let mut page = String::new();
+        encode(&mut page, &registry).unwrap();
+        for line in [
+            "rest_client_requests_total{code=\"200\",method=\"GET\"} 2",
+            "rest_client_requests_total{code=\"409\",method=\"PATCH\"} 1",
+            "rest_client_requests_total{code=\"<error>\",method=\"POST\"} 1",
+            "rest_client_request_duration_seconds_count{verb=\"GET\"} 2",
+        ] {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
+    }
+}
