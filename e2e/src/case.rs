@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::audit::object::controller;
-use crate::audit::{Counts, Event, judge};
+use crate::audit::{Counts, Event, Witness, judge, unanswered};
 use crate::command::run;
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
@@ -39,6 +39,8 @@ pub struct Case {
     pub hooks: HookServer,
     /// Its operator, which nobody else's workloads notice when it is killed.
     pub operator: Operator,
+    /// Who sees what became of writes that got no answer.
+    witness: Option<Witness>,
 }
 
 impl Case {
@@ -62,6 +64,7 @@ impl Case {
             name: GAME,
             hooks: HookServer::start().await?,
             operator,
+            witness: None,
         })
     }
 
@@ -80,7 +83,11 @@ impl Case {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
-        let events = self.plane.audit.writes(&self.namespace)?;
+        let mut events = self.plane.audit.writes(&self.namespace)?;
+        if let Some(witness) = &self.witness {
+            let made = unanswered(&events, &witness.sights().await?);
+            events.extend(made);
+        }
         let accounts = format!("system:serviceaccount:{}:", self.namespace);
         let own = events
             .iter()
@@ -94,6 +101,21 @@ impl Case {
         let violations = judge(&events, |user| user.starts_with(&accounts));
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// kill -9 of the operator.
+    pub async fn kill_operator(&mut self) -> Result<()> {
+        self.call_witness().await?;
+        self.operator.kill().await
+    }
+
+    /// From now on the judge knows also of the writes that get no answer. For tests in which an
+    /// operator is killed or cut off.
+    pub async fn call_witness(&mut self) -> Result<()> {
+        if self.witness.is_none() {
+            self.witness = Some(Witness::call(&self.plane.client(), &self.namespace).await?);
+        }
         Ok(())
     }
 

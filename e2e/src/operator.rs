@@ -172,7 +172,7 @@ impl Operator {
     }
 
     /// kill -9.
-    pub async fn kill(&mut self) -> Result<()> {
+    pub(crate) async fn kill(&mut self) -> Result<()> {
         let mut running = self.running.take().context("the operator does not run")?;
         Ok(running.child.kill().await?)
     }
