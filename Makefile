@@ -1,6 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down crds cluster-up cluster-down test bench
+PREFIX ?= $(HOME)/.local
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -18,6 +19,11 @@ cluster-up: ## start a real control plane with simulated nodes, named dev, and p
 
 cluster-down: ## stop it
 	@e2e/cluster/down.sh dev
+
+install-plugin: ## build `kubectl game` and put it, with its completion, into PREFIX/bin (~/.local/bin)
+	@e2e/require.sh cargo cc
+	cargo build --release --locked --package kubectl-game
+	install -D -t $(PREFIX)/bin target/release/kubectl-game kubectl-game/kubectl_complete-game
 
 crds: ## write crds/ and the chart's CRDs anew from the types in src/api
 	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say

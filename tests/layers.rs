@@ -115,6 +115,18 @@ fn plans_are_pure() {
 }
 
 #[test]
+fn the_plugin_knows_objects_and_rules_and_nothing_of_how_the_operator_works() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubectl-game/src");
+    for path in files(&folder) {
+        let text = fs::read_to_string(&path).expect("a source file");
+        for layer in ["cache", "apply", "provider", "controller", "manager"] {
+            let uses = text.contains(&format!("gamekeeper::{layer}"));
+            assert!(!uses, "{} uses gamekeeper::{layer}", path.display());
+        }
+    }
+}
+
+#[test]
 fn every_folder_is_a_layer() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in fs::read_dir(source).expect("src") {

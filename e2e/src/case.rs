@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::audit::object::controller;
-use crate::audit::{Counts, Event, Witness, judge, unanswered};
-use crate::command::run;
-use crate::control_plane::ControlPlane;
+use crate::audit::{Counts, Event, judge};
+use crate::command::{Ended, run, run_to_end};
+use crate::control_plane::{ControlPlane, repository};
 use crate::hook_server::HookServer;
 use crate::operator::{ACCOUNT, Operator};
+use crate::program::program;
 use crate::table::Table;
 use crate::view::{Pod, Run, View};
 use crate::wait::{eventually, throughout};
@@ -39,8 +40,6 @@ pub struct Case {
     pub hooks: HookServer,
     /// Its operator, which nobody else's workloads notice when it is killed.
     pub operator: Operator,
-    /// Who sees what became of writes that got no answer.
-    witness: Option<Witness>,
 }
 
 impl Case {
@@ -64,7 +63,6 @@ impl Case {
             name: GAME,
             hooks: HookServer::start().await?,
             operator,
-            witness: None,
         })
     }
 
@@ -83,11 +81,7 @@ impl Case {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
-        let mut events = self.plane.audit.writes(&self.namespace)?;
-        if let Some(witness) = &self.witness {
-            let made = unanswered(&events, &witness.sights().await?);
-            events.extend(made);
-        }
+        let events = self.plane.audit.writes(&self.namespace)?;
         let accounts = format!("system:serviceaccount:{}:", self.namespace);
         let own = events
             .iter()
@@ -101,21 +95,6 @@ impl Case {
         let violations = judge(&events, |user| user.starts_with(&accounts));
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
-        Ok(())
-    }
-
-    /// kill -9 of the operator.
-    pub async fn kill_operator(&mut self) -> Result<()> {
-        self.call_witness().await?;
-        self.operator.kill().await
-    }
-
-    /// From now on the judge knows also of the writes that get no answer. For tests in which an
-    /// operator is killed or cut off.
-    pub async fn call_witness(&mut self) -> Result<()> {
-        if self.witness.is_none() {
-            self.witness = Some(Witness::call(&self.plane.client(), &self.namespace).await?);
-        }
         Ok(())
     }
 
@@ -152,6 +131,28 @@ impl Case {
             Ok(stdout) => anyhow::bail!("kubectl {args:?} was not refused: {stdout}"),
             Err(error) => Ok(format!("{error:#}")),
         }
+    }
+
+    /// kubectl with its plugin on PATH, not yet started.
+    pub async fn kubectl_command(&self, args: &[&str]) -> Result<Command> {
+        let plugin = program("kubectl-game").await?;
+        let folder = plugin.parent().context("a program is in a folder")?;
+        let completion = repository().join("kubectl-game");
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        let path = [folder.to_owned(), completion].into_iter();
+        let path = std::env::join_paths(path.chain(std::env::split_paths(&rest)))?;
+        let mut command = Command::new(&self.plane.kubectl);
+        command.args(args);
+        command
+            .env("PATH", path)
+            .env("KUBECONFIG", &self.kubeconfig);
+        Ok(command)
+    }
+
+    /// Runs `kubectl game` as a user of this namespace, to whichever end.
+    pub async fn game(&self, args: &[&str]) -> Result<Ended> {
+        let args = [&["game"], args].concat();
+        run_to_end(&mut self.kubectl_command(&args).await?).await
     }
 
     /// kubectl apply of a manifest.

@@ -25,6 +25,33 @@ pub async fn run(command: &mut Command, stdin: &str) -> Result<String> {
     Ok(stdout)
 }
 
+/// How a program that may fail ended, and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit code.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it said beside that.
+    pub stderr: String,
+}
+
+/// Runs a command to its end, whichever that is.
+pub async fn run_to_end(command: &mut Command) -> Result<Ended> {
+    let line = line(command);
+    let output = output(command, "").await;
+    let output = output.with_context(|| format!("could not run: {line}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Ended {
+        code: output
+            .status
+            .code()
+            .with_context(|| format!("{line}: {}", output.status))?,
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    })
+}
+
 async fn output(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
     command
         .stdin(Stdio::piped())

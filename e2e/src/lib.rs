@@ -14,6 +14,7 @@ pub mod evidence;
 pub mod hook_server;
 pub mod manifest;
 pub mod operator;
+pub mod program;
 pub mod raw_server;
 pub mod table;
 pub mod trial;

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::command::run;
-use crate::control_plane::{ControlPlane, repository};
+use crate::control_plane::ControlPlane;
+use crate::program::program;
 use crate::wait::eventually;
 
 /// Name of the service account that users install.
@@ -172,7 +172,7 @@ impl Operator {
     }
 
     /// kill -9.
-    pub(crate) async fn kill(&mut self) -> Result<()> {
+    pub async fn kill(&mut self) -> Result<()> {
         let mut running = self.running.take().context("the operator does not run")?;
         Ok(running.child.kill().await?)
     }
@@ -261,35 +261,10 @@ async fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// The operator's program, built as the tests are built; GAMEKEEPER_BINARY names another one.
+/// The operator's program; GAMEKEEPER_BINARY names another one.
 async fn binary() -> Result<PathBuf> {
-    static BUILT: OnceCell<PathBuf> = OnceCell::const_new();
-    let built = BUILT.get_or_try_init(async || {
-        if let Some(binary) = std::env::var_os("GAMEKEEPER_BINARY") {
-            return Ok(binary.into());
-        }
-        let own = std::env::current_exe()?;
-        let is_profile = |folder: &&Path| folder.ends_with("debug") || folder.ends_with("release");
-        let folder = own
-            .ancestors()
-            .find(is_profile)
-            .context("this runs from target/PROFILE")?;
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args([
-            "build",
-            "--quiet",
-            "--package",
-            "gamekeeper",
-            "--bin",
-            "gamekeeper",
-        ]);
-        build.current_dir(repository());
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        run(&mut build, "").await?;
-        anyhow::Ok(folder.join("gamekeeper"))
-    });
-    Ok(built.await?.clone())
+    match std::env::var_os("GAMEKEEPER_BINARY") {
+        Some(binary) => Ok(binary.into()),
+        None => program("gamekeeper").await,
+    }
 }

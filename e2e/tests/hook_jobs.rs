@@ -136,7 +136,7 @@ async fn a_job_goes_on_while_the_operator_is_killed(case: &mut Case) -> Result<(
             Ok(measurement["startedAt"].clone())
         })
         .await?;
-    case.kill_operator().await?;
+    case.operator.kill().await?;
     case.operator.start().await?;
     let status = until_phase(case, "slow", "Successful").await?;
     let result = &status["metricResults"][0];

@@ -192,7 +192,7 @@ async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> 
             Ok(())
         })
         .await?;
-        case.kill_operator().await?;
+        case.operator.kill().await?;
         case.operator.start().await?;
     }
     let status = until_phase(case, "game", "Successful").await?;

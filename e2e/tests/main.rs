@@ -15,6 +15,7 @@ mod in_place;
 mod kubectl;
 mod kubelet;
 mod ownership;
+mod plugin;
 mod pod_hooks;
 mod process;
 mod revisions;
@@ -51,6 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_identity::tests(),
         revisions::tests(),
         kubectl::tests(),
+        plugin::tests(),
         process::tests(),
         api::tests(),
         kubelet::tests(),

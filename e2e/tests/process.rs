@@ -144,7 +144,7 @@ async fn killed_again_and_again_it_keeps_its_word(case: &mut Case) -> Result<()>
     case.operator.elect_no_more();
     case.set_image("game:v2").await?;
     for kill in 0..12 {
-        case.kill_operator().await?;
+        case.operator.kill().await?;
         match kill {
             4 => case.scale(8).await?,
             8 => case.scale(5).await?,

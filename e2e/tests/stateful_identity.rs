@@ -174,7 +174,7 @@ async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> R
         view.pods.iter().any(|pod| pod.is_terminating())
     })
     .await?;
-    case.kill_operator().await?;
+    case.operator.kill().await?;
     case.operator.start().await?;
     case.keeps("nobody takes its place", 3, |view| view.pods.len() == 2)
         .await?;
@@ -255,12 +255,12 @@ async fn killed_operators_make_every_ordinal_once(case: &mut Case) -> Result<()>
     case.is_about_a_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {
-        case.kill_operator().await?;
+        case.operator.kill().await?;
         case.operator.start().await?;
     }
     case.until_settled(20).await?;
     case.set_image("game:v2").await?;
-    case.kill_operator().await?;
+    case.operator.kill().await?;
     case.operator.start().await?;
     case.until_settled(20).await?;
     Ok(())

@@ -1,6 +1,5 @@
 //! Random histories, longer and in larger worlds than can be walked: what is not proved there is at
-//! least looked for. `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` looks
-//! elsewhere, and longer.
+//! least looked for.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -19,6 +18,8 @@ use super::start::settled;
 use super::state::{Left, State};
 use super::telling::tell;
 
+/// Histories of each world.
+const HISTORIES: u32 = 300;
 /// Moves of the longest.
 const MOVES: usize = 250;
 
@@ -28,10 +29,10 @@ fn live(name: &str, scope: Scope) {
     let start = settled(&model);
     let moves = Cell::new(0);
     let config = Config {
+        cases: HISTORIES,
         failure_persistence: None,
         ..Config::default()
     };
-    let histories = config.cases;
     let history = vec(any::<u16>(), 1..MOVES);
     let lived = TestRunner::new(config).run(&history, |choices| {
         let end = follow(&model, &start, &choices).map_err(|(moves, broken)| {
@@ -54,7 +55,7 @@ fn live(name: &str, scope: Scope) {
     });
     lived.unwrap_or_else(|broken| panic!("{name}: {broken}"));
     let moves = moves.get();
-    let line = format!("model: random, {name}: {histories} histories of {moves} moves\n");
+    let line = format!("model: random, {name}: {HISTORIES} histories of {moves} moves\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("a terminal");

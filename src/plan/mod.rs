@@ -50,6 +50,6 @@ pub use canary::Rollout;
 pub use claim::*;
 pub use duration::*;
 pub use pod::*;
-pub use revision::Revisions;
-pub use workload::{InvalidWorkload, Planned, Workload};
+pub use revision::{Revisions, canonical};
+pub use workload::{InvalidWorkload, Planned, Workload, duration};
 pub use world::*;

@@ -275,9 +275,6 @@ impl<'a> Case<'a> {
         if self.model.scope.set.is_some() {
             return self.ordinal_moved(name);
         }
-        if !self.is_rollout() {
-            return Ok(()); // There is nothing to hold back, also while there are too many pods.
-        }
         let is_updated = |pod: &&Pod| pod.rev == update && !self.is_victim(pod);
         let updated = self.active().filter(is_updated).count() as i64 + 1;
         let most = self.may_be_updated();

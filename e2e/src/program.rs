@@ -1,0 +1,34 @@
+//! Programs of this workspace, built as the tests are built.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+use crate::command::run;
+use crate::control_plane::repository;
+
+/// Builds the program of a package of the same name, once a run, and says where it is.
+pub async fn program(package: &'static str) -> Result<PathBuf> {
+    static BUILT: Mutex<Vec<&str>> = Mutex::const_new(Vec::new());
+    let own = std::env::current_exe()?;
+    let is_profile = |folder: &&Path| folder.ends_with("debug") || folder.ends_with("release");
+    let folder = own
+        .ancestors()
+        .find(is_profile)
+        .context("this runs from target/PROFILE")?;
+    let mut built = BUILT.lock().await;
+    if !built.contains(&package) {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", package, "--bin", package]);
+        build.current_dir(repository());
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        run(&mut build, "").await?;
+        built.push(package);
+    }
+    Ok(folder.join(package))
+}

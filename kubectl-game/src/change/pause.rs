@@ -1,0 +1,95 @@
+//! `pause`, `resume` and `promote`.
+//!
+//! A pause of the operator's own is `paused: true` with a note in an annotation; `paused: false` by
+//! a person ends it. A pause of a user's has no note, so taking the note off takes a pause over.
+
+use gamekeeper::api::names::PAUSE_ANNOTATION;
+use serde_json::Value;
+
+use super::{Change, set};
+use crate::error::Error;
+use crate::game::Game;
+use crate::verdict::name_of;
+
+const PAUSED: [&str; 3] = ["spec", "updateStrategy", "paused"];
+
+/// Pauses a rollout until somebody resumes; a pause step with a duration is held beyond it.
+pub fn pause(game: &Game) -> Result<Change, Error> {
+    let mut after = game.object.clone();
+    if !game.paused {
+        set(&mut after, &PAUSED, true);
+        return Ok(Change::new(after, "paused"));
+    }
+    if game.is_paused_by_user() {
+        return Err(Error::Refused(format!(
+            "{} is already paused",
+            game.short_name()
+        )));
+    }
+    let (index, ends) = match game.step() {
+        Some((index, step)) => (
+            index,
+            step.pause.as_ref().is_some_and(|it| it.duration.is_some()),
+        ),
+        None => (game.steps.len(), false),
+    };
+    if !ends {
+        return Err(Error::Refused(format!(
+            "{} is already paused by canary step {index}, until somebody resumes",
+            game.short_name()
+        )));
+    }
+    let annotations = after.pointer_mut("/metadata/annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.remove(PAUSE_ANNOTATION);
+    }
+    Ok(Change {
+        note: Some(
+            "the pause no longer ends by itself; once resumed, the step's own pause begins anew"
+                .to_owned(),
+        ),
+        ..Change::new(
+            after,
+            format!("paused: took over the pause of canary step {index}"),
+        )
+    })
+}
+
+/// Ends a pause, whoever made it.
+pub fn resume(game: &Game) -> Result<Change, Error> {
+    if !game.paused {
+        return Err(Error::Refused(format!(
+            "{} is not paused",
+            game.short_name()
+        )));
+    }
+    let mut after = game.object.clone();
+    set(&mut after, &PAUSED, false);
+    Ok(Change::new(after, "resumed"))
+}
+
+/// Goes on from the canary step that pauses.
+pub fn promote(game: &Game) -> Result<Change, Error> {
+    let name = game.short_name();
+    let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
+        return Err(Error::Refused(format!(
+            "{name} is at no canary step: nothing to promote"
+        )));
+    };
+    if game.is_paused_by_user() {
+        return Err(Error::Refused(format!(
+            "{name} is paused by a user, not by canary step {index}: go on with kubectl game resume {name}"
+        )));
+    }
+    if !game.paused {
+        return Err(Error::Refused(format!(
+            "canary step {index} ({}) of {name} is under way and goes on by itself",
+            name_of(step)
+        )));
+    }
+    let resumed = resume(game)?;
+    Ok(Change {
+        did: format!("promoted past canary step {index} ({})", name_of(step)),
+        ..resumed
+    })
+}

@@ -1,0 +1,239 @@
+//! Changes as the patches that they are sent as.
+
+use gamekeeper::api::names::HookPoint;
+use serde_json::{Value, json};
+
+use super::Change;
+use super::image::{NewImage, set_images};
+use super::pause::{pause, promote, resume};
+use super::restart::restart;
+use super::retry::retry;
+use super::undo::undo;
+use crate::error::Error;
+use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with, without_runs};
+use crate::scene::Scene;
+
+/// What is done and sent, but for the resourceVersion, which is sent each time.
+fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
+    let change = change.expect("a change");
+    let patch = change
+        .patch(&scene.game)
+        .map(|patch| json!(patch))
+        .unwrap_or_default();
+    let Value::Array(mut operations) = patch else {
+        return (change.did, Value::Null);
+    };
+    let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": scene.game.version()});
+    assert_eq!(operations.pop(), Some(version));
+    (change.did, Value::Array(operations))
+}
+
+fn refused(change: Result<Change, Error>) -> String {
+    change.expect_err("a refusal").to_string()
+}
+
+fn paused_by_user() -> Scene {
+    with(
+        paused_canary(),
+        json!({"status": {"pauseConditions": null}}),
+    )
+}
+
+fn running() -> Scene {
+    with(
+        paused_by_user(),
+        json!({"spec": {"updateStrategy": {"paused": false}}}),
+    )
+}
+
+fn replace(path: &str, value: impl Into<Value>) -> Value {
+    json!([{"op": "replace", "path": path, "value": value.into()}])
+}
+
+const PAUSED: &str = "/spec/updateStrategy/paused";
+
+#[test]
+fn pause_and_resume_set_one_field() {
+    let scene = running();
+    assert_eq!(
+        sent(&scene, pause(&scene.game)),
+        ("paused".to_owned(), replace(PAUSED, true))
+    );
+    let bare = with(set(), json!({"spec": {"updateStrategy": null}}));
+    let (_, patch) = sent(&bare, pause(&bare.game));
+    assert_eq!(
+        patch,
+        json!([{"op": "add", "path": "/spec/updateStrategy", "value": {"paused": true}}])
+    );
+    for scene in [paused_canary(), paused_by_user()] {
+        assert_eq!(
+            sent(&scene, resume(&scene.game)),
+            ("resumed".to_owned(), replace(PAUSED, false))
+        );
+    }
+    assert_eq!(refused(resume(&running().game)), "gd/game is not paused");
+    assert_eq!(
+        refused(pause(&paused_by_user().game)),
+        "gd/game is already paused"
+    );
+}
+
+#[test]
+fn a_pause_that_would_end_by_itself_is_taken_over() {
+    assert!(refused(pause(&paused_canary().game)).contains("already paused by canary step 1"));
+    let timed = with(paused_canary(), json!({"status": {"currentStepIndex": 3}}));
+    let (did, patch) = sent(&timed, pause(&timed.game));
+    assert_eq!(did, "paused: took over the pause of canary step 3");
+    assert_eq!(
+        patch,
+        json!([{"op": "remove", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1pause"}])
+    );
+}
+
+#[test]
+fn promote_goes_on_from_a_steps_pause_and_from_no_other() {
+    let scene = paused_canary();
+    let (did, patch) = sent(&scene, promote(&scene.game));
+    assert_eq!(
+        (did.as_str(), patch),
+        (
+            "promoted past canary step 1 (pause)",
+            replace(PAUSED, false)
+        )
+    );
+    assert!(refused(promote(&paused_by_user().game)).contains("paused by a user"));
+    assert!(refused(promote(&running().game)).contains("under way"));
+    assert!(refused(promote(&set().game)).contains("at no canary step"));
+}
+
+#[test]
+fn undo_goes_back_to_the_stable_revision() {
+    let scene = paused_canary();
+    let (did, patch) = sent(&scene, undo(&scene, None));
+    assert_eq!(did, "rolled back to revision 1");
+    assert!(
+        patch.as_array().is_some_and(
+            |it| it.contains(&replace("/spec/template/spec/containers/0/image", "game:v1")[0])
+        ),
+        "{patch}"
+    );
+    assert_eq!(sent(&scene, undo(&scene, Some(1))).0, did);
+    let cause = json!({"kubernetes.io/change-cause": "winter event"});
+    let same = with(
+        scene,
+        json!({"spec": {"template": {"metadata": {"annotations": cause}}}}),
+    );
+    let (did, patch) = sent(&same, undo(&same, Some(2)));
+    assert_eq!(
+        (did.as_str(), patch),
+        (
+            "skipped rollback (current template already matches revision 2)",
+            Value::Null
+        )
+    );
+}
+
+#[test]
+fn undo_names_the_revisions_that_there_are() {
+    let scene = paused_canary();
+    assert_eq!(
+        refused(undo(&scene, Some(7))),
+        "gd/game has no revision 7; there are 1, 2"
+    );
+    assert_eq!(
+        refused(undo(&set(), None)),
+        "gsts/world has no earlier revision to go back to"
+    );
+}
+
+#[test]
+fn undo_under_a_users_pause_says_that_nothing_moves() {
+    let scene = paused_by_user();
+    let note = undo(&scene, None).expect("a change").note;
+    assert!(
+        note.is_some_and(|note| note.contains("no pod moves until kubectl game resume gd/game"))
+    );
+}
+
+#[test]
+fn set_image_changes_the_containers_it_names() {
+    let scene = running();
+    let images = |words: &[&str]| {
+        let images = words.iter().map(|word| NewImage::parse(word));
+        set_images(&scene.game, &images.collect::<Result<Vec<_>, _>>()?)
+    };
+    let (did, patch) = sent(&scene, images(&["game=game:v3"]));
+    assert_eq!(
+        (did.as_str(), patch),
+        (
+            "image updated",
+            replace("/spec/template/spec/containers/0/image", "game:v3")
+        )
+    );
+    let (_, patch) = sent(&scene, images(&["*=all:v1"]));
+    assert_eq!(patch.as_array().map(Vec::len), Some(2));
+    assert_eq!(
+        sent(&scene, images(&["game=game:v2"])),
+        ("image unchanged".to_owned(), Value::Null)
+    );
+    assert_eq!(
+        refused(images(&["gmae=game:v3"])),
+        "gd/game has no container \"gmae\": did you mean \"game\"?"
+    );
+    assert_eq!(
+        refused(images(&["web=game:v3"])),
+        "gd/game has no container \"web\": there are game, log"
+    );
+    assert_eq!(
+        refused(images(&["game="])),
+        "\"game=\" is not CONTAINER=IMAGE"
+    );
+}
+
+#[test]
+fn restart_is_refused_where_it_would_restart_nothing() {
+    let scene = set();
+    let (did, patch) = sent(&scene, restart(&scene.game, now()));
+    assert_eq!(did, "restarted");
+    let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-11-21T10:05:00Z"});
+    assert_eq!(
+        patch,
+        json!([{"op": "add", "path": "/spec/template/metadata/annotations", "value": annotations}])
+    );
+    assert!(refused(restart(&paused_canary().game, now())).contains("podsToDelete"));
+    let in_place = with(
+        set(),
+        json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),
+    );
+    assert!(refused(restart(&in_place.game, now())).contains("RollingUpdate"));
+}
+
+#[test]
+fn retry_is_asked_for_where_hooks_failed() {
+    let retried =
+        json!([{"op": "add", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
+    for scene in [failed_pod_hook(), without_runs(failed_pod_hook())] {
+        for point in [None, Some(HookPoint::PreDelete)] {
+            let (did, patch) = sent(&scene, retry(&scene, point));
+            assert_eq!(
+                (did.as_str(), &patch),
+                ("retried: 1 PreDelete hook", &retried)
+            );
+        }
+    }
+    let asked = with(
+        failed_pod_hook(),
+        json!({"spec": {"preDeleteUpdateStrategy": {"retry": true}}}),
+    );
+    assert_eq!(
+        sent(&asked, retry(&asked, None)),
+        ("is being retried already".to_owned(), Value::Null)
+    );
+    let scene = failed_pod_hook();
+    let said = refused(retry(&scene, Some(HookPoint::PreInplace)));
+    assert_eq!(
+        said,
+        "no PreInplace hook of a pod of gd/game has failed: nothing to retry"
+    );
+    assert!(refused(retry(&failed_step(), None)).contains("kubectl game resume gd/game"));
+}

@@ -1,0 +1,309 @@
+//! Commands: what to read, which pure function, where to print.
+
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::change::image::{NewImage, set_images};
+use crate::change::{Change, pause, restart, retry, undo};
+use crate::cluster::{Cluster, Needs};
+use crate::complete::{self, Wanted};
+use crate::error::Error;
+use crate::follow::{follow_status, follow_tree};
+use crate::kind::{KINDS, Reference, parse_kind};
+use crate::options::{Cli, ClusterOptions, Command, Output, SetCommand, Workload, Write};
+use crate::print;
+use crate::scene::Scene;
+use crate::style::Style;
+use crate::verdict::{End, Verdict, judge};
+use crate::view::{history, hooks, list, none_found, status, tree};
+
+/// Runs a command and returns its exit code.
+pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
+    let at = &cli.cluster;
+    match cli.command {
+        Command::Get {
+            workloads,
+            all_namespaces,
+            output,
+        } => get(at, &workloads, all_namespaces, output).await?,
+        Command::Tree { workload, watch } => show_tree(at, &workload, watch).await?,
+        Command::Status {
+            workload,
+            watch,
+            timeout,
+            output,
+        } => {
+            let wait = watch.then_some(timeout);
+            return status(at, &workload, wait, output).await;
+        }
+        Command::Pause { workload, write } => {
+            change(at, &workload.words, &write, Needs::Workload, |scene| {
+                pause::pause(&scene.game)
+            })
+            .await?;
+        }
+        Command::Resume { workload, write } => {
+            change(at, &workload.words, &write, Needs::Workload, |scene| {
+                pause::resume(&scene.game)
+            })
+            .await?;
+        }
+        Command::Promote { workload, write } => {
+            change(at, &workload.words, &write, Needs::Workload, |scene| {
+                pause::promote(&scene.game)
+            })
+            .await?;
+        }
+        Command::Retry {
+            workload,
+            point,
+            write,
+        } => {
+            change(at, &workload.words, &write, Needs::Scene, |scene| {
+                retry::retry(scene, point)
+            })
+            .await?;
+        }
+        Command::Undo {
+            workload,
+            to_revision,
+            write,
+        } => {
+            change(at, &workload.words, &write, Needs::Scene, |scene| {
+                undo::undo(scene, to_revision)
+            })
+            .await?;
+        }
+        Command::Restart { workload, write } => {
+            let now = Timestamp::now();
+            change(at, &workload.words, &write, Needs::Workload, |scene| {
+                restart::restart(&scene.game, now)
+            })
+            .await?;
+        }
+        Command::Set(SetCommand::Image { words, write }) => set_image(at, &words, &write).await?,
+        Command::History {
+            workload,
+            revision,
+            output,
+        } => show_history(at, &workload, revision, output).await?,
+        Command::Hooks { workload, output } => show_hooks(at, &workload, output).await?,
+        Command::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "kubectl-game", &mut stdout());
+        }
+        Command::Complete { words } => complete_words(&words).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn put(text: &str) -> Result<(), Error> {
+    Ok(stdout().write_all(text.as_bytes())?)
+}
+
+async fn scene_of(at: &ClusterOptions, workload: &Workload) -> Result<Scene, Error> {
+    let reference = Reference::parse(&workload.words)?;
+    Cluster::connect(at).await?.scene(&reference).await
+}
+
+async fn get(
+    at: &ClusterOptions,
+    words: &[String],
+    all: bool,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let games = match words {
+        [] => cluster.list(&KINDS, all).await?,
+        [word] if parse_kind(word).is_ok() => cluster.list(&[parse_kind(word)?], all).await?,
+        words if all => {
+            let words = words.join(" ");
+            let said = format!(
+                "{words:?} in all namespaces: name its namespace with -n, or leave the name out"
+            );
+            return Err(Error::Usage(said));
+        }
+        words => {
+            let game = cluster.find(&Reference::parse(words)?).await?;
+            if let Some(output) = output {
+                return put(&print::object(&game.object, output)?);
+            }
+            vec![game]
+        }
+    };
+    match output {
+        Some(output) => {
+            let objects: Vec<&Value> = games.iter().map(|game| &game.object).collect();
+            put(&print::list(&objects, output)?)
+        }
+        None if games.is_empty() => {
+            let namespace = (!all).then_some(cluster.namespace.as_str());
+            eprintln!("{}", none_found(namespace));
+            Ok(())
+        }
+        None => put(&list::list(
+            &games,
+            all,
+            Style::of_stdout(),
+            Timestamp::now(),
+        )),
+    }
+}
+
+async fn show_tree(at: &ClusterOptions, workload: &Workload, watch: bool) -> Result<(), Error> {
+    let style = Style::of_stdout();
+    if watch {
+        let reference = Reference::parse(&workload.words)?;
+        let cluster = Cluster::connect(at).await?;
+        return follow_tree(&cluster, &reference, style).await;
+    }
+    put(&tree::tree(
+        &scene_of(at, workload).await?,
+        style,
+        Timestamp::now(),
+    ))
+}
+
+async fn status(
+    at: &ClusterOptions,
+    workload: &Workload,
+    wait: Option<SignedDuration>,
+    output: Option<Output>,
+) -> Result<ExitCode, Error> {
+    let style = Style::of_stdout();
+    let (scene, verdict) = match wait {
+        None => {
+            let scene = scene_of(at, workload).await?;
+            let verdict = judge(&scene, Timestamp::now());
+            (scene, verdict)
+        }
+        Some(limit) => {
+            let reference = Reference::parse(&workload.words)?;
+            let cluster = Cluster::connect(at).await?;
+            let mut last = String::new();
+            let tell = |scene: &Scene, verdict: &Verdict| {
+                let line = format!("{}: {}\n", scene.game.short_name(), verdict.sentence);
+                if output.is_none() && line != last {
+                    put(&line)?;
+                }
+                last = line;
+                Ok(())
+            };
+            follow_status(&cluster, &reference, limit, tell).await?
+        }
+    };
+    put(&match output {
+        None => status::status(&scene.game, &verdict, style),
+        Some(Output::Name) => scene.game.full_name() + "\n",
+        Some(output) => print::object(&status::data(&scene.game, &verdict), output)?,
+    })?;
+    if wait.is_some() && verdict.end == End::UnderWay {
+        eprintln!("timed out waiting: it goes on");
+    }
+    Ok(ExitCode::from(verdict.exit_code()))
+}
+
+async fn show_history(
+    at: &ClusterOptions,
+    workload: &Workload,
+    revision: Option<i64>,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let scene = scene_of(at, workload).await?;
+    if let Some(number) = revision {
+        return put(&history::details(
+            &scene.game,
+            undo::numbered(&scene, number)?,
+        )?);
+    }
+    put(&match output {
+        Some(output) => print::list(&scene.revisions, output)?,
+        None => history::history(&scene, Style::of_stdout(), Timestamp::now()),
+    })
+}
+
+async fn show_hooks(
+    at: &ClusterOptions,
+    workload: &Workload,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let scene = scene_of(at, workload).await?;
+    match output {
+        Some(output) => put(&print::list(&scene.runs, output)?),
+        None if scene.runs.is_empty() => {
+            eprintln!("{} has no HookRuns", scene.game.short_name());
+            Ok(())
+        }
+        None => put(&hooks::hooks(&scene, Style::of_stdout(), Timestamp::now())),
+    }
+}
+
+async fn change(
+    at: &ClusterOptions,
+    words: &[String],
+    write: &Write,
+    needs: Needs,
+    decide: impl Fn(&Scene) -> Result<Change, Error>,
+) -> Result<(), Error> {
+    let reference = Reference::parse(words)?;
+    let cluster = Cluster::connect(at).await?;
+    let (game, change) = cluster
+        .change(&reference, needs, write.dry_run, decide)
+        .await?;
+    match write.output {
+        Some(output) => put(&print::object(&game.object, output)?)?,
+        None => {
+            let dry_run = if write.dry_run {
+                " (server dry run)"
+            } else {
+                ""
+            };
+            put(&format!("{} {}{dry_run}\n", game.full_name(), change.did))?;
+        }
+    }
+    if let Some(note) = change.note {
+        eprintln!("note: {note}");
+    }
+    Ok(())
+}
+
+async fn set_image(at: &ClusterOptions, words: &[String], write: &Write) -> Result<(), Error> {
+    let (images, workload): (Vec<String>, Vec<String>) =
+        words.iter().cloned().partition(|word| word.contains('='));
+    let images: Vec<NewImage> = images
+        .iter()
+        .map(|word| NewImage::parse(word))
+        .collect::<Result<_, _>>()?;
+    if images.is_empty() {
+        return Err(Error::Usage("name at least one CONTAINER=IMAGE".to_owned()));
+    }
+    change(at, &workload, write, Needs::Workload, |scene| {
+        set_images(&scene.game, &images)
+    })
+    .await
+}
+
+/// Answers kubectl's completion. What goes wrong must not disturb whoever is typing.
+async fn complete_words(words: &[String]) -> Result<(), Error> {
+    let candidates = match complete::wanted(&Cli::command(), words) {
+        Wanted::Words(words) => words,
+        Wanted::Workload => workloads_like(words).await.unwrap_or_default(),
+    };
+    for candidate in candidates {
+        put(&format!("{candidate}\n"))?;
+    }
+    put(&format!("{}\n", complete::END))
+}
+
+async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
+    let last = words.last().map_or("", String::as_str);
+    let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
+    let games = cluster.list(&KINDS, false).await?;
+    let names = games
+        .iter()
+        .flat_map(|game| [game.short_name(), game.name.clone()]);
+    Ok(names.filter(|name| name.starts_with(last)).collect())
+}

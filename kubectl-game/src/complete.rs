@@ -1,0 +1,138 @@
+//! What to type next, for kubectl's own completion (`kubectl game <TAB>`).
+//!
+//! kubectl runs `kubectl_complete-game` with the words so far and reads candidates, one a line, and a
+//! last line `:4`: no file names.
+
+use clap::{Arg, Args, Command, FromArgMatches};
+
+use crate::options::ClusterOptions;
+
+/// The line that ends the answer (cobra's ShellCompDirectiveNoFileComp).
+pub const END: &str = ":4";
+
+/// What the last word may become.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// One of these.
+    Words(Vec<String>),
+    /// The name of a workload.
+    Workload,
+}
+
+/// Works out what the last of these words may become.
+pub fn wanted(root: &Command, words: &[String]) -> Wanted {
+    let (last, before) = words
+        .split_last()
+        .map_or(("", words), |(last, before)| (last.as_str(), before));
+    let mut command = root;
+    for word in before {
+        command = command.find_subcommand(word).unwrap_or(command);
+    }
+    let of_option = before.last().and_then(|word| option(root, command, word));
+    let fitting = |words: Vec<String>| {
+        Wanted::Words(
+            words
+                .into_iter()
+                .filter(|word| word.starts_with(last))
+                .collect(),
+        )
+    };
+    if let Some(option) = of_option {
+        let values = option.get_possible_values();
+        return fitting(
+            values
+                .iter()
+                .map(|value| value.get_name().to_owned())
+                .collect(),
+        );
+    }
+    if last.starts_with('-') {
+        let long = |arg: &Arg| arg.get_long().map(|name| format!("--{name}"));
+        return fitting(
+            command
+                .get_arguments()
+                .chain(root.get_arguments())
+                .filter_map(long)
+                .collect(),
+        );
+    }
+    if command.has_subcommands() {
+        let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+        return fitting(shown.map(|it| it.get_name().to_owned()).collect());
+    }
+    match command.get_positionals().next() {
+        Some(arg) if arg.get_possible_values().is_empty() => Wanted::Workload,
+        Some(arg) => fitting(
+            arg.get_possible_values()
+                .iter()
+                .map(|it| it.get_name().to_owned())
+                .collect(),
+        ),
+        None => Wanted::Words(Vec::new()),
+    }
+}
+
+/// The option that this word is, if a value has to follow.
+fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let is_it = |arg: &&Arg| {
+        let long = arg
+            .get_long()
+            .is_some_and(|name| word.strip_prefix("--") == Some(name));
+        let short = arg
+            .get_short()
+            .is_some_and(|name| word == format!("-{name}"));
+        (long || short) && arg.get_action().takes_values()
+    };
+    command
+        .get_arguments()
+        .chain(root.get_arguments())
+        .find(is_it)
+}
+
+/// The options among these words that say which cluster.
+pub fn cluster_options(words: &[String]) -> ClusterOptions {
+    let command = Command::new("complete")
+        .no_binary_name(true)
+        .ignore_errors(true);
+    let command = ClusterOptions::augment_args(command).arg(Arg::new("rest").num_args(0..));
+    let matches = command.try_get_matches_from(words).ok();
+    let options = matches.and_then(|matches| ClusterOptions::from_arg_matches(&matches).ok());
+    options.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::options::Cli;
+
+    fn after(line: &str) -> Wanted {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        wanted(&Cli::command(), &words)
+    }
+
+    fn words(words: &[&str]) -> Wanted {
+        Wanted::Words(words.iter().map(|it| (*it).to_owned()).collect())
+    }
+
+    #[test]
+    fn commands_options_values_and_workloads_are_completed() {
+        assert_eq!(after("re"), words(&["resume", "retry", "restart"]));
+        assert_eq!(after("set i"), words(&["image"]));
+        assert_eq!(after("status --ti"), words(&["--timeout"]));
+        assert_eq!(after("get -o "), words(&["json", "yaml", "name"]));
+        assert_eq!(after("completion z"), words(&["zsh"]));
+        assert_eq!(after("tree "), Wanted::Workload);
+        assert_eq!(after("resume -n prod ga"), Wanted::Workload);
+        assert_eq!(after("get --namespace "), words(&[]));
+    }
+
+    #[test]
+    fn names_come_from_the_cluster_that_the_line_names() {
+        let line = ["tree", "-n", "prod", "--context", "eu", ""].map(str::to_owned);
+        let options = cluster_options(&line);
+        assert_eq!(options.namespace.as_deref(), Some("prod"));
+        assert_eq!(options.context.as_deref(), Some("eu"));
+    }
+}

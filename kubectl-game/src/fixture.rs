@@ -1,0 +1,242 @@
+//! Scenes for tests, as a cluster shows them.
+
+use gamekeeper::api::HookRun;
+use gamekeeper::api::names::WorkloadKind;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::Pod;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::game::Game;
+use crate::scene::Scene;
+
+/// The time of all tests.
+pub fn now() -> Timestamp {
+    "2026-11-21T10:05:00Z".parse().expect("a time")
+}
+
+/// Four pods, one of them updated, at the pause after the first partition step.
+pub fn paused_canary() -> Scene {
+    let object = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "GameDeployment",
+        "metadata": {
+            "name": "game", "namespace": "prod", "uid": "uid-game", "generation": 3, "resourceVersion": "42",
+            "creationTimestamp": "2026-11-21T09:00:00Z",
+            "annotations": {"gamekeeper.tkex.tencent.com/pause": "{}"},
+        },
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": template("game:v2"),
+            "updateStrategy": {"type": "InplaceUpdate", "paused": true, "canary": {"steps": [
+                {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 60}},
+                {"hook": {"templateName": "test"}},
+            ]}},
+        },
+        "status": {
+            "observedGeneration": 3, "replicas": 4, "readyReplicas": 4, "availableReplicas": 4,
+            "updatedReplicas": 1, "updatedReadyReplicas": 1, "updateRevision": "game-new",
+            "currentStepIndex": 1, "canary": {"revision": "game-old"},
+            "pauseConditions": [{"reason": "PausedByCanaryPauseStep", "startTime": "2026-11-21T10:02:00Z"}],
+        },
+    });
+    Scene::new(
+        read(WorkloadKind::GameDeployment, object),
+        vec![
+            pod("game", "game-bbbbb", "game-old"),
+            pod("game", "game-aaaaa", "game-new"),
+            pod("game", "game-ccccc", "game-old"),
+            pod("game", "game-ddddd", "game-old"),
+        ],
+        Vec::new(),
+        vec![
+            revision("game", "old", 1, "game:v1"),
+            revision("game", "new", 2, "game:v2"),
+        ],
+    )
+}
+
+/// The same, at the hook of the last step, which failed.
+pub fn failed_step() -> Scene {
+    let status = json!({
+        "currentStepIndex": 4,
+        "pauseConditions": [{"reason": "PausedByStepBasedHook", "startTime": "2026-11-21T10:04:00Z"}],
+        "canary": {"currentStepHookRun": "canary-step-hook-game-new-4-test"},
+    });
+    let mut scene = with(paused_canary(), json!({"status": status}));
+    scene.runs = vec![typed(json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookRun",
+        "metadata": {
+            "name": "canary-step-hook-game-new-4-test", "ownerReferences": [owner("game")],
+            "creationTimestamp": "2026-11-21T10:03:00Z",
+            "labels": {"gamedeployment-type": "Step", "gamedeployment-revision": "game-new", "step-index": "4"},
+        },
+        "spec": {"metrics": []},
+        "status": {
+            "phase": "Failed",
+            "metricResults": [
+                {"name": "players", "phase": "Successful", "count": 1, "successful": 1,
+                 "measurements": [{"phase": "Successful", "value": "0"}]},
+                {"name": "errors", "phase": "Failed", "count": 3, "failed": 1,
+                 "message": "measurement 3 of metric errors: failureCondition result > 5 holds: result is 17",
+                 "measurements": [{"phase": "Successful", "value": "1"}, {"phase": "Failed", "value": "17",
+                     "message": "failureCondition result > 5 holds: result is 17"}]},
+            ],
+        },
+    }))];
+    scene
+}
+
+/// A deployment without steps that is to be smaller, with a pod that its hook keeps.
+pub fn failed_pod_hook() -> Scene {
+    let change = json!({
+        "spec": {
+            "replicas": 3, "template": template("game:v1"),
+            "updateStrategy": {"type": "RollingUpdate", "paused": false, "canary": null},
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "empty"}},
+        },
+        "status": {
+            "updateRevision": "game-old", "pauseConditions": null, "currentStepIndex": null,
+            "updatedReplicas": 4, "updatedReadyReplicas": 4,
+            "preDeleteHookCondition": [{"podName": "game-bbbbb", "phase": "Error",
+                "startTime": "2026-11-21T10:04:00Z", "message": "metric players: Error"}],
+        },
+    });
+    let mut scene = with(paused_canary(), change);
+    scene
+        .pods
+        .retain(|pod| pod.metadata.name.as_deref() != Some("game-aaaaa"));
+    scene.runs = vec![typed(json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookRun",
+        "metadata": {
+            "name": "pre-delete-hook-game-old-bbbbb-empty", "ownerReferences": [owner("game")],
+            "creationTimestamp": "2026-11-21T10:04:00Z",
+            "labels": {"gamedeployment-type": "PreDelete", "InstanceID": "bbbbb"},
+            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": "uid-game-bbbbb"},
+        },
+        "spec": {"metrics": []},
+        "status": {
+            "phase": "Error",
+            "metricResults": [{"name": "players", "phase": "Error", "error": 5, "consecutiveError": 5,
+                "message": "5 errors in a row, 4 allowed",
+                "measurements": [{"phase": "Error", "message": "connection refused"}]}],
+        },
+    }))];
+    scene
+}
+
+/// A complete set of eleven ordinals' length.
+pub fn set() -> Scene {
+    let object = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "GameStatefulSet",
+        "metadata": {"name": "world", "namespace": "prod", "uid": "uid-world", "generation": 1,
+            "resourceVersion": "7", "creationTimestamp": "2026-11-18T10:00:00Z"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "world"}},
+            "template": template("world:v1"),
+            "ordinals": {"start": 9},
+            "updateStrategy": {"type": "RollingUpdate"},
+        },
+        "status": {
+            "observedGeneration": 1, "replicas": 3, "readyReplicas": 3, "availableReplicas": 3,
+            "updatedReplicas": 3, "updatedReadyReplicas": 3, "updateRevision": "world-only",
+            "canary": {"revision": "world-only"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "AllPodsAvailable", "message": "",
+                "lastTransitionTime": "2026-11-18T10:01:00Z"}],
+        },
+    });
+    let pods = ["world-10", "world-9", "world-11"].map(|name| pod("world", name, "world-only"));
+    Scene::new(
+        read(WorkloadKind::GameStatefulSet, object),
+        pods.into(),
+        Vec::new(),
+        vec![revision("world", "only", 1, "world:v1")],
+    )
+}
+
+/// A scene with another workload (a merge patch of it), and its runs in another phase.
+pub fn with(mut scene: Scene, mut patch: Value) -> Scene {
+    let phase = patch.as_object_mut().and_then(|patch| patch.remove("runs"));
+    if let Some(phase) = phase {
+        let phase = serde_json::from_value(phase).expect("a phase");
+        for run in &mut scene.runs {
+            if let Some(status) = &mut run.status {
+                status.phase = phase;
+            }
+        }
+    }
+    let mut object = scene.game.object.clone();
+    json_patch::merge(&mut object, &patch);
+    Scene {
+        game: read(scene.game.kind, object),
+        ..scene
+    }
+}
+
+fn read(kind: WorkloadKind, object: Value) -> Game {
+    Game::read(kind, object).expect("a workload")
+}
+
+fn typed<T: DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object")
+}
+
+fn template(image: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": "game"}},
+        "spec": {"containers": [{"name": "game", "image": image}, {"name": "log", "image": "log:v1"}]},
+    })
+}
+
+fn owner(workload: &str) -> Value {
+    json!({"apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Game", "name": workload,
+        "uid": format!("uid-{workload}"), "controller": true})
+}
+
+fn pod(workload: &str, name: &str, revision: &str) -> Pod {
+    typed(json!({
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "ownerReferences": [owner(workload)],
+            "labels": {"controller-revision-hash": revision}, "creationTimestamp": "2026-11-21T09:00:00Z",
+        },
+        "spec": {"containers": [{"name": "game"}, {"name": "log"}]},
+        "status": {
+            "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [
+                {"name": "game", "image": "", "imageID": "", "ready": true, "restartCount": 1},
+                {"name": "log", "image": "", "imageID": "", "ready": true, "restartCount": 0},
+            ],
+        },
+    }))
+}
+
+fn revision(workload: &str, hash: &str, number: i64, image: &str) -> ControllerRevision {
+    let mut template = template(image);
+    template["$patch"] = json!("replace");
+    template["metadata"]["annotations"] = match number {
+        2 => json!({"kubernetes.io/change-cause": "winter event"}),
+        _ => json!({}),
+    };
+    typed(json!({
+        "metadata": {
+            "name": format!("{workload}-{hash}"), "ownerReferences": [owner(workload)],
+            "creationTimestamp": format!("2026-11-21T09:0{number}:00Z"),
+        },
+        "data": {"spec": {"template": template}},
+        "revision": number,
+    }))
+}
+
+/// A scene whose runs are gone.
+pub fn without_runs(scene: Scene) -> Scene {
+    Scene {
+        runs: Vec::<HookRun>::new(),
+        ..scene
+    }
+}

@@ -1,0 +1,173 @@
+//! The two kinds and how people call them: `game`, `gd/game`, `gamestatefulsets world`, or a name as
+//! kubectl prints it, `gamedeployment.tkex.tencent.com/game`.
+
+use std::fmt;
+
+use gamekeeper::api::GROUP;
+use gamekeeper::api::names::WorkloadKind;
+
+use crate::error::Error;
+use crate::suggest::closest;
+
+/// Both kinds, in the order in which they are shown.
+pub const KINDS: [WorkloadKind; 2] = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
+
+/// What kubectl calls this kind when there is one of it.
+pub fn singular(kind: WorkloadKind) -> &'static str {
+    match kind {
+        WorkloadKind::GameDeployment => "gamedeployment",
+        WorkloadKind::GameStatefulSet => "gamestatefulset",
+    }
+}
+
+/// Its short name.
+pub fn short(kind: WorkloadKind) -> &'static str {
+    match kind {
+        WorkloadKind::GameDeployment => "gd",
+        WorkloadKind::GameStatefulSet => "gsts",
+    }
+}
+
+/// An object as kubectl names it in what it prints.
+pub fn full_name(kind: WorkloadKind, name: &str) -> String {
+    format!("{}.{GROUP}/{name}", singular(kind))
+}
+
+/// An object as one types it.
+pub fn short_name(kind: WorkloadKind, name: &str) -> String {
+    format!("{}/{name}", short(kind))
+}
+
+/// Reads what somebody calls a kind.
+pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
+    let lower = word.to_lowercase();
+    // gamedeployments.v1alpha1.tkex.tencent.com is a name of the kind, too.
+    let resource = lower.split('.').next().unwrap_or_default();
+    let is_called = |kind: &WorkloadKind| {
+        let singular = singular(*kind);
+        resource == short(*kind) || resource.strip_suffix('s').unwrap_or(resource) == singular
+    };
+    if let Some(kind) = KINDS.into_iter().find(is_called) {
+        return Ok(kind);
+    }
+    if let Some(native) = ["deploy", "sts", "statefulset"]
+        .into_iter()
+        .find(|it| resource.starts_with(it))
+    {
+        let whole = if native == "deploy" {
+            "Deployments"
+        } else {
+            "StatefulSets"
+        };
+        return Err(Error::Usage(format!(
+            "kubectl game does not look after {whole}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
+        )));
+    }
+    let known = KINDS
+        .iter()
+        .flat_map(|kind| [short(*kind), singular(*kind)]);
+    let hint = match closest(resource, known) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "write gd (GameDeployment) or gsts (GameStatefulSet)".to_owned(),
+    };
+    Err(Error::Usage(format!("unknown kind {word:?}: {hint}")))
+}
+
+/// A workload as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Its kind; None: whichever has the name.
+    pub kind: Option<WorkloadKind>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Reference {
+    /// Reads `NAME`, `KIND/NAME` or `KIND NAME`.
+    pub fn parse(words: &[String]) -> Result<Self, Error> {
+        let (kind, name) = match words {
+            [word] => match word.split_once('/') {
+                Some((kind, name)) => (Some(parse_kind(kind)?), name),
+                None => (None, word.as_str()),
+            },
+            [kind, name] => (Some(parse_kind(kind)?), name.as_str()),
+            [] => {
+                return Err(Error::Usage(
+                    "name a workload: gd/NAME, gsts/NAME, or NAME".to_owned(),
+                ));
+            }
+            [_, _, more, ..] => {
+                return Err(Error::Usage(format!(
+                    "one workload at a time: what is {more:?}?"
+                )));
+            }
+        };
+        if name.is_empty() || name.contains('/') {
+            return Err(Error::Usage(format!(
+                "{:?} names no workload: write gd/NAME, gsts/NAME, or NAME",
+                words.join(" ")
+            )));
+        }
+        Ok(Self {
+            kind,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The kinds that it may be of.
+    pub fn kinds(&self) -> Vec<WorkloadKind> {
+        self.kind.map_or_else(|| KINDS.to_vec(), |kind| vec![kind])
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<&str> = self.kinds().into_iter().map(WorkloadKind::as_str).collect();
+        write!(f, "{} {:?}", kinds.join(" or "), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Reference, String> {
+        let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        Reference::parse(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_workload_is_called_as_kubectl_calls_it() {
+        let deployment = Some(WorkloadKind::GameDeployment);
+        for (text, kind) in [
+            ("game", None),
+            ("gd/game", deployment),
+            ("gd game", deployment),
+            ("GameDeployment/game", deployment),
+            ("gamedeployments game", deployment),
+            ("gamedeployment.tkex.tencent.com/game", deployment),
+            ("gamedeployments.v1alpha1.tkex.tencent.com/game", deployment),
+            ("gsts/game", Some(WorkloadKind::GameStatefulSet)),
+        ] {
+            let expected = Reference {
+                kind,
+                name: "game".to_owned(),
+            };
+            assert_eq!(parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_told_what_to_write() {
+        for (text, words) in [
+            ("gamedeploymnt/game", "did you mean gamedeployment?"),
+            ("deploy/game", "use kubectl rollout"),
+            ("pod/game", "write gd (GameDeployment) or gsts"),
+            ("gd/", "names no workload"),
+            ("gd game other", "one workload at a time"),
+        ] {
+            let said = parse(text).expect_err(text);
+            assert!(said.contains(words), "{text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `kubectl game`: see and steer rollouts of GameDeployments and GameStatefulSets.
+//!
+//! What a command prints (`view`, `verdict`) and what it changes (`change`) are pure functions of the
+//! objects; `cluster`, `watch` and `follow` talk to the API server; `command` puts them together.
+
+mod age;
+mod change;
+mod cluster;
+mod command;
+mod complete;
+mod error;
+#[cfg(test)]
+mod fixture;
+mod follow;
+mod game;
+mod kind;
+mod options;
+mod print;
+mod scene;
+mod style;
+mod suggest;
+mod table;
+mod verdict;
+mod view;
+mod watch;
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::error::Error;
+use crate::options::Cli;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(asked) => {
+            // What cannot be printed cannot be told either.
+            let _ = asked.print();
+            return if asked.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match command::run(cli).await {
+        Ok(code) => code,
+        // Whoever reads has seen enough: `kubectl game get | head -1`.
+        Err(Error::Print(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use gamekeeper::api::names::HookPoint;
+use gamekeeper::plan::parse_duration;
+use jiff::SignedDuration;
+
+/// See and steer rollouts of GameDeployments and GameStatefulSets.
+///
+/// A workload is NAME, gd/NAME or gsts/NAME; a name alone finds its kind.
+#[derive(Parser)]
+#[command(name = "kubectl-game", bin_name = "kubectl game", version)]
+pub struct Cli {
+    /// Where.
+    #[command(flatten)]
+    pub cluster: ClusterOptions,
+    /// What.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which cluster and namespace.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ClusterOptions {
+    /// Namespace; the context's when absent.
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+    /// Context of the kubeconfig.
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// Path of the kubeconfig; KUBECONFIG or ~/.kube/config when absent.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// A workload.
+#[derive(Args, Clone, Debug)]
+pub struct Workload {
+    /// NAME, gd/NAME or gsts/NAME.
+    #[arg(value_name = "WORKLOAD", required = true, num_args = 1..)]
+    pub words: Vec<String>,
+}
+
+/// How a change is made and told.
+#[derive(Args, Clone, Debug)]
+pub struct Write {
+    /// Have the API server check the change without making it.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the changed object.
+    #[arg(short, long, value_name = "FORMAT")]
+    pub output: Option<Output>,
+}
+
+/// What to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// The objects as JSON.
+    Json,
+    /// The objects as YAML.
+    Yaml,
+    /// Their names.
+    Name,
+}
+
+const STATUS_EXIT_CODES: &str = "\
+Exit codes:
+  0  the rollout is complete
+  1  error
+  2  it is stopped and waits for a person: paused, or blocked by a failed hook, a refused template, ...
+  3  it is under way; with --watch: it still was when the time was over";
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// List workloads.
+    #[command(visible_alias = "list")]
+    Get {
+        /// Workloads; all of them when absent. gd or gsts alone lists a kind.
+        #[arg(value_name = "WORKLOAD")]
+        workloads: Vec<String>,
+        /// In all namespaces.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+        /// Print the objects.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Show a workload, its revisions, pods and HookRuns.
+    Tree {
+        #[command(flatten)]
+        workload: Workload,
+        /// Follow what happens, until interrupted.
+        #[arg(short, long)]
+        watch: bool,
+    },
+    /// Say how a rollout is, or why it does not go on.
+    #[command(after_help = STATUS_EXIT_CODES)]
+    Status {
+        #[command(flatten)]
+        workload: Workload,
+        /// Wait until it is complete, or stopped.
+        #[arg(short, long)]
+        watch: bool,
+        /// Longest wait, such as 90s or 10m; 0 is forever.
+        #[arg(long, default_value = "0", value_parser = parse_duration, requires = "watch")]
+        timeout: SignedDuration,
+        /// Print it for programs.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Start no more pod updates until somebody resumes.
+    Pause {
+        #[command(flatten)]
+        workload: Workload,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// End a pause, whoever made it.
+    Resume {
+        #[command(flatten)]
+        workload: Workload,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Go on from the canary step that pauses.
+    Promote {
+        #[command(flatten)]
+        workload: Workload,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Run failed hooks of pods anew.
+    Retry {
+        #[command(flatten)]
+        workload: Workload,
+        /// Only those of this point.
+        #[arg(long, value_parser = point)]
+        point: Option<HookPoint>,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Roll back to the stable revision (in a rollout) or the previous one.
+    Undo {
+        #[command(flatten)]
+        workload: Workload,
+        /// Number of the revision, as history shows it.
+        #[arg(long, value_name = "NUMBER")]
+        to_revision: Option<i64>,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// List revisions.
+    History {
+        #[command(flatten)]
+        workload: Workload,
+        /// Show the pod template of this one.
+        #[arg(long, value_name = "NUMBER", conflicts_with = "output")]
+        revision: Option<i64>,
+        /// Print the ControllerRevisions.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Make all pods anew (RollingUpdate, OnDelete).
+    Restart {
+        #[command(flatten)]
+        workload: Workload,
+        #[command(flatten)]
+        write: Write,
+    },
+    /// Change a field.
+    #[command(subcommand)]
+    Set(SetCommand),
+    /// List HookRuns with their last measurements.
+    Hooks {
+        #[command(flatten)]
+        workload: Workload,
+        /// Print the HookRuns.
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Print a completion script.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+    /// What kubectl's own completion asks for, in its protocol.
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words so far; the last one is to be completed.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+}
+
+/// Fields that can be changed.
+#[derive(Subcommand)]
+pub enum SetCommand {
+    /// Give containers new images: set image gd/NAME CONTAINER=IMAGE ...
+    Image {
+        /// The workload, then CONTAINER=IMAGE for each container; * is all of them.
+        #[arg(value_name = "WORKLOAD CONTAINER=IMAGE", required = true, num_args = 1..)]
+        words: Vec<String>,
+        #[command(flatten)]
+        write: Write,
+    },
+}
+
+fn point(word: &str) -> Result<HookPoint, String> {
+    let mut points = HookPoint::OF_PODS.into_iter();
+    let found = points.find(|point| point.as_str().eq_ignore_ascii_case(word));
+    found.ok_or_else(|| "write PreDelete, PreInplace or PostInplace".to_owned())
+}

@@ -1,0 +1,127 @@
+//! A workload with everything that belongs to it: what `tree`, `status`, `history` and `hooks` show.
+
+use gamekeeper::api::names::{self, HookPoint};
+use gamekeeper::api::{HookPhase, HookRun};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use serde_json::Value;
+
+use crate::game::Game;
+
+/// A workload and what it controls.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// The workload.
+    pub game: Game,
+    /// Its pods, by ordinal or name.
+    pub pods: Vec<Pod>,
+    /// Its HookRuns, by name.
+    pub runs: Vec<HookRun>,
+    /// Its revisions, newest first.
+    pub revisions: Vec<ControllerRevision>,
+}
+
+impl Scene {
+    /// Takes from these objects those that the workload controls.
+    pub fn new(
+        game: Game,
+        mut pods: Vec<Pod>,
+        mut runs: Vec<HookRun>,
+        mut revisions: Vec<ControllerRevision>,
+    ) -> Self {
+        let is_own = |meta: &ObjectMeta| {
+            let mut owners = meta.owner_references.iter().flatten();
+            owners.any(|owner| owner.controller == Some(true) && owner.uid == game.uid)
+        };
+        pods.retain(|pod| is_own(&pod.metadata));
+        runs.retain(|run| is_own(&run.metadata));
+        revisions.retain(|revision| is_own(&revision.metadata));
+        let prefix = format!("{}-", game.name);
+        pods.sort_by_cached_key(|pod| {
+            let name = pod.name_any();
+            (names::ordinal_after(&prefix, &name), name)
+        });
+        runs.sort_by_cached_key(ResourceExt::name_any);
+        revisions.sort_by_key(|revision| std::cmp::Reverse(revision.revision));
+        Scene {
+            game,
+            pods,
+            runs,
+            revisions,
+        }
+    }
+
+    /// The point of a run, when it belongs to a hook.
+    pub fn point(&self, run: &HookRun) -> Option<HookPoint> {
+        HookPoint::parse(run.labels().get(self.game.kind.type_label())?)
+    }
+
+    /// The pod that a run is about, while it is there.
+    pub fn pod_of(&self, run: &HookRun) -> Option<&Pod> {
+        let uid = run.annotations().get(names::RUN_POD_UID)?;
+        let mut pods = self.pods.iter();
+        pods.find(|pod| pod.metadata.uid.as_ref() == Some(uid))
+    }
+
+    /// The pod or the canary step that a run is about.
+    pub fn about(&self, run: &HookRun) -> String {
+        let label = |key: &str| run.labels().get(key).map_or("?", String::as_str);
+        match self.pod_of(run) {
+            Some(pod) => pod.name_any(),
+            None if self.point(run) == Some(HookPoint::Step) => {
+                format!("step {}", label(names::RUN_STEP_LABEL))
+            }
+            None => format!("{}-{}", self.game.name, label(names::RUN_INSTANCE_LABEL)),
+        }
+    }
+
+    /// Pods at a revision.
+    pub fn pods_at(&self, revision: &str) -> impl Iterator<Item = &Pod> {
+        self.pods
+            .iter()
+            .filter(move |pod| revision_of(pod) == revision)
+    }
+
+    /// What a revision is to the rollout.
+    pub fn part(&self, revision: &str) -> &'static str {
+        let status = &self.game.status;
+        match (
+            revision == status.update_revision,
+            revision == status.canary.revision,
+        ) {
+            (true, true) => "current",
+            (true, false) => "update",
+            (false, true) => "stable",
+            (false, false) => "",
+        }
+    }
+}
+
+/// The revision of a pod.
+pub fn revision_of(pod: &Pod) -> &str {
+    pod.labels()
+        .get(names::REVISION_LABEL)
+        .map_or("", String::as_str)
+}
+
+/// The phase of a run.
+pub fn phase(run: &HookRun) -> HookPhase {
+    run.status
+        .as_ref()
+        .map(|status| status.phase)
+        .unwrap_or_default()
+}
+
+/// Whether a run ended, and not well.
+pub fn has_failed(run: &HookRun) -> bool {
+    phase(run).is_completed() && phase(run) != HookPhase::Successful
+}
+
+/// The pod template that a revision holds, without the marker that makes it a patch.
+pub fn template_of(revision: &ControllerRevision) -> Option<Value> {
+    let mut template = revision.data.as_ref()?.0.pointer("/spec/template")?.clone();
+    template.as_object_mut()?.remove("$patch");
+    Some(template)
+}

@@ -1,0 +1,24 @@
+//! "Did you mean": the known word that is nearest to a mistyped one.
+
+/// The nearest of these words, if one is near enough that somebody may have meant it.
+pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = (word.chars().count() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|it| (strsim::damerau_levenshtein(word, it), it))
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, it)| it)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_seen_and_another_word_is_not() {
+        assert_eq!(closest("gmae", ["world", "game"]), Some("game"));
+        assert_eq!(closest("lobby", ["world", "game"]), None);
+        assert_eq!(closest("gs", ["gd", "gsts"]), Some("gd"));
+    }
+}

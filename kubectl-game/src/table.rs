@@ -1,0 +1,90 @@
+//! Tables as kubectl prints them: columns with three spaces between, no lines.
+
+use crate::style::{Style, Tone};
+
+/// What stands in one field.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+    marked: bool,
+}
+
+impl Cell {
+    /// A text in a tone, with its symbol where there are symbols.
+    pub fn state(tone: Tone, text: impl Into<String>) -> Self {
+        Cell {
+            text: text.into(),
+            tone,
+            marked: true,
+        }
+    }
+
+    fn shown(&self, style: Style) -> String {
+        let mark = if self.marked {
+            style.mark(self.tone)
+        } else {
+            ""
+        };
+        format!("{mark}{}", self.text)
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Cell {
+            text: text.into(),
+            ..Cell::default()
+        }
+    }
+}
+
+/// Headings and lines.
+pub struct Table {
+    headings: Vec<&'static str>,
+    lines: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new(headings: impl IntoIterator<Item = &'static str>) -> Self {
+        Table {
+            headings: headings.into_iter().collect(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: impl IntoIterator<Item = Cell>) {
+        self.lines.push(line.into_iter().collect());
+    }
+
+    /// The text, a line break after each line.
+    pub fn render(&self, style: Style) -> String {
+        let width = |text: &str| text.chars().count();
+        let widths: Vec<usize> = (0..self.headings.len())
+            .map(|column| {
+                let cells = self.lines.iter().filter_map(|line| line.get(column));
+                let widest = cells.map(|cell| width(&cell.shown(style))).max();
+                widest.unwrap_or(0).max(width(self.headings[column]))
+            })
+            .collect();
+        let headings: Vec<Cell> = self.headings.iter().map(|it| Cell::from(*it)).collect();
+        let mut text = String::new();
+        for line in std::iter::once(&headings).chain(&self.lines) {
+            let mut padding = 0;
+            for (cell, width_of_column) in line.iter().zip(&widths) {
+                let shown = cell.shown(style);
+                // Spaces go before the next field, so that no line ends in them.
+                if !shown.is_empty() {
+                    text.push_str(&" ".repeat(padding));
+                    text.push_str(&style.paint(cell.tone, &shown));
+                    padding = 0;
+                }
+                padding += width_of_column + 3 - width(&shown);
+            }
+            text.push('\n');
+        }
+        text
+    }
+}

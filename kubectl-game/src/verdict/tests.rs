@@ -1,0 +1,99 @@
+//! Each way that a rollout can stand still or go on, in its words.
+
+use serde_json::json;
+
+use super::*;
+use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with};
+
+fn told(scene: &Scene) -> (u8, String) {
+    let verdict = judge(scene, now());
+    let lines = [verdict.word.to_owned(), verdict.sentence];
+    let lines = lines.into_iter().chain(verdict.also).chain(verdict.mend);
+    (verdict.end as u8, lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn each_reason_in_a_sentence() {
+    let not_ready = json!([{"type": "Ready", "status": "False", "reason": "RolloutUnderWay",
+        "message": "1 of 4 pods are at the update revision", "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+    let refused = json!([{"type": "FailedUpdate", "status": "True", "reason": "TemplateRefused",
+        "message": "pods \"x\" is forbidden: exceeded quota", "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+    let scenes = [
+        ("pause step", paused_canary()),
+        ("failed step hook", failed_step()),
+        ("failed pod hook", failed_pod_hook()),
+        ("complete", set()),
+        (
+            "pause of 60 s",
+            with(
+                paused_canary(),
+                json!({"spec": {"updateStrategy": {"canary": {"steps": [
+                {"partition": 3}, {"pause": {"duration": "60s"}}]}}}}),
+            ),
+        ),
+        (
+            "user",
+            with(paused_canary(), json!({"status": {"pauseConditions": []}})),
+        ),
+        (
+            "user who lets a complete rollout stand",
+            with(set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
+        ),
+        (
+            "apply",
+            with(
+                paused_canary(),
+                json!({"status": {"conditions": [{"type": "Progressing", "status": "False",
+                "reason": "ResumeByApplyIgnored", "message": "", "lastTransitionTime": "2026-11-21T10:00:00Z"}]}}),
+            ),
+        ),
+        (
+            "refused template",
+            with(
+                paused_canary(),
+                json!({"spec": {"updateStrategy": {"paused": false}},
+                "status": {"pauseConditions": [], "conditions": refused}}),
+            ),
+        ),
+        (
+            "under way",
+            with(
+                paused_canary(),
+                json!({"spec": {"updateStrategy": {"paused": false}},
+                "status": {"pauseConditions": [], "currentStepIndex": 0, "conditions": not_ready}}),
+            ),
+        ),
+        (
+            "running hook",
+            with(
+                failed_step(),
+                json!({"spec": {"updateStrategy": {"paused": false}},
+                "status": {"pauseConditions": []}, "runs": "Running"}),
+            ),
+        ),
+        (
+            "unseen",
+            with(paused_canary(), json!({"metadata": {"generation": 9}})),
+        ),
+        (
+            "deleted",
+            with(
+                paused_canary(),
+                json!({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}),
+            ),
+        ),
+        (
+            "partition",
+            with(
+                set(),
+                json!({"spec": {"updateStrategy": {"partition": 1}},
+            "status": {"updatedReplicas": 2}}),
+            ),
+        ),
+    ];
+    let told = scenes.map(|(name, scene)| {
+        let (end, words) = told(&scene);
+        format!("{name} -> {end}\n{words}\n")
+    });
+    insta::assert_snapshot!(told.join("\n"));
+}

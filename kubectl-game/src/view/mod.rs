@@ -1,0 +1,27 @@
+//! What commands print: each a pure function of objects, a style and the time.
+
+pub mod history;
+pub mod hooks;
+pub mod list;
+pub mod pod;
+pub mod run;
+pub mod status;
+pub mod tree;
+
+/// A text of at most so many characters.
+pub fn cut(text: &str, most: usize) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if one_line.chars().count() <= most {
+        return one_line;
+    }
+    let start: String = one_line.chars().take(most.saturating_sub(3)).collect();
+    format!("{start}...")
+}
+
+/// The line of a list's state, which tells apart that nothing is there and that nothing was asked.
+pub fn none_found(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("No resources found in {namespace} namespace."),
+        None => "No resources found".to_owned(),
+    }
+}

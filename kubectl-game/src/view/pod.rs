@@ -1,0 +1,81 @@
+//! A pod in a line, as kubectl shows it, and what the operator does with it.
+
+use gamekeeper::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::ResourceExt;
+
+use crate::style::Tone;
+use crate::table::Cell;
+
+/// Its state in a word.
+pub fn state(pod: &Pod) -> Cell {
+    let word = word(pod);
+    let tone = match word.as_str() {
+        "Running" if is_true(pod, "Ready") => Tone::Good,
+        "Running" | "Pending" | "Terminating" | "ContainerCreating" | "PodInitializing" => {
+            Tone::Busy
+        }
+        "Succeeded" | "Completed" => Tone::Plain,
+        _ => Tone::Bad,
+    };
+    Cell::state(tone, word)
+}
+
+fn word(pod: &Pod) -> String {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return "Terminating".to_owned();
+    }
+    let Some(status) = &pod.status else {
+        return "Pending".to_owned();
+    };
+    if let Some(reason) = &status.reason {
+        return reason.clone();
+    }
+    let obstacle = containers(status).find_map(obstacle);
+    obstacle
+        .or_else(|| status.phase.clone())
+        .unwrap_or_else(|| "Unknown".to_owned())
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status.container_statuses.iter().flatten()
+}
+
+fn obstacle(container: &ContainerStatus) -> Option<String> {
+    let state = container.state.as_ref()?;
+    let waits = state.waiting.as_ref().and_then(|it| it.reason.clone());
+    let ended = state.terminated.as_ref().and_then(|it| it.reason.clone());
+    waits.or(ended)
+}
+
+fn is_true(pod: &Pod, type_: &str) -> bool {
+    condition(pod, type_) == Some("True")
+}
+
+fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let found = conditions.find(|condition| condition.type_ == type_)?;
+    Some(&found.status)
+}
+
+/// Ready containers, restarts, and what happens to it.
+pub fn info(pod: &Pod) -> String {
+    let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+    let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
+    let ready = statuses.iter().filter(|it| it.ready).count();
+    let restarts: i32 = statuses.iter().map(|it| it.restart_count).sum();
+    let mut words = vec![format!("{ready}/{all} ready")];
+    match restarts {
+        0 => {}
+        1 => words.push("1 restart".to_owned()),
+        more => words.push(format!("{more} restarts")),
+    }
+    let is_going = pod.metadata.deletion_timestamp.is_some();
+    if condition(pod, IN_PLACE_GATE) == Some("False") && !is_going {
+        words.push("being updated in place".to_owned());
+    }
+    if pod.annotations().contains_key(DELETING_ANNOTATION) && !is_going {
+        words.push("to be deleted".to_owned());
+    }
+    words.join(", ")
+}
