@@ -3,11 +3,13 @@
 //! Layers, each using only those to its left: `api <- plan <- cache, apply, provider <- controller
 //! <- manager <- main`. ARCHITECTURE.md tells where to start.
 
+pub mod admission;
 pub mod api;
 pub mod apply;
 pub mod cache;
 pub mod controller;
 pub mod expr;
+pub mod lint;
 pub mod manager;
 pub mod metrics;
 pub mod plan;

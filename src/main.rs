@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use gamekeeper::manager::{Options, RunError};
-use gamekeeper::rehearsal;
+use gamekeeper::{lint, rehearsal};
 
 /// Runs game servers on Kubernetes without ever killing a match.
 #[derive(Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Crds,
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
     Try(rehearsal::Options),
+    /// Check manifests without a cluster. Exit code: 0 fine, 1 something is refused, 2 a file cannot be read.
+    Lint(lint::Options),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
+        Command::Lint(options) => return lint_manifests(&options),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,6 +54,21 @@ async fn try_template(options: &rehearsal::Options) -> ExitCode {
             let message = status.message.map(|message| format!(": {message}"));
             println!("{}{}", status.phase, message.unwrap_or_default());
             ExitCode::from(rehearsal::exit_code(status.phase))
+        }
+        Err(error) => {
+            eprintln!("gamekeeper: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn lint_manifests(options: &lint::Options) -> ExitCode {
+    match lint::lint(options) {
+        Ok(diagnostics) => {
+            diagnostics
+                .iter()
+                .for_each(|diagnostic| println!("{diagnostic}"));
+            ExitCode::from(lint::exit_code(&diagnostics, options.strict))
         }
         Err(error) => {
             eprintln!("gamekeeper: {error}");

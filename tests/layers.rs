@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("api", &[]),
     ("metrics", &[]),
     ("plan", &["api"]),
@@ -20,6 +20,8 @@ const LAYERS: [(&str, &[&str]); 10] = [
         ],
     ),
     ("rehearsal", &["api", "plan", "provider"]),
+    ("admission", &["api", "plan", "expr", "provider"]),
+    ("lint", &["api", "expr", "admission"]),
     (
         "manager",
         &[
@@ -39,7 +41,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
 const IMPURE: [&str; 12] = [
     "tokio",
     "futures",
-    "reqwest",
+    "reqwest::Client",
     "async fn",
     "async move",
     ".await",
@@ -100,13 +102,13 @@ fn no_layer_looks_up() {
 }
 
 #[test]
-fn plans_are_pure() {
-    for layer in ["api", "plan"] {
+fn plans_and_rules_are_pure() {
+    for layer in ["api", "plan", "admission"] {
         for (path, text) in source(layer) {
             for word in IMPURE {
                 assert!(
                     !text.contains(word),
-                    "{} has {word}: a plan has no client, async or clock",
+                    "{} has {word}: a decision has no client, async or clock",
                     path.display()
                 );
             }

@@ -17,6 +17,8 @@ pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost"
 pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
 /// Workload annotation: `ascend` (default) or `descend` order of the node deletion cost.
 pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
+/// Label that says when a workload may be deleted: `Always`, or `Cascading` (once it has no pods).
+pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
 /// Pod annotation that tells a kubelet that can to change images without a restart.
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate that keeps traffic from a pod while it is updated in place.

@@ -183,6 +183,17 @@ fn identity(workload: &Workload, hook: &HookStep, subject: &Subject) -> BTreeMap
     notes
 }
 
+/// Names of the arguments that the operator hands to pod hooks by itself; those that end in `[`
+/// are lists of containers.
+pub const OPERATOR_ARGUMENTS: [&str; 6] = [
+    "PodName",
+    "PodNamespace",
+    "PodIP",
+    "HostIP",
+    "PodContainer[",
+    "ModifiedContainer[",
+];
+
 /// Arguments that the operator hands over by itself.
 fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
     let Subject::Pod { pod, modified, .. } = subject else {

@@ -49,6 +49,7 @@ pub use action::*;
 pub use canary::Rollout;
 pub use claim::*;
 pub use duration::*;
+pub use hook_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use pod::*;
 pub use revision::{Revisions, canonical};
 pub use workload::{InvalidWorkload, Planned, Workload, duration};

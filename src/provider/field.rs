@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::expr::jsonpath::{JsonPath, Selection, text_of};
+use crate::expr::jsonpath::{JsonPath, PathError, Selection, text_of};
 
 /// Why a field has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +17,24 @@ pub(super) enum NoField {
 ///
 /// The rest of the path is the key, dots and all, as bk-bcs has it; `['KEY']` is the downward
 /// API's spelling of it.
-pub(super) fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
+pub fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
     ["annotations", "labels"].into_iter().find_map(|map| {
         let rest = path.strip_prefix("metadata.")?.strip_prefix(map)?;
         let quoted = || rest.strip_prefix("['")?.strip_suffix("']");
         let key = rest.strip_prefix('.').or_else(quoted)?;
         Some((map, key)).filter(|(_, key)| !key.is_empty())
     })
+}
+
+/// Reads the path of a field, with or without braces.
+///
+/// # Errors
+/// When it is no path.
+pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
+    match path.contains('{') {
+        true => JsonPath::parse(path),
+        false => JsonPath::parse(&format!("{{.{}}}", path.trim_start_matches('.'))),
+    }
 }
 
 /// The field of an object, as text.
@@ -33,11 +44,7 @@ pub(super) fn field(object: &Value, path: &str) -> Result<String, NoField> {
         return value.map(str::to_owned).ok_or(NoField::NotSet);
     }
     let bad = |error: &dyn std::fmt::Display| NoField::Bad(error.to_string());
-    let template = match path.contains('{') {
-        true => path.to_owned(),
-        false => format!("{{.{}}}", path.trim_start_matches('.')),
-    };
-    let template = JsonPath::parse(&template).map_err(|error| bad(&error))?;
+    let template = parse_field_path(path).map_err(|error| bad(&error))?;
     match template.select(object).map_err(|error| bad(&error))? {
         Selection::One(value) => Ok(text_of(value)),
         Selection::Text(text) => Ok(text),

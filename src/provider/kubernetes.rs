@@ -140,7 +140,10 @@ async fn patch(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outco
 }
 
 /// The label or annotation of a path, if hooks may write it.
-fn writable(path: &str) -> Result<(&'static str, &str), String> {
+///
+/// # Errors
+/// In words, when they may not.
+pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
     let (map, key) = metadata_key(path).ok_or_else(|| {
         format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")
     })?;

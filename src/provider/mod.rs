@@ -17,5 +17,7 @@ mod secrets;
 mod tests;
 mod web;
 
+pub use field::{metadata_key, parse_field_path};
 pub use http::HttpOptions;
+pub use kubernetes::writable;
 pub use measure::{Call, Probe, ProbeError};

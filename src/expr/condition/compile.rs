@@ -356,12 +356,19 @@ impl Node {
     }
 
     pub(super) fn compares_result_with_number(&self) -> bool {
-        let is_number = |node: &Node| matches!(node, Node::Int(_) | Node::Double(_));
+        self.compares_result_with(|node| matches!(node, Node::Int(_) | Node::Double(_)))
+    }
+
+    pub(super) fn compares_result_with_text(&self) -> bool {
+        self.compares_result_with(|node| matches!(node, Node::Text(_)))
+    }
+
+    fn compares_result_with(&self, other: impl Fn(&Node) -> bool) -> bool {
         self.any(&|node| match node {
             Node::Binary(operator, operands) if operator.is_comparison() => {
                 let [left, right] = operands.as_ref();
-                matches!(left, Node::Result) && is_number(right)
-                    || is_number(left) && matches!(right, Node::Result)
+                matches!(left, Node::Result) && other(right)
+                    || other(left) && matches!(right, Node::Result)
             }
             _ => false,
         })

@@ -95,6 +95,7 @@ pub(super) fn unknown_function(name: &str) -> String {
     match name {
         "float" | "asDouble" => format!("function {name} is not known: write asFloat"),
         "asInteger" => format!("function {name} is not known: write asInt"),
+        "not" => "function not is not known: write ! in place of not".into(),
         "any" => "function any is not known: write LIST.exists(x, CONDITION ON x)".into(),
         "none" => "function none is not known: write !LIST.exists(x, CONDITION ON x)".into(),
         "one" => "function one is not known: write LIST.exists_one(x, CONDITION ON x)".into(),

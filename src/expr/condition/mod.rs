@@ -31,6 +31,13 @@ pub struct ConditionError {
     why: String,
 }
 
+impl ConditionError {
+    /// What is wrong, without the expression.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
 /// A condition that has been read and checked.
 #[derive(Debug)]
 pub struct Condition {
@@ -54,6 +61,16 @@ impl Condition {
                 why,
             }),
         }
+    }
+
+    /// Whether it compares `result` as it is with a number.
+    pub fn compares_result_with_number(&self) -> bool {
+        self.root.compares_result_with_number()
+    }
+
+    /// Whether it compares `result` as it is with text.
+    pub fn compares_result_with_text(&self) -> bool {
+        self.root.compares_result_with_text()
     }
 
     /// Whether it holds.

@@ -19,6 +19,13 @@ pub struct PathError {
     why: String,
 }
 
+impl PathError {
+    /// What is wrong, without the path.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
 /// Longest template.
 const MAX_LENGTH: usize = 4096;
 

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::api::{Argument, HookTemplateSpec, Metric};
+use crate::api::{Argument, HookTemplateSpec, Metric, WebHeader};
 
 /// Why a text cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,10 +63,10 @@ pub fn fill<'v>(
 /// Names that the metrics use, each once, in order of appearance.
 fn used_names(metrics: &[Metric]) -> Vec<&str> {
     let mut names = Vec::new();
-    for text in metrics.iter().flat_map(texts) {
+    for (_, text) in metrics.iter().flat_map(texts_with_arguments) {
         // A text that cannot be read fails its measurement with a message of its own.
-        for (_, name) in stretches(text).unwrap_or_default() {
-            if let Some(name) = name.filter(|name| !names.contains(name)) {
+        for name in arguments_in(text).unwrap_or_default() {
+            if !names.contains(&name) {
                 names.push(name);
             }
         }
@@ -74,46 +74,70 @@ fn used_names(metrics: &[Metric]) -> Vec<&str> {
     names
 }
 
+/// Names that a text uses, in order of appearance.
+///
+/// # Errors
+/// When braces hold something else, or are not closed.
+pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
+    let stretches = stretches(text)?.into_iter();
+    Ok(stretches.filter_map(|(_, name)| name).collect())
+}
+
 /// Names that a metric uses, each once, in order of appearance.
 pub fn used_arguments(metric: &Metric) -> Vec<&str> {
     used_names(std::slice::from_ref(metric))
 }
 
-/// The texts of a metric in which arguments are filled in.
-fn texts(metric: &Metric) -> Vec<&str> {
+/// A text, and the path of its field.
+type Located<'a> = (String, &'a str);
+
+/// The texts of a metric in which arguments are filled in, each with its field below the metric.
+pub fn texts_with_arguments(metric: &Metric) -> Vec<Located<'_>> {
     let provider = &metric.provider;
     let mut texts = Vec::new();
     if let Some(web) = &provider.web {
-        texts.push(web.url.as_str());
-        texts.extend(web.headers.iter().map(|header| header.value.as_str()));
-        texts.extend(web.body.as_deref());
-        texts.extend(web.json_body.iter().flat_map(strings));
+        texts.push(("provider.web.url".to_owned(), web.url.as_str()));
+        texts.extend(header_values("provider.web", &web.headers));
+        let body = web.body.as_deref();
+        texts.extend(body.map(|body| ("provider.web.body".to_owned(), body)));
+        let json_body = web.json_body.iter();
+        texts.extend(json_body.flat_map(|body| strings("provider.web.jsonBody".into(), body)));
     }
     if let Some(prometheus) = &provider.prometheus {
-        texts.extend([prometheus.address.as_str(), prometheus.query.as_str()]);
-        texts.extend(
-            prometheus
-                .headers
-                .iter()
-                .map(|header| header.value.as_str()),
-        );
+        texts.push(("provider.prometheus.address".into(), &prometheus.address));
+        texts.push(("provider.prometheus.query".into(), &prometheus.query));
+        texts.extend(header_values("provider.prometheus", &prometheus.headers));
     }
     if let Some(kubernetes) = &provider.kubernetes {
-        for field in &kubernetes.fields {
-            texts.push(&field.path);
-            texts.extend(field.value.as_deref());
+        for (index, field) in kubernetes.fields.iter().enumerate() {
+            let at = format!("provider.kubernetes.fields[{index}]");
+            texts.push((format!("{at}.path"), &field.path));
+            texts.extend(field.value.as_deref().map(|it| (format!("{at}.value"), it)));
         }
     }
     if let Some(job) = &provider.job {
-        for list in ["containers", "initContainers"] {
-            let containers = job
-                .spec
-                .pointer("/template/spec")
-                .and_then(|spec| spec.get(list));
-            for container in containers.and_then(Value::as_array).into_iter().flatten() {
-                for part in ["command", "args", "env"] {
-                    texts.extend(container.get(part).into_iter().flat_map(strings));
-                }
+        texts.extend(texts_of_job(&job.spec));
+    }
+    texts
+}
+
+fn header_values<'a>(
+    at: &str,
+    headers: &'a [WebHeader],
+) -> impl Iterator<Item = Located<'a>> + use<'a> {
+    let at = format!("{at}.headers");
+    let headers = headers.iter().enumerate();
+    headers.map(move |(index, header)| (format!("{at}[{index}].value"), header.value.as_str()))
+}
+
+fn texts_of_job(spec: &Value) -> Vec<Located<'_>> {
+    let mut texts = Vec::new();
+    for list in ["containers", "initContainers"] {
+        let containers = spec["template"]["spec"][list].as_array();
+        for (index, container) in containers.into_iter().flatten().enumerate() {
+            for part in ["command", "args", "env"] {
+                let at = format!("provider.job.spec.template.spec.{list}[{index}].{part}");
+                texts.extend(strings(at, &container[part]));
             }
         }
     }
@@ -121,11 +145,19 @@ fn texts(metric: &Metric) -> Vec<&str> {
 }
 
 /// All strings in a JSON value, keys left out.
-fn strings(value: &Value) -> Vec<&str> {
+fn strings(at: String, value: &Value) -> Vec<Located<'_>> {
     match value {
-        Value::String(text) => vec![text],
-        Value::Array(items) => items.iter().flat_map(strings).collect(),
-        Value::Object(fields) => fields.values().flat_map(strings).collect(),
+        Value::String(text) => vec![(at, text)],
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items
+                .flat_map(|(index, item)| strings(format!("{at}[{index}]"), item))
+                .collect()
+        }
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| strings(format!("{at}.{name}"), value))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -170,7 +202,7 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{MetricProvider, WebHeader, WebMetric};
+    use crate::api::{MetricProvider, WebMetric};
 
     fn argument(name: &str, value: Option<&str>) -> Argument {
         Argument {

@@ -1,0 +1,124 @@
+//! A workload's hooks against the HookTemplates that they name.
+
+use super::metrics::is_of_operator;
+use super::{Finding, Templates};
+use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
+use crate::plan::CannotMake;
+use crate::plan::hook_run::{can_succeed, missing_arguments, used_arguments};
+
+/// A hook, and what it is about.
+struct Hook<'a> {
+    field: String,
+    step: &'a HookStep,
+    /// Whether it is about a pod; a canary step is not.
+    of_pod: bool,
+}
+
+/// What is wrong with the hooks of a workload.
+pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
+    let points = [
+        "preDeleteUpdateStrategy",
+        "preInplaceUpdateStrategy",
+        "postInplaceUpdateStrategy",
+    ];
+    let of_pods = points.into_iter().zip(workload.pod_hooks());
+    let of_pods = of_pods.filter_map(|(point, strategy)| {
+        Some(Hook {
+            field: format!("spec.{point}.hook"),
+            step: strategy.hook.as_ref()?,
+            of_pod: true,
+        })
+    });
+    let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
+    let of_steps = steps.iter().enumerate().filter_map(of_step);
+    of_pods
+        .chain(of_steps)
+        .flat_map(|hook| of_hook(&hook, templates))
+        .collect()
+}
+
+fn of_step((index, step): (usize, &CanaryStep)) -> Option<Hook<'_>> {
+    Some(Hook {
+        field: format!("spec.updateStrategy.canary.steps[{index}].hook"),
+        step: step.hook.as_ref()?,
+        of_pod: false,
+    })
+}
+
+fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
+    let at_name = format!("{}.templateName", hook.field);
+    let name = &hook.step.template_name;
+    let invalid = |why: String| Finding::error(&at_name, format!("Invalid value: {why}"));
+    let Some(template) = (templates.find)(name) else {
+        // Not refused: manifests are applied in any order, and it heals.
+        let why = format!(
+            "HookTemplate {name:?} does not exist in {}; create it, or name another one",
+            templates.place
+        );
+        return vec![invalid(why).as_warning()];
+    };
+    let mut findings = unknown_arguments(hook, &template);
+    if let Err(why) = can_succeed(&template.spec) {
+        let template = name.clone();
+        let why = CannotMake::CannotSucceed { template, why };
+        findings.push(invalid(why.to_string()));
+    }
+    let no_value = |names: Vec<String>| {
+        let (template, names) = (name.clone(), names.join(", "));
+        CannotMake::NoValue { template, names }.to_string()
+    };
+    let (of_operator, missing): (Vec<_>, Vec<_>) = missing(hook, &template)
+        .into_iter()
+        .partition(|name| is_of_operator(name));
+    if !missing.is_empty() {
+        findings.push(invalid(no_value(missing)));
+    }
+    if !of_operator.is_empty() {
+        // Not refused: manifests of bk-bcs, which have such steps, apply unchanged.
+        let why = no_value(of_operator);
+        let why = format!("{why}: a canary step is about no pod, so the operator gives none");
+        findings.push(invalid(why).as_warning());
+    }
+    findings
+}
+
+/// Arguments that would have no value when the hook is run.
+fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
+    let given: Vec<Argument> = hook
+        .step
+        .args
+        .iter()
+        .map(|argument| Argument {
+            name: argument.name.clone(),
+            value: Some(argument.value.clone()),
+            value_from: None,
+        })
+        .collect();
+    let mut missing = missing_arguments(&template.spec, &given);
+    if hook.of_pod {
+        missing.retain(|name| !is_of_operator(name));
+    }
+    missing
+}
+
+/// Arguments that the template makes no use of: most often a name that is misspelt.
+fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
+    let declared = template
+        .spec
+        .args
+        .iter()
+        .map(|argument| argument.name.as_str());
+    let used = template.spec.metrics.iter().flat_map(used_arguments);
+    let known: Vec<&str> = declared.chain(used).collect();
+    let args = hook.step.args.iter().enumerate();
+    let unknown = args.filter(|(_, argument)| !known.contains(&argument.name.as_str()));
+    unknown
+        .map(|(index, argument)| {
+            let field = format!("{}.args[{index}].name", hook.field);
+            let template = &hook.step.template_name;
+            let mend =
+                format!("HookTemplate {template:?} has no such argument; look at its spelling");
+            Finding::invalid(field, &argument.name, mend).as_warning()
+        })
+        .collect()
+}

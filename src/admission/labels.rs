@@ -1,0 +1,77 @@
+//! Labels and annotations: what Kubernetes takes for keys and values, and what ours may say.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::api::names::{COST_SORT_METHOD, DELETION_ALLOW};
+
+const KEY: &str = "must be a key such as example.com/team or team: letters, digits, '-', '_' and \
+                   '.', with a letter or digit at both ends";
+
+/// Whether a text is a label's or annotation's key: `[PREFIX/]NAME`.
+pub(super) fn is_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    let fits = (1..=63).contains(&name.len())
+        && name.chars().all(of_name)
+        && name.starts_with(ends)
+        && name.ends_with(ends);
+    fits && prefix.is_none_or(is_subdomain)
+}
+
+fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_dns_label)
+}
+
+/// Whether a text is a DNS label.
+pub(super) fn is_dns_label(name: &str) -> bool {
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.chars().all(|c| ends(c) || c == '-')
+        && name.starts_with(ends)
+        && name.ends_with(ends)
+}
+
+/// Keys at a field that are none.
+pub(super) fn keys<'a>(field: &str, keys: impl Iterator<Item = &'a String>) -> Vec<Finding> {
+    keys.filter(|key| !is_key(key))
+        .map(|key| Finding::invalid(field, key, KEY))
+        .collect()
+}
+
+/// Labels and annotations of a workload that would be understood as nothing.
+pub(super) fn of_workload(
+    labels: Option<&BTreeMap<String, String>>,
+    annotations: Option<&BTreeMap<String, String>>,
+) -> Vec<Finding> {
+    let one_of =
+        |field: &str, map: Option<&BTreeMap<String, String>>, key: &str, values: [&str; 2]| {
+            let value = map?.get(key)?;
+            let [first, second] = values;
+            (!values.contains(&value.as_str())).then(|| {
+                Finding::invalid(
+                    format!("{field}.{key}"),
+                    value,
+                    format!("must be {first} or {second}"),
+                )
+            })
+        };
+    let labels = one_of(
+        "metadata.labels",
+        labels,
+        DELETION_ALLOW,
+        ["Always", "Cascading"],
+    );
+    let methods = ["ascend", "descend"];
+    let annotations = one_of(
+        "metadata.annotations",
+        annotations,
+        COST_SORT_METHOD,
+        methods,
+    );
+    labels.into_iter().chain(annotations).collect()
+}

@@ -1,0 +1,90 @@
+//! Pod templates: what the API server would say to the first pod, as far as it can be told without
+//! asking it. It is asked before any running pod is touched in any case; here it is told earlier.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::Finding;
+use super::labels;
+use crate::api::names::claim_template_name;
+
+const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
+                         digit at both ends, at most 63 characters";
+
+/// What is wrong with a template; `claims` are volumes that come from elsewhere.
+pub(super) fn of_template(template: &Value, claims: &[Value]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for map in ["labels", "annotations"] {
+        let field = format!("spec.template.metadata.{map}");
+        let entries = template["metadata"][map].as_object().into_iter();
+        findings.extend(labels::keys(&field, entries.flat_map(Map::keys)));
+    }
+    let spec = &template["spec"];
+    let claims = claims.iter().map(claim_template_name);
+    let volumes: BTreeSet<&str> = names(&spec["volumes"]).chain(claims).collect();
+    let mut seen = BTreeSet::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
+            let field = format!("spec.template.spec.{list}[{index}]");
+            findings.extend(of_container(&field, container, &volumes));
+            let name = container["name"].as_str().unwrap_or_default();
+            // Within one list the CRD says so.
+            if list == "initContainers" {
+                seen.insert(name);
+            } else if seen.contains(name) {
+                let message = format!("Duplicate value: {name:?}");
+                findings.push(Finding::error(format!("{field}.name"), message));
+            }
+        }
+    }
+    findings
+}
+
+fn names(list: &Value) -> impl Iterator<Item = &str> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(|item| item["name"].as_str())
+}
+
+fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let name = container["name"].as_str().unwrap_or_default();
+    if !labels::is_dns_label(name) {
+        findings.push(Finding::invalid(format!("{field}.name"), name, DNS_LABEL));
+    }
+    let image = container["image"].as_str().unwrap_or_default();
+    if image.is_empty() {
+        let message = "Required value: write the image that the container runs";
+        findings.push(Finding::error(format!("{field}.image"), message));
+    } else if image.trim() != image {
+        let mend = "must have no space before or after it";
+        findings.push(Finding::invalid(format!("{field}.image"), image, mend));
+    }
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    for (index, mount) in mounts.enumerate() {
+        let name = mount["name"].as_str().unwrap_or_default();
+        if !volumes.contains(name) {
+            let mend = "no volume has this name; add one to volumes, or look at its spelling";
+            let field = format!("{field}.volumeMounts[{index}].name");
+            // Something in the cluster may put it into each pod.
+            findings.push(Finding::invalid(field, name, mend).as_warning());
+        }
+    }
+    findings
+}
+
+/// What is wrong with the names of claim templates.
+pub(super) fn of_claims(claims: &[Value]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, name) in claims.iter().map(claim_template_name).enumerate() {
+        let field = format!("spec.volumeClaimTemplates[{index}].metadata.name");
+        if !labels::is_dns_label(name) {
+            findings.push(Finding::invalid(&field, name, DNS_LABEL));
+        }
+        if !seen.insert(name) {
+            findings.push(Finding::error(field, format!("Duplicate value: {name:?}")));
+        }
+    }
+    findings
+}

@@ -1,0 +1,199 @@
+//! Types and bounds: what OpenAPI can say of a value.
+
+use std::collections::BTreeSet;
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::below;
+use crate::admission::Finding;
+
+/// What is found by a walk through an object.
+#[derive(Default)]
+pub struct Bounds {
+    /// What is out of bounds.
+    pub findings: Vec<Finding>,
+    /// Whether the API server would leave the rules unchecked.
+    pub hides_rules: bool,
+}
+
+impl Bounds {
+    /// Looks at a value and all that is in it.
+    pub fn check(&mut self, schema: &Value, value: &Value, path: &str) {
+        if !self.is_of_its_type(schema, value, path) {
+            return;
+        }
+        self.is_one_of(schema, value, path);
+        match value {
+            Value::Object(fields) => self.object(schema, fields, path),
+            Value::Array(items) => self.list(schema, items, path),
+            Value::String(text) => self.text(schema, text, path),
+            Value::Number(_) => self.number(schema, value, path),
+            _ => {}
+        }
+    }
+
+    fn is_of_its_type(&mut self, schema: &Value, value: &Value, path: &str) -> bool {
+        let given = type_of(value);
+        let fits = |wanted: &str| wanted == given || (wanted == "number" && given == "integer");
+        let wanted = match schema["type"].as_str() {
+            Some(wanted) if !fits(wanted) => wanted,
+            None if schema["x-kubernetes-int-or-string"] == true
+                && !matches!(given, "integer" | "string") =>
+            {
+                "integer,string"
+            }
+            _ => return true,
+        };
+        let message = format!("{path} in body must be of type {wanted}: {given:?}");
+        self.hides_rules = true;
+        self.findings.push(Finding::invalid(path, given, message));
+        false
+    }
+
+    fn is_one_of(&mut self, schema: &Value, value: &Value, path: &str) {
+        let Some(supported) = schema["enum"].as_array() else {
+            return;
+        };
+        if !supported.contains(value) {
+            let supported: Vec<String> = supported.iter().map(Value::to_string).collect();
+            let supported = supported.join(", ");
+            self.hide(
+                path,
+                format!("Unsupported value: {value}: supported values: {supported}"),
+            );
+        }
+    }
+
+    fn object(&mut self, schema: &Value, fields: &serde_json::Map<String, Value>, path: &str) {
+        for name in schema["required"].as_array().into_iter().flatten() {
+            let name = name.as_str().unwrap_or_default();
+            if !fields.contains_key(name) {
+                self.hide(&below(path, name), "Required value".into());
+            }
+        }
+        self.not_more(&schema["maxProperties"], fields.len(), path);
+        for (name, value) in fields {
+            let known = schema["properties"].get(name);
+            let field = known.unwrap_or(&schema["additionalProperties"]);
+            self.check(field, value, &below(path, name));
+        }
+    }
+
+    fn list(&mut self, schema: &Value, items: &[Value], path: &str) {
+        if let Some(least) = schema["minItems"].as_u64()
+            && (items.len() as u64) < least
+        {
+            let why = format!("{path} in body should have at least {least} items");
+            self.out_of_bounds(path, &json!(items.len()), &why);
+        }
+        self.not_more(&schema["maxItems"], items.len(), path);
+        let mut seen = BTreeSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            self.check(&schema["items"], item, &path);
+            if let Some(key) = self.key(schema, item, &path)
+                && !seen.insert(key.clone())
+            {
+                let message = format!("Duplicate value: {key}");
+                self.findings.push(Finding::error(path, message));
+            }
+        }
+    }
+
+    /// What must differ between the items of a list, as the API server shows it.
+    fn key(&mut self, schema: &Value, item: &Value, path: &str) -> Option<String> {
+        match schema["x-kubernetes-list-type"].as_str()? {
+            "set" => Some(item.to_string()),
+            "map" => {
+                let keys = schema["x-kubernetes-list-map-keys"].as_array()?;
+                let mut of_item = serde_json::Map::new();
+                for key in keys.iter().filter_map(Value::as_str) {
+                    match item.get(key) {
+                        Some(value) => of_item.insert(key.to_owned(), value.clone()),
+                        None if schema["items"]["required"]
+                            .as_array()
+                            .is_some_and(|of| of.contains(&json!(key))) =>
+                        {
+                            return None;
+                        }
+                        None => {
+                            self.hide(&below(path, key), "Required value".into());
+                            return None;
+                        }
+                    };
+                }
+                Some(Value::Object(of_item).to_string())
+            }
+            _ => None,
+        }
+    }
+
+    fn text(&mut self, schema: &Value, text: &str, path: &str) {
+        let length = text.chars().count() as u64;
+        if let Some(most) = schema["maxLength"].as_u64()
+            && length > most
+        {
+            self.hide(path, format!("Too long: may not be more than {most} bytes"));
+        }
+        if let Some(least) = schema["minLength"].as_u64()
+            && length < least
+        {
+            let why = format!("{path} in body should be at least {least} chars long");
+            self.out_of_bounds(path, &json!(text), &why);
+        }
+        if let Some(pattern) = schema["pattern"].as_str()
+            && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+        {
+            let why = format!("{path} in body should match '{pattern}'");
+            self.out_of_bounds(path, &json!(text), &why);
+        }
+    }
+
+    fn number(&mut self, schema: &Value, number: &Value, path: &str) {
+        let bound = |name: &str| schema[name].as_f64();
+        let value = number.as_f64().unwrap_or_default();
+        if let Some(least) = bound("minimum").filter(|least| value < *least) {
+            let why = format!("{path} in body should be greater than or equal to {least}");
+            self.out_of_bounds(path, number, &why);
+        }
+        if let Some(most) = bound("maximum").filter(|most| value > *most) {
+            let why = format!("{path} in body should be less than or equal to {most}");
+            self.out_of_bounds(path, number, &why);
+        }
+    }
+
+    fn not_more(&mut self, most: &Value, count: usize, path: &str) {
+        if let Some(most) = most.as_u64()
+            && count as u64 > most
+        {
+            self.hide(
+                path,
+                format!("Too many: {count}: must have at most {most} items"),
+            );
+        }
+    }
+
+    fn out_of_bounds(&mut self, path: &str, value: &Value, why: &str) {
+        let message = format!("Invalid value: {value}: {why}");
+        self.findings.push(Finding::error(path, message));
+    }
+
+    fn hide(&mut self, path: &str, message: String) {
+        self.hides_rules = true;
+        self.findings.push(Finding::error(path, message));
+    }
+}
+
+/// The type of a value, as OpenAPI calls it.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.as_f64().is_some_and(|it| it.fract() == 0.0) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

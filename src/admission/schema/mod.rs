@@ -1,0 +1,66 @@
+//! What the API server itself refuses, offline: the schemas and rules of our own CRDs, in its words.
+//!
+//! It goes the server's way: nulls and defaults first, then types and bounds; the rules only when
+//! those hold, because a rule on a field of another type would say nothing of use. What a rule says
+//! about changes is left out: a file has no past.
+
+mod bounds;
+mod defaults;
+mod rules;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::api::crds;
+
+pub use defaults::complete;
+
+/// The schemas of all kinds.
+pub struct Schemas {
+    kinds: BTreeMap<String, Value>,
+    rules: rules::Rules,
+}
+
+impl Default for Schemas {
+    fn default() -> Self {
+        let kinds = crds().into_iter().filter_map(|crd| {
+            let kind = crd.spec.names.kind;
+            let validation = crd.spec.versions.into_iter().next()?.schema?;
+            let schema = serde_json::to_value(validation.open_api_v3_schema?).ok()?;
+            Some((kind, schema))
+        });
+        Schemas {
+            kinds: kinds.collect(),
+            rules: rules::Rules::default(),
+        }
+    }
+}
+
+impl Schemas {
+    /// What the API server would say to an object when it is created. The object gets its defaults,
+    /// as it would there. Evaluates rules, so it belongs on the threads of [`Guard`](crate::expr::Guard).
+    pub fn check(&self, kind: &str, object: &mut Value) -> Vec<Finding> {
+        let Some(schema) = self.kinds.get(kind) else {
+            return Vec::new();
+        };
+        let mut findings = defaults::unknown_fields(schema, object);
+        complete(schema, object);
+        let mut bounds = bounds::Bounds::default();
+        bounds.check(schema, object, "");
+        findings.append(&mut bounds.findings);
+        if !bounds.hides_rules {
+            self.rules.check(schema, object, "", &mut findings);
+        }
+        findings
+    }
+}
+
+/// The path of a field in an object.
+fn below(path: &str, field: &str) -> String {
+    match path {
+        "" => field.to_owned(),
+        path => format!("{path}.{field}"),
+    }
+}

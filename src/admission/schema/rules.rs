@@ -1,0 +1,139 @@
+//! The CEL rules of the CRDs (x-kubernetes-validations), as they bind when an object is created.
+//!
+//! Evaluated by the crate `cel`, whose evaluator has no limits: the rules are our own, and only the
+//! files of whoever runs the linter go in. The API server's `duration` is given by us, so that no
+//! other library for dates comes in.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cel::objects::OptionalValue;
+use cel::{Context, Env, ExecutionError, Program, Value as Cel};
+use serde_json::Value;
+
+use super::below;
+use crate::admission::Finding;
+use crate::plan::parse_duration;
+
+/// The rules, each read once.
+pub struct Rules {
+    env: Arc<Env>,
+    programs: RefCell<BTreeMap<String, Option<Arc<Program>>>>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            env: Arc::new(Env::stdlib()),
+            programs: RefCell::default(),
+        }
+    }
+}
+
+impl Rules {
+    /// Looks at a value and all that is in it.
+    pub fn check(&self, schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
+        for rule in schema["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            found.extend(self.broken(rule, value, path));
+        }
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let known = schema["properties"].get(name);
+                    let field = known.unwrap_or(&schema["additionalProperties"]);
+                    self.check(field, value, &below(path, name), found);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.check(&schema["items"], item, &format!("{path}[{index}]"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What a rule says against a value.
+    fn broken(&self, rule: &Value, value: &Value, path: &str) -> Option<Finding> {
+        let source = rule["rule"].as_str()?;
+        if source.contains("oldSelf") && rule["optionalOldSelf"] != true {
+            return None;
+        }
+        let program = self.program(source)?;
+        let message = rule["message"].as_str().unwrap_or_default();
+        // The API server shows no value where a rule stands on more than a scalar, and an empty one
+        // where the rule could not be evaluated.
+        let why = match (program.execute(&self.context(value)), value) {
+            (Ok(Cel::Bool(true)), _) => return None,
+            (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
+            (Ok(_), scalar) => format!("{scalar}: {message}"),
+            (Err(ExecutionError::FunctionError { message: error, .. }), _) => {
+                format!("\"\": {error} evaluating rule: {message}")
+            }
+            // What cannot be evaluated here is left to the API server.
+            (Err(_), _) => return None,
+        };
+        let field = rule["fieldPath"].as_str().unwrap_or_default();
+        let at = below(path, field.trim_start_matches('.'));
+        let at = at.trim_end_matches('.');
+        Some(Finding::error(at, format!("Invalid value: {why}")))
+    }
+
+    fn context(&self, value: &Value) -> Context<'static, 'static> {
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        context.add_variable_from_value("self", of_json(value));
+        context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())));
+        // Refused only when the library has one of its own, which would do as well.
+        let _ = context.add_function("duration", duration);
+        context
+    }
+
+    fn program(&self, source: &str) -> Option<Arc<Program>> {
+        let mut programs = self.programs.borrow_mut();
+        if let Some(program) = programs.get(source) {
+            return program.clone();
+        }
+        let program = self.env.compile(source).ok().map(Arc::new);
+        programs.insert(source.to_owned(), program.clone());
+        program
+    }
+}
+
+/// Nanoseconds stand for a duration: all that the rules do is compare.
+fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
+    let positive = text.strip_prefix('-').unwrap_or(&text);
+    let parsed = parse_duration(positive)
+        .ok()
+        .and_then(|duration| i64::try_from(duration.as_nanos()).ok());
+    let sign = if positive.len() < text.len() { -1 } else { 1 };
+    parsed.map(|nanos| sign * nanos).ok_or_else(|| {
+        ExecutionError::function_error(
+            "duration",
+            "type conversion error from 'string' to 'google.protobuf.Duration'",
+        )
+    })
+}
+
+fn of_json(value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(value) => Cel::Bool(*value),
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => Cel::Int(integer),
+            None => Cel::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => Cel::String(Arc::new(text.clone())),
+        Value::Array(items) => Cel::List(Arc::new(items.iter().map(of_json).collect())),
+        Value::Object(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| (name.clone(), of_json(value)));
+            Cel::from(fields.collect::<std::collections::HashMap<String, Cel>>())
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The rules on what only they can see: two objects at a time. What each object is refused for by
+//! itself is in the table of bad manifests, which the linter's tests go through.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::HookTemplateSpec;
+
+fn template(args: Value, url: &str) -> HookTemplateSpec {
+    let metric = json!({"name": "ready", "provider": {"web": {"url": url}}});
+    serde_json::from_value(json!({"args": args, "metrics": [metric]})).expect("a template")
+}
+
+/// What is said about a workload whose hooks name these templates.
+fn said(spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
+    let known: BTreeMap<&str, Arc<HookTemplate>> = templates
+        .iter()
+        .map(|(name, spec)| (*name, Arc::new(HookTemplate::new(name, spec.clone()))))
+        .collect();
+    let mut object = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "GameDeployment",
+        "metadata": {"name": "game"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "template": {
+                "metadata": {"labels": {"app": "game"}},
+                "spec": {"containers": [{"name": "server", "image": "game:1"}]},
+            },
+        },
+    });
+    let fields = object["spec"].as_object_mut().expect("a spec");
+    fields.extend(spec.as_object().expect("fields").clone());
+    let find = |name: &str| known.get(name).cloned();
+    let templates = Templates {
+        find: &find,
+        place: "this namespace",
+    };
+    let findings = check(&object, &templates).into_iter();
+    findings
+        .map(|finding| match finding.severity {
+            Severity::Error => finding.to_string(),
+            Severity::Warning => format!("warning: {finding}"),
+        })
+        .collect()
+}
+
+fn pre_delete(hook: Value) -> Value {
+    json!({"preDeleteUpdateStrategy": {"hook": hook}})
+}
+
+fn step(hook: Value) -> Value {
+    json!({"updateStrategy": {"canary": {"steps": [{"hook": hook}]}}})
+}
+
+#[test]
+fn arguments_come_from_the_template_the_workload_or_the_operator() {
+    let urls = "http://{{ args.PodIP }}/{{ args.PodContainer[0] }}/{{ args.team }}/{{ args.mode }}";
+    let wants = template(
+        json!([{"name": "team"}, {"name": "mode", "value": "x"}]),
+        urls,
+    );
+    let given = json!({"templateName": "check", "args": [{"name": "team", "value": "red"}]});
+    let templates = [("check", wants)];
+    assert_eq!(said(pre_delete(given.clone()), &templates), [""; 0]);
+    let found = said(pre_delete(json!({"templateName": "check"})), &templates);
+    assert_eq!(
+        found,
+        [
+            "spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \"check\" needs a \
+          value for team; add it to the hook's args"
+        ]
+    );
+    let of_step = said(step(given), &templates);
+    assert!(
+        of_step[0].starts_with("warning: ") && of_step[0].contains("a canary step is about no pod"),
+        "{of_step:?}"
+    );
+}
+
+#[test]
+fn a_missing_template_heals_and_is_a_warning() {
+    let found = said(pre_delete(json!({"templateName": "later"})), &[]);
+    assert_eq!(
+        found,
+        [
+            "warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
+          \"later\" does not exist in this namespace; create it, or name another one"
+        ]
+    );
+}
+
+#[test]
+fn an_argument_that_the_template_does_not_know_is_a_warning() {
+    let args = json!([{"name": "tem", "value": "red"}]);
+    let found = said(
+        pre_delete(json!({"templateName": "check", "args": args})),
+        &[("check", template(json!([]), "http://10.0.0.1"))],
+    );
+    assert_eq!(
+        found,
+        [
+            "warning: spec.preDeleteUpdateStrategy.hook.args[0].name: Invalid value: \"tem\": HookTemplate \
+          \"check\" has no such argument; look at its spelling"
+        ]
+    );
+}
+
+#[test]
+fn a_stored_template_that_cannot_succeed_is_told_at_the_workload() {
+    let mut endless = template(json!([]), "http://10.0.0.1");
+    endless.metrics[0].interval = Some("5s".into());
+    let found = said(
+        pre_delete(json!({"templateName": "check"})),
+        &[("check", endless)],
+    );
+    assert!(
+        found[0].contains("HookTemplate \"check\" can never end Successful"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_has_no_effect_is_a_warning() {
+    let templates = [("check", template(json!([]), "http://10.0.0.1"))];
+    let hook = json!({"hook": {"templateName": "check"}});
+    for type_ in ["RollingUpdate", "HotPatchUpdate"] {
+        let spec = json!({"preInplaceUpdateStrategy": hook, "updateStrategy": {"type": type_}});
+        let found = said(spec, &templates);
+        let expected =
+            "warning: spec.preInplaceUpdateStrategy.hook: Invalid value: is not run with";
+        assert!(found[0].starts_with(expected), "{found:?}");
+    }
+    let in_place =
+        json!({"preInplaceUpdateStrategy": hook, "updateStrategy": {"type": "InplaceUpdate"}});
+    assert_eq!(said(in_place, &templates), [""; 0]);
+    let steps = |partitions: [Value; 3]| {
+        let steps = partitions.map(|partition| json!({"partition": partition}));
+        said(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])
+    };
+    assert_eq!(steps([json!(3), json!(1), json!(0)]), [""; 0]);
+    assert_eq!(steps([json!("50%"), json!(20), json!("10%")]), [""; 0]);
+    for partitions in [
+        [json!(3), json!(5), json!(0)],
+        [json!("9%"), json!("10%"), json!(0)],
+    ] {
+        let found = steps(partitions);
+        let expected = "warning: spec.updateStrategy.canary.steps[1].partition: ";
+        assert!(
+            found.len() == 1 && found[0].starts_with(expected),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_mount_without_a_volume_is_a_warning() {
+    let pod = |volumes: Value| {
+        let mount = json!([{"name": "maps", "mountPath": "/maps"}]);
+        let container = json!({"name": "server", "image": "game:1", "volumeMounts": mount});
+        let metadata = json!({"labels": {"app": "game"}});
+        json!({"template": {"metadata": metadata, "spec": {"containers": [container], "volumes": volumes}}})
+    };
+    assert_eq!(
+        said(pod(json!([{"name": "maps", "emptyDir": {}}])), &[]),
+        [""; 0]
+    );
+    let found = said(pod(json!([])), &[]);
+    let expected = "warning: spec.template.spec.containers[0].volumeMounts[0].name: Invalid value: \"maps\": no volume";
+    assert!(found[0].starts_with(expected), "{found:?}");
+}
+
+#[test]
+fn what_another_version_wrote_is_not_refused() {
+    let object = json!({"kind": "HookTemplate", "spec": {"metrics": "many"}});
+    let templates = Templates {
+        find: &|_| None,
+        place: "this namespace",
+    };
+    let found = check(&object, &templates);
+    assert!(found.len() == 1 && !found[0].is_error(), "{found:?}");
+    assert_eq!(check(&json!({"kind": "Pod"}), &templates), []);
+}

@@ -1,0 +1,74 @@
+//! Which files there are to check.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::expr::Panicked;
+
+/// A text, and what it is called.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name in messages.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// Why nothing could be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum LintError {
+    /// A file cannot be read.
+    #[error("{0}: {1}")]
+    Unreadable(String, std::io::Error),
+    /// The system gives no threads.
+    #[error("manifests cannot be checked: {0}")]
+    Threads(#[from] std::io::Error),
+    /// The check broke down.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
+}
+
+/// Reads files, the manifests of directories, and standard input.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, LintError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        let unreadable = |error| LintError::Unreadable(path.display().to_string(), error);
+        if path == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(unreadable)?;
+            let name = "-".to_owned();
+            sources.push(Source { name, text });
+            continue;
+        }
+        let mut files = Vec::new();
+        if path.is_dir() {
+            manifests(path, &mut files).map_err(unreadable)?;
+            files.sort();
+        } else {
+            files.push(path.clone());
+        }
+        for file in files {
+            let name = file.display().to_string();
+            let text = std::fs::read_to_string(&file);
+            let text = text.map_err(|error| LintError::Unreadable(name.clone(), error))?;
+            sources.push(Source { name, text });
+        }
+    }
+    Ok(sources)
+}
+
+/// The manifests of a directory and of those in it.
+fn manifests(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if path.is_dir() {
+            manifests(&path, files)?;
+        } else if matches!(ending, Some("yaml" | "yml" | "json")) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

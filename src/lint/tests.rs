@@ -1,0 +1,235 @@
+//! The linter against the table of bad manifests, each of which begins with what kubectl says to it
+//! on a real API server (the e2e tests hold that to be so).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn manifests(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    paths.sort();
+    paths
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("a manifest")
+}
+
+fn errors<'a>(diagnostics: impl Iterator<Item = &'a Diagnostic>) -> BTreeSet<String> {
+    let errors = diagnostics.filter(|it| it.finding.is_error());
+    errors.map(|it| it.finding.to_string()).collect()
+}
+
+fn findings(texts: &[&str]) -> Vec<Diagnostic> {
+    let source = |(index, text): (usize, &&str)| Source {
+        name: format!("{index}.yaml"),
+        text: (*text).to_owned(),
+    };
+    check(texts.iter().enumerate().map(source).collect()).expect("threads")
+}
+
+/// What kubectl says, without what only a server can know.
+fn expected(text: &str) -> BTreeSet<String> {
+    let comments = text.lines().map_while(|line| line.strip_prefix("# "));
+    let mut expected = BTreeSet::new();
+    for line in comments.filter(|line| !line.starts_with("after: ")) {
+        let line = line.strip_prefix("expect: ").unwrap_or(line);
+        if let Some((_, field)) = line.split_once("unknown field ") {
+            expected.insert(format!(
+                "{}: unknown field {field}",
+                field.trim_matches('"')
+            ));
+            continue;
+        }
+        let line = line
+            .split_once(" is invalid:")
+            .map_or(line, |(_, rest)| rest);
+        let line = line.trim_start_matches(['*', ' ']);
+        // The server's notes on what it skips, and on the scale subresource.
+        if line.is_empty()
+            || line.starts_with('.')
+            || line.contains("some validation rules were not checked")
+        {
+            continue;
+        }
+        expected.insert(line.strip_prefix("<nil>: ").unwrap_or(line).to_owned());
+    }
+    expected
+}
+
+#[test]
+fn bad_manifests_get_the_words_that_kubectl_prints() {
+    let mut texts = Vec::new();
+    for path in manifests("e2e/manifests/bad") {
+        texts.push(read(&path));
+    }
+    // What is wrong with a change cannot be told from a file.
+    texts.retain(|text| !text.starts_with("# after: "));
+    for path in manifests("e2e/manifests/admission") {
+        texts.push(read(&path));
+    }
+    let bad = texts.len();
+    for path in manifests("e2e/manifests/admission/templates") {
+        texts.push(read(&path));
+    }
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let diagnostics = findings(&texts);
+    let mut wrong = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let name = format!("{index}.yaml");
+        let found = errors(diagnostics.iter().filter(|it| it.file == name));
+        if found != expected(text) {
+            wrong.push(format!("{text}found: {found:#?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(bad >= 120, "only {bad} bad manifests were found");
+}
+
+#[test]
+fn good_manifests_and_examples_are_not_refused() {
+    for folder in [
+        "e2e/manifests/good",
+        "examples/canary",
+        "examples/hooks",
+        "examples/stateful",
+    ] {
+        let texts: Vec<String> = manifests(folder).iter().map(|path| read(path)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let refused = errors(findings(&texts).iter());
+        assert!(refused.is_empty(), "{folder}: {refused:#?}");
+    }
+}
+
+const WORKLOAD: &str = "\
+apiVersion: tkex.tencent.com/v1alpha1
+kind: GameDeployment
+metadata: {name: game}
+spec:
+  selector: {matchLabels: {app: game}}
+  preDeleteUpdateStrategy:
+    hook:
+      templateName: check
+  template:
+    metadata: {labels: {app: game}}
+    spec:
+      containers: [{name: server, image: game:1}]
+";
+
+const TEMPLATE: &str = "\
+apiVersion: tkex.tencent.com/v1alpha1
+kind: HookTemplate
+metadata: {name: check}
+spec:
+  args: [{name: team}]
+  metrics:
+  - name: players
+    provider:
+      web:
+        url: http://{{ args.team }}
+";
+
+fn printed(texts: &[&str]) -> String {
+    let lines: Vec<String> = findings(texts).iter().map(Diagnostic::to_string).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn a_template_that_is_in_no_file_is_a_warning() {
+    let found = findings(&[WORKLOAD]);
+    assert_eq!(
+        printed(&[WORKLOAD]),
+        "0.yaml:8: warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
+         \"check\" does not exist in these files; create it, or name another one"
+    );
+    assert_eq!((exit_code(&found, false), exit_code(&found, true)), (0, 1));
+}
+
+#[test]
+fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
+    let expected = "spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
+                    \"check\" needs a value for team; add it to the hook's args";
+    assert_eq!(
+        printed(&[WORKLOAD, TEMPLATE]),
+        format!("0.yaml:8: {expected}")
+    );
+    let both = format!("# a comment\n---\n{TEMPLATE}---\n{WORKLOAD}");
+    assert_eq!(printed(&[&both]), format!("0.yaml:21: {expected}"));
+    let elsewhere = TEMPLATE.replace("name: check", "name: check, namespace: other");
+    assert!(printed(&[WORKLOAD, &elsewhere]).contains("does not exist in these files"));
+}
+
+#[test]
+fn a_finding_stands_at_the_line_of_its_field_or_of_the_one_around_it() {
+    let bad = TEMPLATE.replace(
+        "    provider:",
+        "    successCondition: players < 3\n    count: 3\n    provider:",
+    );
+    assert_eq!(
+        printed(&[&bad]),
+        "0.yaml:7: spec.metrics[0].interval: Invalid value: is needed when count is more than 1; set one, \
+         for example interval: 10s\n\
+         0.yaml:8: spec.metrics[0].successCondition: Invalid value: \"players < 3\": players is not known: \
+         write result or value"
+    );
+    let list = format!(
+        "kind: List\napiVersion: v1\nitems:\n- {}",
+        bad.trim_end().replace('\n', "\n  ")
+    );
+    assert!(
+        printed(&[&list]).starts_with("0.yaml:10: spec.metrics[0].interval: "),
+        "{}",
+        printed(&[&list])
+    );
+}
+
+#[test]
+fn other_kinds_are_left_alone_and_ours_are_known_by_their_group() {
+    assert_eq!(
+        printed(&["kind: Service\napiVersion: v1\nspec: {replicas: three}\n---\n# empty\n"]),
+        ""
+    );
+    let old = TEMPLATE.replace("v1alpha1", "v1");
+    assert_eq!(
+        printed(&[&old]),
+        "0.yaml:1: apiVersion: Invalid value: \"tkex.tencent.com/v1\": write tkex.tencent.com/v1alpha1"
+    );
+    let other = TEMPLATE.replace("HookTemplate", "HookTemplates");
+    assert!(
+        printed(&[&other])
+            .starts_with("0.yaml:2: kind: Invalid value: \"HookTemplates\": is none of ")
+    );
+}
+
+#[test]
+fn yaml_is_read_as_kubectl_reads_it() {
+    let yes = WORKLOAD.replace(
+        "{app: game}}\n    spec",
+        "{app: game, paid: yes, mode: 0644}}\n    spec",
+    );
+    let printed_yes = printed(&[&yes]);
+    for expected in [
+        "labels.paid in body must be of type string: \"boolean\"",
+        "labels.mode in body must be of type string: \"integer\"",
+    ] {
+        assert!(printed_yes.contains(expected), "{printed_yes}");
+    }
+    let merged = "x: &x {app: game}\n".to_owned()
+        + &WORKLOAD.replace("{matchLabels: {app: game}}", "{matchLabels: {<<: *x}}");
+    assert!(printed(&[&merged]).contains("x: unknown field \"x\""));
+    assert!(
+        !printed(&[&merged]).contains("selector"),
+        "{}",
+        printed(&[&merged])
+    );
+    assert!(
+        printed(&["a: [1"]).starts_with("0.yaml:"),
+        "{}",
+        printed(&["a: [1"])
+    );
+    assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is no YAML: duplicated key"));
+}
