@@ -1,16 +1,18 @@
 //! The plan for a GameDeployment, told from top to bottom.
 
 use super::acceptance::{Acceptance, acceptance};
+use super::budget::Budget;
 use super::conclusion::{self, Obstacles, close, prune_revisions};
 use super::draft::Draft;
 use super::follow::follow;
 use super::guard::{self, may_touch};
 use super::hooks::Hooks;
+use super::method::refused_in_place;
 use super::pods::{PodNames, active, own_pods};
 use super::revision::{self, Revisions};
 use super::scale::{self, ScaleIn, Waiting};
 use super::sizes::{Sizes, Sizing};
-use super::update::{self, Blocked, Budget, Moves, Scene};
+use super::update::{self, Blocked, Moves, Scene};
 use super::workload::{InvalidWorkload, Workload};
 use super::{Action, DeletionReason, Event, Plan, Pod, Rollout, WorkloadPatch, World, retry};
 use crate::api::{GameDeployment, GameDeploymentStatus};
@@ -127,7 +129,7 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Option<Blocked> {
     let stable = revisions.template(&sizes.stable);
     let is_rollout = sizes.stable != update.name && stable.is_some();
     let mut refused = if is_rollout {
-        update::refused_in_place(workload, revisions, &sizes.stable)
+        refused_in_place(workload, revisions, &sizes.stable)
     } else {
         None
     };

@@ -5,6 +5,7 @@
 use std::cmp::Reverse;
 
 use super::acceptance::{Acceptance, acceptance};
+use super::budget::Budget;
 use super::claims::{Claims, Readiness};
 use super::conclusion::{self, Obstacles, close, prune_revisions};
 use super::draft::Draft;
@@ -12,11 +13,12 @@ use super::follow::follow;
 use super::guard::{self, may_touch};
 use super::hooks::Hooks;
 use super::identity::{self, Identity};
+use super::method::refused_in_place;
 use super::ordinals::{Ordinals, Reach};
 use super::pods::{active, own_pods, pod_with_ordinal};
 use super::revision;
 use super::sizes::{Sizes, Sizing};
-use super::update::{self, Blocked, Budget, Scene};
+use super::update::{self, Blocked, Scene};
 use super::workload::{InvalidWorkload, Workload};
 use super::{Action, DeletionReason, Plan, Pod, PodPhase, PodRef, Rollout, World, retry};
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
@@ -157,7 +159,7 @@ fn create(
         .template(&sizes.stable)
         .filter(|_| sizes.stable != update.name);
     if stable.is_some() {
-        obstacles.update = update::refused_in_place(workload, revisions, &sizes.stable);
+        obstacles.update = refused_in_place(workload, revisions, &sizes.stable);
     }
     let may_surge = !rollout.paused && obstacles.update.is_none();
     let reach = Reach::of(ordinals, rollout);

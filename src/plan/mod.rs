@@ -9,6 +9,7 @@
 
 mod acceptance;
 mod action;
+mod budget;
 mod canary;
 mod claim;
 mod claims;
@@ -28,6 +29,7 @@ mod identity;
 mod in_place;
 mod limits;
 mod manifest_resume;
+mod method;
 mod ordinals;
 mod pause;
 mod pod;

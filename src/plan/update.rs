@@ -1,7 +1,4 @@
-//! Which pods are brought to the update revision now, and how.
-//!
-//! Budget: a healthy pod is touched only while enough others stay available, and holds its slot
-//! from the moment its hook starts; so a hook that never answers stops after maxUnavailable pods.
+//! Which pods are brought to the update revision now.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -9,15 +6,16 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::acceptance::{Acceptance, acceptance};
+use super::budget::Budget;
 use super::draft::Draft;
 use super::guard::{self, may_touch};
 use super::hooks::{Hooks, Intent};
 use super::hot_patch::{self, Proof};
-use super::in_place::{self, Change, InPlaceState, NotInPlace};
+use super::in_place::{self, Change, InPlaceState};
+use super::method::{Method, method_from, not_in_place};
 use super::pods::is_available;
 use super::workload::UpdateType;
 use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
-use crate::api::InPlacePolicy;
 use crate::api::names::HookPoint;
 
 /// Everything that update rules read.
@@ -55,48 +53,6 @@ pub struct Blocked {
     pub message: String,
 }
 
-/// How a pod gets to the update revision.
-enum Method {
-    Recreate,
-    InPlace(Change),
-    HotPatch(Change),
-    Refused(NotInPlace),
-}
-
-/// Slots left for healthy pods.
-pub struct Budget(i64);
-
-impl Budget {
-    /// Available pods beyond those that must stay available.
-    pub fn of(scene: &Scene) -> Self {
-        let Scene {
-            workload,
-            world,
-            kept,
-            ..
-        } = scene;
-        let available = kept
-            .iter()
-            .filter(|pod| is_available(pod, workload, world.now))
-            .count() as i64;
-        Self(available - (workload.replicas - workload.max_unavailable))
-    }
-
-    /// None, whatever is available.
-    pub fn spent() -> Self {
-        Self(0)
-    }
-
-    /// Takes a slot for a pod; one that is not available needs none.
-    fn take(&mut self, scene: &Scene, pod: &Pod) -> bool {
-        if !is_available(pod, scene.workload, scene.world.now) {
-            return true;
-        }
-        self.0 -= 1;
-        self.0 >= 0
-    }
-}
-
 /// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
 pub fn replace_named<'a>(
     scene: &Scene<'a>,
@@ -130,78 +86,6 @@ pub fn move_pods<'a>(
         proof: OnceCell::new(),
     };
     mover.run(budget, hooks, draft)
-}
-
-/// Whether a change from the stable to the update revision is refused because it cannot be made in
-/// place: then new pods are made at the stable one.
-pub fn refused_in_place(
-    workload: &Workload,
-    revisions: &Revisions,
-    stable: &str,
-) -> Option<Blocked> {
-    if recreates(workload)
-        || workload.policy == InPlacePolicy::InPlaceIfPossible
-        || stable == revisions.update.name
-    {
-        return None;
-    }
-    match method_from(workload, revisions, stable) {
-        Method::Refused(error) => Some(not_in_place(&error)),
-        _ => None,
-    }
-}
-
-fn not_in_place(error: &NotInPlace) -> Blocked {
-    Blocked {
-        reason: "NotInPlace",
-        message: format!(
-            "{error}; take the change back, or set updateStrategy.inPlaceUpdateStrategy.policy: \
-             InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
-        ),
-    }
-}
-
-/// Whether pods are never changed, only made anew.
-fn recreates(workload: &Workload) -> bool {
-    matches!(
-        workload.update,
-        UpdateType::RollingUpdate | UpdateType::OnDelete
-    )
-}
-
-fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Method {
-    if recreates(workload) {
-        return Method::Recreate;
-    }
-    let update = &revisions.update.template;
-    let unknown = || NotInPlace {
-        path: String::new(),
-        why: format!("cannot be compared with revision {from:?}, which is not known"),
-    };
-    let change = revisions
-        .template(from)
-        .ok_or_else(unknown)
-        .and_then(|from| in_place::between(from, update));
-    let hot = workload.update == UpdateType::HotPatchUpdate;
-    match change {
-        Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(
-            workload,
-            NotInPlace {
-                path: "spec.containers[].resources".to_owned(),
-                why: "cannot be changed by a hot patch".to_owned(),
-            },
-        ),
-        Ok(change) if hot => Method::HotPatch(change),
-        Ok(change) => Method::InPlace(change),
-        Err(error) => refuse_or_recreate(workload, error),
-    }
-}
-
-fn refuse_or_recreate(workload: &Workload, error: NotInPlace) -> Method {
-    match workload.policy {
-        InPlacePolicy::InPlaceOnly => Method::Refused(error),
-        InPlacePolicy::InPlaceIfPossible => Method::Recreate,
-    }
 }
 
 struct Mover<'s, 'a> {
