@@ -2,6 +2,17 @@
 
 use anyhow::{Context, Result};
 
+/// The columns of both workloads, as the documents show them.
+pub const WORKLOAD: [&str; 7] = [
+    "NAME",
+    "DESIRED",
+    "UPDATED",
+    "UPDATED_READY",
+    "READY",
+    "TOTAL",
+    "AGE",
+];
+
 /// A table: a line of headings, and lines of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {

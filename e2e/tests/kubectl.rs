@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::table::WORKLOAD;
 
 e2e::tests![
     get_shows_the_documented_columns,
@@ -25,17 +26,8 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    let workload = [
-        "NAME",
-        "DESIRED",
-        "UPDATED",
-        "UPDATED_READY",
-        "READY",
-        "TOTAL",
-        "AGE",
-    ];
     let expected: [(&str, &[&str]); 3] = [
-        ("gamedeployment", &workload),
+        ("gamedeployment", &WORKLOAD),
         ("hookrun", &["NAME", "PHASE", "AGE"]),
         ("hooktemplate", &["NAME", "AGE"]),
     ];

@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::case::{Case, SET};
 use e2e::manifest::Game;
+use e2e::table::WORKLOAD;
 use e2e::view::View;
 use serde_json::json;
 
@@ -210,16 +211,7 @@ async fn kubectl_shows_and_scales_it(case: &mut Case) -> Result<()> {
     case.scale(3).await?;
     case.until_settled(3).await?;
     let table = case.table(&["get", "gamestatefulset"]).await?;
-    let columns = [
-        "NAME",
-        "DESIRED",
-        "UPDATED",
-        "UPDATED_READY",
-        "READY",
-        "TOTAL",
-        "AGE",
-    ];
-    ensure!(table.headings == columns, "{table:?}");
+    ensure!(table.headings == WORKLOAD, "{table:?}");
     ensure!(
         table.lines[0][..6] == [SET, "3", "3", "3", "3", "3"],
         "{table:?}"

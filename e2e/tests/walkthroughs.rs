@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::control_plane::repository;
 use e2e::hook_server::Answer;
+use e2e::table::WORKLOAD;
 use e2e::view::{Run, View};
 use serde_json::{Value, json};
 
@@ -18,16 +19,6 @@ e2e::tests![
     scale_in_and_update_behind_a_hook,
     a_failed_hook_keeps_its_pod_and_a_retry_releases_it,
     hooks_get_arguments,
-];
-
-const WORKLOAD: [&str; 7] = [
-    "NAME",
-    "DESIRED",
-    "UPDATED",
-    "UPDATED_READY",
-    "READY",
-    "TOTAL",
-    "AGE",
 ];
 
 /// kubectl get gamedeployment shows these numbers.

@@ -69,60 +69,40 @@ pub trait GameWorkload:
     }
 }
 
-impl GameWorkload for GameDeployment {
-    const KIND: WorkloadKind = WorkloadKind::GameDeployment;
+/// Both kinds keep what they share under the same names; only claims are the set's alone.
+macro_rules! game_workload {
+    ($kind:ident, $spec:ident => $claim_templates:expr) => {
+        impl GameWorkload for $kind {
+            const KIND: WorkloadKind = WorkloadKind::$kind;
 
-    fn label_selector(&self) -> &LabelSelector {
-        &self.spec.selector
-    }
+            fn label_selector(&self) -> &LabelSelector {
+                &self.spec.selector
+            }
 
-    fn pod_template(&self) -> &Value {
-        &self.spec.template
-    }
+            fn pod_template(&self) -> &Value {
+                &self.spec.template
+            }
 
-    fn claim_templates(&self) -> &[Value] {
-        &[]
-    }
+            fn claim_templates(&self) -> &[Value] {
+                let $spec = &self.spec;
+                $claim_templates
+            }
 
-    fn pod_hooks(&self) -> [&PodHookStrategy; 3] {
-        let spec = &self.spec;
-        [
-            &spec.pre_delete_update_strategy,
-            &spec.pre_inplace_update_strategy,
-            &spec.post_inplace_update_strategy,
-        ]
-    }
+            fn pod_hooks(&self) -> [&PodHookStrategy; 3] {
+                let spec = &self.spec;
+                [
+                    &spec.pre_delete_update_strategy,
+                    &spec.pre_inplace_update_strategy,
+                    &spec.post_inplace_update_strategy,
+                ]
+            }
 
-    fn canary(&self) -> Option<&CanaryStrategy> {
-        self.spec.update_strategy.canary.as_ref()
-    }
+            fn canary(&self) -> Option<&CanaryStrategy> {
+                self.spec.update_strategy.canary.as_ref()
+            }
+        }
+    };
 }
 
-impl GameWorkload for GameStatefulSet {
-    const KIND: WorkloadKind = WorkloadKind::GameStatefulSet;
-
-    fn label_selector(&self) -> &LabelSelector {
-        &self.spec.selector
-    }
-
-    fn pod_template(&self) -> &Value {
-        &self.spec.template
-    }
-
-    fn claim_templates(&self) -> &[Value] {
-        &self.spec.volume_claim_templates
-    }
-
-    fn pod_hooks(&self) -> [&PodHookStrategy; 3] {
-        let spec = &self.spec;
-        [
-            &spec.pre_delete_update_strategy,
-            &spec.pre_inplace_update_strategy,
-            &spec.post_inplace_update_strategy,
-        ]
-    }
-
-    fn canary(&self) -> Option<&CanaryStrategy> {
-        self.spec.update_strategy.canary.as_ref()
-    }
-}
+game_workload!(GameDeployment, _spec => &[]);
+game_workload!(GameStatefulSet, spec => &spec.volume_claim_templates);

@@ -9,7 +9,7 @@ use kube::Resource;
 use serde::Deserialize;
 
 use super::slim::{Control, control, cost};
-use super::store::Cached;
+use super::store::{Cached, Head};
 use super::watch::version_number;
 use crate::api::names::NODE_DELETION_COST;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
@@ -77,23 +77,15 @@ impl<K> Cached for Whole<K>
 where
     K: Resource<DynamicType = ()> + Send + Sync + 'static,
 {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
-    fn terminating(&self) -> bool {
-        self.object.meta().deletion_timestamp.is_some()
-    }
-    fn controller(&self) -> Option<&str> {
-        self.controller.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            version: self.version,
+            terminating: self.object.meta().deletion_timestamp.is_some(),
+            controller: self.controller.as_deref(),
+        }
     }
 }
 
@@ -155,23 +147,15 @@ fn template(mut data: serde_json::Value) -> serde_json::Value {
 }
 
 impl Cached for CachedRevision {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.revision.name
-    }
-    fn uid(&self) -> &str {
-        &self.revision.uid
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
-    fn terminating(&self) -> bool {
-        self.terminating
-    }
-    fn controller(&self) -> Option<&str> {
-        self.controller.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: &self.namespace,
+            name: &self.revision.name,
+            uid: &self.revision.uid,
+            version: self.version,
+            terminating: self.terminating,
+            controller: self.controller.as_deref(),
+        }
     }
 }
 
@@ -227,23 +211,15 @@ impl NodeState {
 }
 
 impl Cached for NodeState {
-    fn namespace(&self) -> &str {
-        ""
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
-    fn terminating(&self) -> bool {
-        false
-    }
-    fn controller(&self) -> Option<&str> {
-        None
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: "",
+            name: &self.name,
+            uid: &self.uid,
+            version: self.version,
+            terminating: false,
+            controller: None,
+        }
     }
 }
 
@@ -274,22 +250,14 @@ pub struct ClaimHead {
 }
 
 impl Cached for Claim {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.resource_version
-    }
-    fn terminating(&self) -> bool {
-        self.terminating
-    }
-    fn controller(&self) -> Option<&str> {
-        Claim::controller(self)
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            version: self.resource_version,
+            terminating: self.terminating,
+            controller: Claim::controller(self),
+        }
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use tracing::warn;
 
 use super::resources;
-use super::store::Cached;
+use super::store::{Cached, Head};
 use super::watch::version_number;
 use crate::api::{GROUP, names};
 use crate::plan::{
@@ -287,23 +287,15 @@ fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<First
 }
 
 impl Cached for Pod {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn version(&self) -> u64 {
-        self.resource_version
-    }
-    fn terminating(&self) -> bool {
-        self.terminating
-    }
-    fn controller(&self) -> Option<&str> {
-        self.controller.as_deref()
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            version: self.resource_version,
+            terminating: self.terminating,
+            controller: self.controller.as_deref(),
+        }
     }
 }
 

@@ -32,20 +32,51 @@ impl fmt::Display for ObjectKey {
 }
 
 /// What the index must know of an object.
-pub trait Cached: Send + Sync + 'static {
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
     /// Namespace; empty for objects that have none.
-    fn namespace(&self) -> &str;
+    pub namespace: &'a str,
     /// Name.
-    fn name(&self) -> &str;
+    pub name: &'a str,
     /// Uid.
-    fn uid(&self) -> &str;
+    pub uid: &'a str,
     /// resourceVersion.
-    fn version(&self) -> u64;
+    pub version: u64,
     /// Whether it is Terminating.
-    fn terminating(&self) -> bool;
+    pub terminating: bool,
     /// Uid of the object that controls it.
-    fn controller(&self) -> Option<&str>;
+    pub controller: Option<&'a str>,
+}
 
+/// An object that can be cached.
+pub trait Cached: Send + Sync + 'static {
+    /// What the index must know of it.
+    fn head(&self) -> Head<'_>;
+
+    /// Namespace; empty for objects that have none.
+    fn namespace(&self) -> &str {
+        self.head().namespace
+    }
+    /// Name.
+    fn name(&self) -> &str {
+        self.head().name
+    }
+    /// Uid.
+    fn uid(&self) -> &str {
+        self.head().uid
+    }
+    /// resourceVersion.
+    fn version(&self) -> u64 {
+        self.head().version
+    }
+    /// Whether it is Terminating.
+    fn terminating(&self) -> bool {
+        self.head().terminating
+    }
+    /// Uid of the object that controls it.
+    fn controller(&self) -> Option<&str> {
+        self.head().controller
+    }
     /// Namespace and name.
     fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
@@ -192,23 +223,15 @@ mod tests {
     }
 
     impl Cached for Thing {
-        fn namespace(&self) -> &str {
-            "games"
-        }
-        fn name(&self) -> &str {
-            self.name
-        }
-        fn uid(&self) -> &str {
-            self.name
-        }
-        fn version(&self) -> u64 {
-            self.version
-        }
-        fn terminating(&self) -> bool {
-            false
-        }
-        fn controller(&self) -> Option<&str> {
-            self.controller
+        fn head(&self) -> Head<'_> {
+            Head {
+                namespace: "games",
+                name: self.name,
+                uid: self.name,
+                version: self.version,
+                terminating: false,
+                controller: self.controller,
+            }
         }
     }
 

@@ -33,6 +33,14 @@ impl Story {
         story
     }
 
+    /// A GameDeployment of four pods of revision `v1` that are to be brought to `v2`.
+    pub fn updating(strategy: Value) -> Self {
+        let mut story = Self::with(json!({"replicas": 4, "updateStrategy": strategy}));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story
+    }
+
     /// A GameStatefulSet with this spec, and as many ready pods of revision `v1`.
     pub fn of_set(spec: Value) -> Self {
         let mut story = Self::of("GameStatefulSet", spec);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::*;
+use crate::cache::store::Head;
 
 #[derive(Debug, Clone)]
 struct Thing {
@@ -12,23 +13,15 @@ struct Thing {
 }
 
 impl Cached for Thing {
-    fn namespace(&self) -> &str {
-        "games"
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.name
-    }
-    fn version(&self) -> u64 {
-        self.version
-    }
-    fn terminating(&self) -> bool {
-        false
-    }
-    fn controller(&self) -> Option<&str> {
-        Some("owner")
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: "games",
+            name: &self.name,
+            uid: &self.name,
+            version: self.version,
+            terminating: false,
+            controller: Some("owner"),
+        }
     }
 }
 

@@ -85,21 +85,14 @@ fn surge(world: &World, write: &Write) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use crate::audit::story::Story;
-
-    fn updating(strategy: Value) -> Story {
-        let mut story = Story::with(json!({"replicas": 4, "updateStrategy": strategy}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story
-    }
 
     #[test]
     fn as_many_as_max_unavailable_may_start() {
         let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
-        let mut story = updating(strategy);
+        let mut story = Story::updating(strategy);
         story.close_gate("a");
         story.close_gate("b");
         assert_eq!(story.verdict(), []);
@@ -109,7 +102,7 @@ mod tests {
 
     #[test]
     fn pods_that_broke_by_themselves_use_the_budget_up() {
-        let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         story.set_ready("d", false);
         story.wait(2);
         story.close_gate("a");
@@ -118,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_available_may_always_be_updated() {
-        let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         story.set_ready("d", false);
         story.set_ready("c", false);
         story.wait(2);
@@ -128,7 +121,7 @@ mod tests {
 
     #[test]
     fn min_ready_seconds_count() {
-        let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         story.spec("user", json!({"minReadySeconds": 30}));
         story.set_ready("d", false);
         story.set_ready("d", true);
@@ -148,11 +141,11 @@ mod tests {
     #[test]
     fn deletions_for_an_update_need_budget_and_scaling_in_does_not() {
         let rolling = json!({"type": "RollingUpdate", "maxUnavailable": 1});
-        let mut story = updating(rolling.clone());
+        let mut story = Story::updating(rolling.clone());
         story.delete("a");
         story.delete("b");
         assert_eq!(story.broken(), ["budget"]);
-        let mut story = updating(rolling);
+        let mut story = Story::updating(rolling);
         story.spec("user", json!({"replicas": 2}));
         story.wait(2);
         story.delete("a");
@@ -162,7 +155,7 @@ mod tests {
 
     #[test]
     fn no_more_pods_than_replicas_and_surge() {
-        let mut story = updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
+        let mut story = Story::updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
         story.create("e", "v2");
         assert_eq!(story.verdict(), []);
         story.create("f", "v2");
@@ -172,12 +165,12 @@ mod tests {
     #[test]
     fn with_surge_a_pod_goes_only_when_its_successor_is_available() {
         let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
-        let mut story = updating(strategy.clone());
+        let mut story = Story::updating(strategy.clone());
         story.create("e", "v2");
         story.wait(2);
         story.delete("a");
         assert_eq!(story.verdict(), []);
-        let mut story = updating(strategy);
+        let mut story = Story::updating(strategy);
         story.create("e", "v2");
         story.set_ready("e", false);
         story.wait(2);

@@ -75,16 +75,9 @@ fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use crate::audit::story::Story;
-
-    fn updating(strategy: Value) -> Story {
-        let mut story = Story::with(json!({"replicas": 4, "updateStrategy": strategy}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story
-    }
 
     fn update(story: &mut Story, pod: &str) {
         story.close_gate(pod);
@@ -96,7 +89,7 @@ mod tests {
     #[test]
     fn the_partition_keeps_its_pods() {
         let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
-        let mut story = updating(strategy);
+        let mut story = Story::updating(strategy);
         update(&mut story, "a");
         assert_eq!(story.verdict(), []);
         update(&mut story, "b");
@@ -107,7 +100,7 @@ mod tests {
     fn a_step_allows_what_its_partition_says() {
         let steps = json!([{"partition": 3}, {"pause": {}}]);
         let canary = json!({"steps": steps});
-        let mut story = updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "canary": canary}));
         update(&mut story, "a");
         assert_eq!(story.verdict(), []);
         update(&mut story, "b");
@@ -119,7 +112,7 @@ mod tests {
         let canary = json!({"steps": [{"partition": 3}]});
         let strategy = json!({"type": "InplaceUpdate", "canary": canary});
         for (revision, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
-            let mut story = updating(strategy.clone());
+            let mut story = Story::updating(strategy.clone());
             update(&mut story, "a");
             story.spec("user", json!({"replicas": 5}));
             story.wait(2);
@@ -130,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_pod_goes_to_no_other_revision() {
-        let mut story = updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
         story.close_gate("a");
         story.change("a", "v9");
         assert_eq!(story.broken(), ["partition"]);
@@ -139,7 +132,7 @@ mod tests {
     #[test]
     fn a_rollback_reaches_every_pod() {
         let canary = json!({"steps": [{"partition": 3}, {"pause": {}}]});
-        let mut story = updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        let mut story = Story::updating(json!({"type": "InplaceUpdate", "canary": canary}));
         update(&mut story, "a");
         story.status(json!({"updateRevision": "v1", "currentStepIndex": 2}));
         story.close_gate("a");
