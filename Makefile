@@ -35,7 +35,7 @@ test: ## formatting, clippy, unit and property tests, then e2e on a real control
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
 
-bench: ## 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns
+bench: ## 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins

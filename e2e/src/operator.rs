@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::command::run;
 use crate::control_plane::ControlPlane;
+use crate::link::Link;
 use crate::program::program;
 use crate::wait::eventually;
 
@@ -25,8 +26,8 @@ pub struct Operator {
     kubeconfig: PathBuf,
     namespace: String,
     account: String,
-    /// The one namespace that it works in; all when None.
-    scope: Option<String>,
+    /// Its command line, but for what is of this machine.
+    args: Vec<String>,
     elects: bool,
     log: PathBuf,
     running: Option<Running>,
@@ -46,15 +47,29 @@ impl Operator {
         folder: &Path,
     ) -> Result<Self> {
         grant(plane, namespace, account).await?;
-        Self::installed(plane, namespace, account, Some(namespace), folder).await
+        let args = vec!["run".to_owned(), format!("--namespace={namespace}")];
+        Self::under(plane, namespace, account, args, folder).await
     }
 
-    /// One under a service account that is there, for one namespace or (None) all.
+    /// The operator of a release: under its service account, with the command line of its Deployment.
     pub async fn installed(
         plane: &ControlPlane,
         namespace: &str,
+        name: &str,
+        folder: &Path,
+    ) -> Result<Self> {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
+        let deployment = plane.get(&path).await?;
+        let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+        let args = serde_json::from_value(args.clone()).context("the Deployment has args")?;
+        Self::under(plane, namespace, name, args, folder).await
+    }
+
+    async fn under(
+        plane: &ControlPlane,
+        namespace: &str,
         account: &str,
-        scope: Option<&str>,
+        args: Vec<String>,
         folder: &Path,
     ) -> Result<Self> {
         let kubeconfig = folder.join(format!("{account}.kubeconfig"));
@@ -73,7 +88,7 @@ impl Operator {
             kubeconfig,
             namespace: namespace.to_owned(),
             account: account.to_owned(),
-            scope: scope.map(str::to_owned),
+            args,
             elects: true,
             log: folder.join(format!("{account}.log")),
             running: None,
@@ -107,29 +122,17 @@ impl Operator {
         &self.log
     }
 
+    /// Lets it reach the API server through a link only; from the next start on.
+    pub fn connect_through(&self, link: &Link) -> Result<()> {
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
+        config["clusters"][0]["cluster"]["server"] = json!(link.url());
+        std::fs::write(&self.kubeconfig, serde_json::to_vec(&config)?)?;
+        Ok(())
+    }
+
     /// Starts it; it is ready when this returns.
     pub async fn start(&mut self) -> Result<()> {
-        ensure!(self.running.is_none(), "the operator runs already");
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&self.log)?;
-        let port = free_port().await?;
-        let scope = self.scope.iter().map(|it| format!("--namespace={it}"));
-        let child = Command::new(&self.binary)
-            .arg("run")
-            .args(scope)
-            .args(["--listen", &format!("127.0.0.1:{port}")])
-            .arg(format!("--leader-elect={}", self.elects))
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("RUST_BACKTRACE", "1")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start {}", self.binary.display()))?;
-        self.running = Some(Running { child, port });
+        self.launch().await?;
         eventually(
             "the operator is ready",
             Duration::from_secs(60),
@@ -143,6 +146,45 @@ impl Operator {
             },
         )
         .await
+    }
+
+    /// Starts it, ready or not.
+    pub async fn launch(&mut self) -> Result<()> {
+        ensure!(self.running.is_none(), "the operator runs already");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)?;
+        let port = free_port().await?;
+        let child = Command::new(&self.binary)
+            .args(&self.args)
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .arg(format!("--leader-elect={}", self.elects))
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("RUST_BACKTRACE", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", self.binary.display()))?;
+        self.running = Some(Running { child, port });
+        Ok(())
+    }
+
+    /// Whether it ended by itself, which it does only when it has lost its lease.
+    pub fn has_lost_its_lease(&mut self) -> Result<bool> {
+        let Some(status) = self.exit_status()? else {
+            return Ok(false);
+        };
+        self.running = None;
+        let log = std::fs::read_to_string(&self.log)?;
+        let said = log.lines().last().unwrap_or_default();
+        ensure!(
+            status.code() == Some(1) && said.contains("the lease is lost"),
+            "the operator ended: {status}: {said}"
+        );
+        Ok(true)
     }
 
     /// Reads a page of its web server.

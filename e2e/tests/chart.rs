@@ -263,7 +263,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let nodes = kubectl(&nodes).await?;
     let apart: BTreeSet<&str> = nodes.split(' ').collect();
     ensure!(apart.len() == 2, "both operators on {apart:?}");
-    let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", None, folder).await?;
+    let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     let game = Game::in_place(3).to_string();
     plane
@@ -336,8 +336,7 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
         "--wait",
     ];
     plane.helm(&install).await?;
-    let account = "keeper-gamekeeper";
-    let mut operator = Operator::installed(plane, "team", account, Some(GAMES), folder).await?;
+    let mut operator = Operator::installed(plane, "team", "keeper-gamekeeper", folder).await?;
     operator.start().await?;
     plane
         .kubectl(

@@ -14,6 +14,7 @@ mod hot_patch;
 mod in_place;
 mod kubectl;
 mod kubelet;
+mod leader;
 mod ownership;
 mod plugin;
 mod pod_hooks;
@@ -54,6 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
         kubectl::tests(),
         plugin::tests(),
         process::tests(),
+        leader::tests(),
         api::tests(),
         kubelet::tests(),
     ];

@@ -111,16 +111,21 @@ async fn a_frozen_leader_writes_nothing_when_it_thaws(case: &mut Case) -> Result
         .await?;
     case.operator.freeze().await?;
     case.until_settled(6).await?;
-    let writes = || -> Result<Vec<String>> {
+    let writes = |case: &Case| -> Result<Vec<String>> {
         let events = case.events()?.into_iter();
         let uris = events.map(|event| event.uri);
         Ok(uris.filter(|uri| !uri.contains("/leases")).collect())
     };
-    let before = writes()?.len();
+    let before = writes(case)?.len();
     case.set_image("game:v3").await?;
     case.operator.thaw().await?;
+    eventually("it ends", Duration::from_secs(20), async || {
+        ensure!(case.operator.has_lost_its_lease()?, "it goes on");
+        Ok(())
+    })
+    .await?;
     case.until_settled(6).await?;
-    let after = writes()?;
+    let after = writes(case)?;
     ensure!(
         after.len() == before,
         "it wrote without its lease: {:?}",

@@ -4,25 +4,27 @@
 //! whole lease duration on our own monotonic clock: nobody's wall clock is believed. Every write
 //! carries the resourceVersion it was decided on, so that two who try at once cannot both win. The
 //! leader may write until a while before others may take over: see [`Gate`].
+//!
+//! A candidate watches the lease, so that it knows at once when it is given back, and to the moment
+//! when it is over. Whoever has lost the lease is done for: others may have led meanwhile, and what
+//! this process knows and intends is from before.
+
+mod record;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::PostParams;
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use self::record::{Record, Step, taken};
 use super::gate::Gate;
 use crate::apply::FIELD_MANAGER;
 
-/// Name of the lease.
-const NAME: &str = "gamekeeper";
-/// A record unchanged for this long belongs to nobody.
-const LEASE: Duration = Duration::from_secs(15);
 /// After its last renewal the leader may write for this long.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between attempts.
@@ -31,31 +33,44 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Takes part in the election.
 pub struct Elector {
     leases: Api<Lease>,
+    /// Name of the lease.
+    name: String,
     identity: String,
     gate: Arc<Gate>,
-    /// The lease as it was last seen, and since when it has not changed.
-    seen: Option<(Lease, Instant)>,
+    /// The lease as it was last seen.
+    seen: Option<Record>,
+    /// Whether it may have changed without our knowing: a write was not answered, or refused.
+    unsure: bool,
+    /// When the last renewal that succeeded was begun.
+    renewed: Instant,
 }
 
-/// What to do about a lease.
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    /// It is ours: renew it.
-    Renew,
-    /// It is nobody's: take it.
+/// What an attempt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    /// To lead from now on.
     Take,
-    /// It is somebody else's.
-    Wait,
+    /// To go on leading.
+    Keep,
 }
 
 impl Elector {
-    /// A candidate. The client must not be behind the gate.
-    pub fn new(client: Client, namespace: &str, identity: String, gate: Arc<Gate>) -> Self {
+    /// A candidate for the lease of this name. The client must not be behind the gate.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: String,
+        identity: String,
+        gate: Arc<Gate>,
+    ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
+            name,
             identity,
             gate,
             seen: None,
+            unsure: true,
+            renewed: Instant::now(),
         }
     }
 
@@ -63,174 +78,177 @@ impl Elector {
     pub async fn acquire(&mut self) {
         info!(identity = self.identity, "waiting for the lease");
         loop {
-            match self.attempt().await {
+            match self.attempt(Goal::Take).await {
                 Ok(true) => break,
                 Ok(false) => {}
+                Err(error) if is_conflict(&error) => debug!("somebody else was first"),
                 Err(error) => warn!(%error, "the lease cannot be looked at"),
             }
-            sleep(RETRY).await;
+            self.wait_for_turn().await;
         }
         info!("leading");
     }
 
     /// Keeps leading; returns when the lease is lost.
     pub async fn hold(&mut self) {
-        let mut renewed = Instant::now();
-        loop {
-            sleep(RETRY).await;
-            let asked = Instant::now();
-            match self.attempt().await {
-                Ok(true) => renewed = asked,
-                Ok(false) => debug!("the lease is not renewed yet"),
-                Err(error) => warn!(%error, "the lease is not renewed yet"),
-            }
-            if renewed.elapsed() > RENEW_DEADLINE {
-                break;
-            }
-        }
+        while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.keep()).await {}
         self.gate.close();
         warn!("the lease is lost");
+    }
+
+    /// Renews it once, however many attempts that takes; false when it is not ours any more.
+    async fn keep(&mut self) -> bool {
+        loop {
+            sleep(RETRY).await;
+            // A process that was stopped for long must not go on, even if nobody leads now.
+            if self.renewed.elapsed() >= RENEW_DEADLINE {
+                return false;
+            }
+            match self.attempt(Goal::Keep).await {
+                Ok(held) => return held,
+                Err(error) => warn!(%error, "the lease is not renewed yet"),
+            }
+        }
     }
 
     /// Gives the lease back, so that the next leader need not wait.
     pub async fn release(&mut self) {
         self.gate.close();
-        let Some((mut lease, _)) = self.seen.take() else {
-            return;
-        };
-        if self.step(&lease, Instant::now()) != Step::Renew {
-            return;
+        match timeout(RETRY, self.give_back()).await {
+            Ok(Ok(true)) => info!("the lease is given back"),
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => warn!(%error, "the lease is not given back; it runs out"),
+            Err(_) => warn!("the lease is not given back in time; it runs out"),
         }
-        let spec = lease.spec.get_or_insert_default();
-        spec.holder_identity = Some(String::new());
-        spec.lease_duration_seconds = Some(1);
-        match self.write(lease).await {
-            Ok(_) => info!("the lease is given back"),
-            Err(error) => warn!(%error, "the lease is not given back; it runs out"),
+    }
+
+    async fn give_back(&mut self) -> Result<bool, kube::Error> {
+        loop {
+            // A renewal that was broken off may have been written all the same.
+            self.look().await?;
+            let Some(record) = self.seen.as_ref().filter(|it| it.version().is_some()) else {
+                return Ok(false);
+            };
+            if record.step(&self.identity) != Step::Renew {
+                return Ok(false);
+            }
+            match self.write(record.given_back()).await {
+                Err(error) if is_conflict(&error) => {}
+                written => return written.map(|()| true),
+            }
         }
     }
 
     /// One attempt to take or renew it; tells whether it is ours.
-    async fn attempt(&mut self) -> Result<bool, kube::Error> {
+    async fn attempt(&mut self, goal: Goal) -> Result<bool, kube::Error> {
         let asked = Instant::now();
-        let attempt = timeout(RENEW_DEADLINE / 2, self.try_once());
-        let held = attempt
-            .await
-            .unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())));
-        // After an error the next attempt reads the lease anew.
-        if held.is_err()
-            && let Some((lease, _)) = &mut self.seen
-        {
-            lease.metadata.resource_version = None;
-        }
-        if matches!(held, Ok(true)) {
+        let attempt = timeout(RENEW_DEADLINE / 2, self.try_once(goal)).await;
+        let held = attempt.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
+        if held {
+            self.renewed = asked;
             self.gate.open_until(asked + RENEW_DEADLINE);
         }
-        held
+        Ok(held)
     }
 
-    async fn try_once(&mut self) -> Result<bool, kube::Error> {
-        let fresh = |(lease, _): &&(Lease, Instant)| lease.metadata.resource_version.is_some();
-        if let Some((lease, since)) = self.seen.as_ref().filter(fresh)
-            && self.step(lease, *since) == Step::Renew
-        {
-            let lease = self.renewed(lease.clone());
-            return self.put(lease).await;
+    async fn try_once(&mut self, goal: Goal) -> Result<bool, kube::Error> {
+        if self.unsure || self.step() != Step::Renew {
+            self.look().await?;
         }
-        let Some(lease) = self.leases.get_opt(NAME).await? else {
-            let lease = self.taken(Lease::default());
-            return self.put(lease).await;
+        let lease = match (self.step(), &self.seen, goal) {
+            (Step::Renew, Some(record), _) => record.renewed(),
+            (Step::Take, record, Goal::Take) => taken(record.as_ref(), &self.identity),
+            _ => return Ok(false),
         };
-        let since = self.since(&lease);
-        let step = self.step(&lease, since);
-        debug!(?step, "looked at the lease");
-        let wanted = match step {
-            Step::Renew => Some(self.renewed(lease.clone())),
-            Step::Take => Some(self.taken(lease.clone())),
-            Step::Wait => None,
-        };
-        self.seen = Some((lease, since));
-        match wanted {
-            Some(lease) => self.put(lease).await,
-            None => Ok(false),
-        }
+        self.write(lease).await?;
+        Ok(true)
     }
 
-    /// Since when the record is what it is.
-    fn since(&self, lease: &Lease) -> Instant {
-        match &self.seen {
-            Some((seen, since)) if seen.spec == lease.spec => *since,
-            _ => Instant::now(),
-        }
+    fn step(&self) -> Step {
+        let record = self.seen.as_ref();
+        record.map_or(Step::Take, |record| record.step(&self.identity))
     }
 
-    fn step(&self, lease: &Lease, since: Instant) -> Step {
-        let holder = lease
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.holder_identity.as_deref());
-        match holder {
-            Some(holder) if holder == self.identity => Step::Renew,
-            None | Some("") => Step::Take,
-            Some(_) if since.elapsed() > LEASE => Step::Take,
-            Some(_) => Step::Wait,
-        }
-    }
-
-    fn renewed(&self, mut lease: Lease) -> Lease {
-        let spec = lease.spec.get_or_insert_default();
-        spec.renew_time = Some(MicroTime(Timestamp::now()));
-        spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
-        lease
-    }
-
-    fn taken(&self, mut lease: Lease) -> Lease {
-        let before = lease.spec.unwrap_or_default();
-        let now = Some(MicroTime(Timestamp::now()));
-        lease.spec = Some(LeaseSpec {
-            holder_identity: Some(self.identity.clone()),
-            acquire_time: now.clone(),
-            renew_time: now,
-            lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
-            lease_transitions: Some(before.lease_transitions.map_or(0, |count| count + 1)),
-            ..before
-        });
-        lease.metadata = ObjectMeta {
-            name: Some(NAME.to_owned()),
-            ..lease.metadata
-        };
-        lease
-    }
-
-    /// Writes the lease; tells whether it is ours now.
-    async fn put(&mut self, lease: Lease) -> Result<bool, kube::Error> {
-        match self.write(lease).await {
-            Ok(lease) => {
-                self.seen = Some((lease, Instant::now()));
-                Ok(true)
-            }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                debug!("somebody else wrote the lease");
-                // The next attempt reads it anew.
-                if let Some((seen, _)) = &mut self.seen {
-                    seen.metadata.resource_version = None;
+    /// Reads the lease, not from a cache.
+    async fn look(&mut self) -> Result<(), kube::Error> {
+        self.unsure = true;
+        match self.leases.get_opt(&self.name).await? {
+            Some(lease) => self.see(lease),
+            None => {
+                if let Some(record) = &mut self.seen {
+                    record.is_gone();
                 }
-                Ok(false)
             }
-            Err(error) => Err(error),
         }
+        self.unsure = false;
+        Ok(())
     }
 
-    async fn write(&self, lease: Lease) -> Result<Lease, kube::Error> {
+    fn see(&mut self, lease: Lease) {
+        self.seen = Some(Record::seen(lease, self.seen.as_ref()));
+    }
+
+    async fn write(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
+        lease.metadata.name = Some(self.name.clone());
         let params = PostParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        match lease.metadata.resource_version {
-            Some(_) => self.leases.replace(NAME, &params, &lease).await,
-            None => self.leases.create(&params, &lease).await,
-        }
+        self.unsure = true;
+        let written = match lease.metadata.resource_version {
+            Some(_) => self.leases.replace(&self.name, &params, &lease).await?,
+            None => self.leases.create(&params, &lease).await?,
+        };
+        self.unsure = false;
+        self.see(written);
+        Ok(())
     }
+
+    /// Waits until another attempt may succeed: somebody else's lease is given back or over.
+    async fn wait_for_turn(&mut self) {
+        if self.step() == Step::Wait
+            && let Err(error) = self.watch().await
+        {
+            debug!(%error, "the lease is looked at instead of watched");
+        }
+        let pause = Instant::now() + RETRY;
+        let turn = match (self.step(), &self.seen) {
+            (Step::Wait, Some(record)) => pause.min(record.expiry()),
+            (Step::Take, Some(_)) if !self.unsure => return,
+            _ => pause,
+        };
+        sleep_until(turn).await;
+    }
+
+    /// Follows the lease while it is somebody else's.
+    async fn watch(&mut self) -> Result<(), kube::Error> {
+        let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
+        let leases = self.leases.clone();
+        let Some(record) = &self.seen else {
+            return Ok(());
+        };
+        let version = record.version().unwrap_or_default().to_owned();
+        let Ok(events) = timeout_at(record.expiry(), leases.watch(&params, &version)).await else {
+            return Ok(());
+        };
+        let mut events = events?.boxed();
+        while let (Step::Wait, Some(record)) = (self.step(), &self.seen) {
+            match timeout_at(record.expiry(), events.next()).await {
+                Ok(Some(event)) => match event? {
+                    WatchEvent::Added(lease) | WatchEvent::Modified(lease) => self.see(lease),
+                    _ => return Ok(()),
+                },
+                Ok(None) => return Ok(()),
+                // It is over; the loop ends.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 #[cfg(test)]

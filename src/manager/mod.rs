@@ -53,6 +53,9 @@ pub enum RunError {
     /// Signals cannot be heard.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
+    /// Somebody else may lead.
+    #[error("the lease is lost; what this process knew is void, start it anew")]
+    LeaseLost,
     /// A part that never ends has ended.
     #[error("a watch or server of the process broke down: {0:?}")]
     Broken(Option<Result<(), JoinError>>),
@@ -79,8 +82,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             // The lease itself is written before the gate is open.
             let client = self::client(&config, Gate::always_open(), &counted.requests)?;
             let namespace = &config.default_namespace;
-            let gate = Arc::clone(&gate);
-            Some(Elector::new(client, namespace, instance.clone(), gate))
+            let (lease, gate) = (options.lease_name.clone(), Arc::clone(&gate));
+            let elector = Elector::new(client, namespace, lease, instance.clone(), gate);
+            Some(elector)
         }
         false => None,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::RunError;
@@ -101,44 +101,48 @@ impl Operator {
         let work = async {
             match elector {
                 Some(elector) => self.lead(elector, stop).await,
-                None => self.control(stop).await,
+                None => {
+                    self.control(stop).await;
+                    Ok(())
+                }
             }
         };
         tokio::select! {
-            () = work => Ok(()),
+            ended = work => ended,
             ended = lasting.join_next() => Err(RunError::Broken(ended)),
         }
     }
 
-    /// Works whenever this process leads, until told to stop.
-    async fn lead(&self, mut elector: Elector, mut stop: watch::Receiver<bool>) {
-        while !*stop.borrow() {
-            tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => break,
-                () = elector.acquire() => {}
-            }
+    /// Works from when this process leads until it is told to stop, or has lost the lease.
+    async fn lead(
+        &self,
+        mut elector: Elector,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), RunError> {
+        let leads = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => false,
+            () = elector.acquire() => true,
+        };
+        if leads {
             let (end, ended) = watch::channel(false);
             let controllers = self.control(ended);
             tokio::pin!(controllers);
             tokio::select! {
                 () = &mut controllers => {}
-                () = elector.hold() => {}
+                () = elector.hold() => return Err(RunError::LeaseLost),
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             end.send_replace(true);
-            // Syncs end while the lease is still held, unless it is lost: then their writes fail.
-            let finish = async {
-                tokio::select! {
-                    () = &mut controllers => {}
-                    () = async { elector.hold().await; std::future::pending().await } => {}
-                }
-            };
-            if timeout(FINISH, finish).await.is_err() {
-                warn!("some syncs did not end in time");
+            // Syncs end while the lease is still held.
+            tokio::select! {
+                () = &mut controllers => {}
+                () = elector.hold() => {}
+                () = sleep(FINISH) => warn!("some syncs did not end in time"),
             }
         }
         elector.release().await;
+        Ok(())
     }
 
     /// Runs the controllers until told to stop.

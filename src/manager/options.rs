@@ -23,6 +23,9 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub leader_elect: bool,
+    /// Name of that lease; operators that must not work side by side have the same.
+    #[arg(long, env = "GAMEKEEPER_LEASE_NAME", default_value = "gamekeeper")]
+    pub lease_name: String,
     /// Work in this namespace only; in all of them when not given.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,

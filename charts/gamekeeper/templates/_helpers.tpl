@@ -41,6 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - run
 - --log-format={{ .Values.log.format }}
 - --log-level={{ .Values.log.level }}
+- --lease-name={{ include "gamekeeper.fullname" . }}
 {{- with .Values.watchNamespace }}
 - --namespace={{ . }}
 {{- end }}

@@ -14,6 +14,7 @@ pub mod counts;
 pub mod event;
 pub mod history;
 pub mod judge;
+pub mod leadership;
 pub mod log;
 pub mod names;
 pub mod object;

@@ -1,6 +1,6 @@
 //! `make bench`: how fast 1,000 pods come, change in place and go, and how many writes that takes;
-//! and how 10,000 HookRuns do. `bench deployments`, `bench sets` and `bench hooks` measure a part of
-//! it; a number after that is how many rounds, or HookRuns.
+//! how 10,000 HookRuns do, and how soon another operator leads. `bench deployments`, `sets`, `hooks`
+//! and `leader` measure a part of it; a number after that is how many rounds, HookRuns or takeovers.
 //!
 //! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
 //! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
@@ -9,6 +9,7 @@
 
 mod bare;
 mod hooks;
+mod leader;
 mod pods;
 mod report;
 mod subject;
@@ -57,12 +58,18 @@ async fn run(
             let runs = number.unwrap_or(hooks::RUNS);
             hooks::measure(plane, runs).await?.to_string()
         }
-        Some(part) => bail!("{part} is none of deployments, sets and hooks"),
+        Some("leader") => {
+            let runs = number.unwrap_or(leader::RUNS);
+            leader::measure(plane, runs).await?.to_string()
+        }
+        Some(part) => bail!("{part} is none of deployments, sets, hooks and leader"),
         None => {
             let (deployments, sets) = (deployments().await?, sets().await?);
             eprintln!("{} HookRuns", hooks::RUNS);
             let hooks = hooks::measure(plane, hooks::RUNS).await?;
-            format!("{deployments}\n{sets}\n{hooks}")
+            eprintln!("{} takeovers", 2 * leader::RUNS);
+            let leader = leader::measure(plane, leader::RUNS).await?;
+            format!("{deployments}\n{sets}\n{hooks}\n{leader}")
         }
     })
 }

@@ -1,0 +1,86 @@
+//! A cable between an operator and the API server, which a test may pull.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use http::Uri;
+use serde_json::Value;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::control_plane::ControlPlane;
+
+/// Carries bytes until it is cut. While it is, nothing comes through, and nobody is told: a
+/// connection only breaks, with all that was on its way, when the link is there again.
+pub struct Link {
+    port: u16,
+    whole: Arc<watch::Sender<bool>>,
+    task: JoinHandle<()>,
+}
+
+impl Link {
+    /// A link to the API server.
+    pub async fn to(plane: &ControlPlane) -> Result<Self> {
+        let config: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(&plane.kubeconfig)?)?;
+        let server = config["clusters"][0]["cluster"]["server"].as_str();
+        let server: Uri = server.context("a kubeconfig names a server")?.parse()?;
+        let server = server.port_u16().context("the API server has a port")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let whole = Arc::new(watch::Sender::new(true));
+        let told = Arc::clone(&whole);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(carry(client, server, told.subscribe()));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Link { port, whole, task })
+    }
+
+    /// What a kubeconfig calls it.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Nothing comes through from now on.
+    pub fn cut(&self) {
+        self.whole.send_replace(false);
+    }
+
+    /// New connections come through again.
+    pub fn mend(&self) {
+        self.whole.send_replace(true);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<bool>) {
+    let through = async {
+        let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
+        copy_bidirectional(&mut client, &mut server).await
+    };
+    let is_carried = tokio::select! {
+        biased;
+        () = becomes(&mut link, false) => false,
+        _ = through => true,
+    };
+    // The connection is held, and hears nothing, until the link is whole again.
+    if !is_carried {
+        becomes(&mut link, true).await;
+    }
+}
+
+/// Waits until the link is whole, or is not.
+async fn becomes(link: &mut watch::Receiver<bool>, whole: bool) {
+    // Without a sender nobody is left to mind.
+    let _ = link.wait_for(|it| *it == whole).await;
+}
