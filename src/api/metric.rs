@@ -64,10 +64,10 @@ pub struct Metric {
 pub struct MetricProvider {
     /// An HTTP call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub web: Option<WebMetric>,
+    pub web: Option<Box<WebMetric>>,
     /// A Prometheus query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prometheus: Option<PrometheusMetric>,
+    pub prometheus: Option<Box<PrometheusMetric>>,
     /// Fields of the pod that the run is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesMetric>,

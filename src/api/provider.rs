@@ -73,7 +73,7 @@ pub struct WebMetric {
     pub ca_secret: Option<SecretKeyRef>,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authentication: Option<Authentication>,
+    pub authentication: Option<Box<Authentication>>,
 }
 
 /// A Prometheus query.
@@ -103,7 +103,7 @@ pub struct PrometheusMetric {
     pub ca_secret: Option<SecretKeyRef>,
     /// How the call shows who it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authentication: Option<Authentication>,
+    pub authentication: Option<Box<Authentication>>,
 }
 
 /// What a Kubernetes metric does.

@@ -95,6 +95,19 @@ pub type CachedGameDeployment = Whole<GameDeployment>;
 pub type CachedGameStatefulSet = Whole<GameStatefulSet>;
 /// A run as the cache holds it.
 pub type CachedHookRun = Whole<HookRun>;
+/// The cached form of a run. Lists give back the room that they grew into while they were read.
+pub fn slim_run(mut run: HookRun) -> CachedHookRun {
+    run.spec.metrics.shrink_to_fit();
+    run.spec.args.shrink_to_fit();
+    if let Some(status) = &mut run.status {
+        status.metric_results.shrink_to_fit();
+        for result in &mut status.metric_results {
+            result.measurements.shrink_to_fit();
+        }
+    }
+    Whole::new(run, true)
+}
+
 /// A template as the cache holds it.
 pub type CachedHookTemplate = Whole<HookTemplate>;
 

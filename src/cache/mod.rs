@@ -184,7 +184,7 @@ impl Cache {
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, object| Some(Whole::new(object, true)),
+                |_, _, object| Some(slim_run(object)),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_run(transition),
                     Routed::Broken(key, reason) => router.broken("HookRun", key, reason),

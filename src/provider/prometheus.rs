@@ -27,7 +27,7 @@ pub(super) async fn measure(of: &Measurement<'_>, prometheus: &PrometheusMetric)
     };
     let conditions = Conditions::of(of.metric);
     let trust = Trust {
-        authentication: prometheus.authentication.as_ref(),
+        authentication: prometheus.authentication.as_deref(),
         ca: prometheus.ca_secret.as_ref(),
     };
     of.send(request, trust, move |answer| assess(&answer, &conditions))

@@ -32,7 +32,7 @@ pub(super) async fn measure(of: &Measurement<'_>, web: &WebMetric) -> Outcome {
     let conditions = Conditions::of(of.metric);
     let assess = move |answer| assess(&answer, &path, &conditions);
     let trust = Trust {
-        authentication: web.authentication.as_ref(),
+        authentication: web.authentication.as_deref(),
         ca: web.ca_secret.as_ref(),
     };
     of.send(request, trust, assess).await

@@ -223,7 +223,7 @@ mod tests {
             ..WebMetric::default()
         };
         let provider = MetricProvider {
-            web: Some(web),
+            web: Some(Box::new(web)),
             ..MetricProvider::default()
         };
         HookTemplateSpec {

@@ -110,11 +110,11 @@ impl Metric {
 mod tests {
     use super::*;
 
-    use crate::api::{MetricProvider, WebMetric};
+    use crate::api::MetricProvider;
 
     fn check(change: impl FnOnce(&mut Metric)) -> Result<(), String> {
         let provider = MetricProvider {
-            web: Some(WebMetric::default()),
+            web: Some(Box::default()),
             ..MetricProvider::default()
         };
         let mut metric = Metric {

@@ -1,0 +1,124 @@
+//! What the cache holds in memory: 4 kB a pod and 4 kB a HookRun at most, or ten thousand of them
+//! would need a larger operator.
+
+#![allow(clippy::unwrap_used)]
+
+use gamekeeper::api::HookRun;
+use gamekeeper::cache::{Interner, Sight, slim, slim_run};
+use k8s_openapi::api::core::v1::Pod;
+use peak_alloc::PeakAlloc;
+use serde_json::{Value, json};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// Objects made for a mean.
+const OBJECTS: usize = 1_000;
+/// Bytes that one may take.
+const MAX: usize = 4_096;
+
+/// Bytes that stay allocated for each of a thousand objects.
+fn bytes_each<T>(make: impl Fn(usize) -> T) -> usize {
+    let mut made = Vec::with_capacity(OBJECTS);
+    let before = ALLOCATOR.current_usage();
+    made.extend((0..OBJECTS).map(make));
+    (ALLOCATOR.current_usage() - before) / OBJECTS + size_of::<T>()
+}
+
+fn metadata(name: &str, owner: &str) -> Value {
+    json!({
+        "name": name, "namespace": "games", "uid": format!("{name}-aa9f-4a2e-9c41-0d2f1f6f7c55"),
+        "resourceVersion": "123456789", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": [{
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": owner, "name": "test",
+            "uid": "7f0b2f0a-aa9f-4a2e-9c41-0d2f1f6f7c55", "controller": true,
+            "blockOwnerDeletion": true,
+        }],
+        "labels": {"app": "test", "controller-revision-hash": "test-6c947d899c"},
+        "managedFields": [{"manager": "gamekeeper", "operation": "Update",
+            "fieldsV1": {"f:spec": {"f:metrics": {}}}}],
+    })
+}
+
+/// A run that has been measured three times, as a workload makes it.
+fn hook_run(index: usize) -> Value {
+    let time = "2026-01-01T00:00:00.123456Z";
+    let measurement = json!({
+        "phase": "Successful", "value": "45", "startedAt": time, "finishedAt": time,
+    });
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
+        "metadata": metadata(&format!("pre-delete-hook-test-6c947d899c-{index}-test"), "GameDeployment"),
+        "spec": {
+            "args": [
+                {"name": "PodName", "value": format!("test-{index}")},
+                {"name": "PodNamespace", "value": "games"},
+                {"name": "PodIP", "value": "127.9.0.4"},
+                {"name": "HostIP", "value": "127.0.0.1"},
+                {"name": "PodContainer[0]", "value": "game"},
+            ],
+            "metrics": [{
+                "name": "players", "count": 3, "interval": "1s",
+                "successCondition": "asInt(result) > 30",
+                "provider": {"web": {
+                    "url": "http://{{ args.PodIP }}:9091/", "jsonPath": "{$.age}",
+                }},
+            }],
+            "policy": "Parallel",
+        },
+        "status": {
+            "phase": "Successful", "startedAt": time, "finishedAt": time,
+            "metricResults": [{
+                "name": "players", "phase": "Successful", "count": 3, "successful": 3,
+                "consecutiveSuccessful": 3,
+                "measurements": [measurement, measurement, measurement],
+            }],
+        },
+    })
+}
+
+/// A pod with a readiness gate, ready, as a kubelet tells it.
+fn pod(index: usize) -> Value {
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": metadata(&format!("test-{index}"), "GameDeployment"),
+        "spec": {
+            "nodeName": format!("node-{}", index % 20),
+            "readinessGates": [{"conditionType": "InPlaceUpdateReady"}],
+            "containers": [{"name": "game", "image": "registry/game:v1",
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
+        },
+        "status": {
+            "phase": "Running", "podIP": "127.9.0.4", "hostIP": "127.0.0.1",
+            "observedGeneration": 1,
+            "conditions": [condition("Ready"), condition("InPlaceUpdateReady"),
+                condition("ContainersReady"), condition("PodScheduled")],
+            "containerStatuses": [{
+                "name": "game", "image": "registry/game:v1", "ready": true, "restartCount": 0,
+                "imageID": digest, "containerID": format!("containerd://{digest}"),
+                "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+            }],
+        },
+    })
+}
+
+/// One test, because the allocator counts for all.
+#[test]
+fn cached_objects_are_small() {
+    let run = bytes_each(|index| {
+        let run: HookRun = serde_json::from_value(hook_run(index)).unwrap();
+        slim_run(run)
+    });
+    let mut interner = Interner::default();
+    let interner = std::cell::RefCell::new(&mut interner);
+    let pod = bytes_each(|index| {
+        let pod: Pod = serde_json::from_value(pod(index)).unwrap();
+        slim(None, Sight::Listed, pod, &mut interner.borrow_mut()).unwrap()
+    });
+    println!("{run} bytes a HookRun, {pod} bytes a pod");
+    assert!(run <= MAX, "{run} bytes a HookRun");
+    assert!(pod <= MAX, "{pod} bytes a pod");
+}
