@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api::names::WorkloadKind;
-use crate::api::{API_VERSION, GROUP, VERSION};
+use crate::api::{API_VERSION, GROUP, VERSION, WorkloadStatus};
 use crate::plan::{Failures, Verdict};
 
 pub use metrics::{BUCKETS, Ended, Metrics, Of};
@@ -137,6 +137,20 @@ pub struct Memory {
     pub failures: Failures,
     /// When the status was last written.
     pub status_written: Option<Instant>,
+}
+
+impl Memory {
+    /// Forgets what failed if the status that is to be shown does not tell of it: the next failure
+    /// is then news again.
+    pub fn forget_failures(&mut self, status: &WorkloadStatus) {
+        let tells = |type_| status.conditions.iter().any(|it| it.type_ == type_);
+        if !tells("FailedScale") {
+            self.failures.scale = None;
+        }
+        if !tells("FailedUpdate") {
+            self.failures.update = None;
+        }
+    }
 }
 
 /// How carrying out a plan ended.

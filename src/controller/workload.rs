@@ -87,6 +87,9 @@ impl<K: Planned> Workloads<K> {
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
         let wake = plan.wake.map(|at| instant(at, world.now));
+        if let Some(status) = &plan.status {
+            memory.forget_failures(status.as_ref());
+        }
         let uid = workload.uid();
         let note = |written| self.note(uid, workload.namespace(), written);
         let shown = workload.object.status();

@@ -69,15 +69,13 @@ pub fn status(
     } = scene;
     let (counts, wake) = status::count(workload, sizes.active, &revisions.update.name, world.now);
     wake.into_iter().for_each(|at| draft.wake_at(at));
-    let obstacles = all_obstacles(obstacles, scene, hooks);
     let is_named = |pod: &&&Pod| workload.pods_to_delete.contains(&pod.name);
     let named = sizes.kept.iter().filter(is_named).count();
+    let has_arrived = named == 0 && has_arrived(scene, sizes, &counts);
+    let obstacles = all_obstacles(obstacles, scene, hooks, has_arrived);
     let outcome = Outcome {
         rollout,
-        complete: named == 0
-            && obstacles.update.is_none()
-            && obstacles.scale.is_none()
-            && has_arrived(scene, sizes, &counts),
+        complete: has_arrived && obstacles.update.is_none() && obstacles.scale.is_none(),
         counts,
         victims: sizes.victims.len() + named,
         failed_scale: obstacles.scale,
@@ -108,11 +106,13 @@ pub fn status(
     }
 }
 
-/// Obstacles that this plan met, then those that hooks and failed writes tell of.
-fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks) -> Obstacles {
+/// Obstacles that this plan met, then those that hooks and failed writes tell of. Where all is as
+/// wanted, what failed on the way there is over.
+fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, has_arrived: bool) -> Obstacles {
     let failures = &scene.world.failures;
     let told = |message: &Option<String>, reason| {
-        message.clone().map(|message| Blocked { reason, message })
+        let message = message.clone().filter(|_| !has_arrived);
+        message.map(|message| Blocked { reason, message })
     };
     let of_step = || {
         scene.rollout.problem.as_ref().map(|it| Blocked {

@@ -67,7 +67,7 @@ pub enum Verdict {
 }
 
 /// What the last actions failed with, in words for a condition. Each is gone once such an action
-/// succeeds.
+/// succeeds, or the status no longer tells of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failures {
     /// Creating or deleting a pod.

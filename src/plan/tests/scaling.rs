@@ -295,3 +295,28 @@ fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
         Some("PodsToDelete".to_owned())
     );
 }
+
+#[test]
+fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    let is_told = |story: &Story| {
+        let conditions = story.status().conditions;
+        conditions.iter().any(|it| it.type_ == "FailedScale")
+    };
+    story.user(json!({"replicas": 3}));
+    story.world.failures.scale = Some("exceeded quota".into());
+    story.world.failures.update = Some("refused".into());
+    let told = story.plan().status.expect("news").conditions;
+    assert!(
+        told.iter().any(|it| it.reason == "FailedCreate"),
+        "{told:?}"
+    );
+    story.user(json!({"replicas": 2})).settle();
+    assert!(!is_told(&story));
+    let conditions = story.status().conditions;
+    assert!(
+        conditions.iter().any(|it| it.reason == "Complete"),
+        "{conditions:?}"
+    );
+}
