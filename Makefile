@@ -32,6 +32,7 @@ test: ## formatting, clippy, unit and property tests, then e2e on a real control
 	@e2e/require.sh cargo cc go flock
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
 
