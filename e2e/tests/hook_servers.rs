@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::audit::object::text;
 use e2e::case::Case;
-use e2e::control_plane::repository;
+use e2e::prometheus::Prometheus;
 use e2e::raw_server::{Raw, RawServer};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 use crate::run::{hook_run, until_phase};
 
@@ -32,44 +31,9 @@ fn metric(provider: Value, condition: &str) -> Value {
     metric
 }
 
-/// A Prometheus that scrapes one address every second.
-async fn prometheus(case: &Case, target: &str) -> Result<(Child, String)> {
-    let folder = case.folder().join("prometheus");
-    std::fs::create_dir_all(&folder)?;
-    let config = json!({
-        "global": {"scrape_interval": "1s"},
-        "scrape_configs": [{"job_name": "gamekeeper", "static_configs": [{"targets": [target]}]}],
-    });
-    let file = folder.join("prometheus.yml");
-    std::fs::write(&file, config.to_string())?;
-    let found = Command::new(repository().join("e2e/cluster/prometheus.sh"))
-        .output()
-        .await?;
-    let said = String::from_utf8_lossy(&found.stderr).into_owned();
-    ensure!(found.status.success(), "{said}");
-    let binary = String::from_utf8(found.stdout)?;
-    let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
-    let log = std::fs::File::create(folder.join("log"))?;
-    let child = Command::new(binary.trim())
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            folder.join("data").display()
-        ))
-        .arg(format!("--web.listen-address={address}"))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .context("start Prometheus")?;
-    Ok((child, format!("http://{address}")))
-}
-
 async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<()> {
-    let target = format!("127.0.0.1:{}", case.operator.port()?);
-    let (mut child, address) = prometheus(case, &target).await?;
-    let up = |query: &str| json!({"prometheus": {"address": address, "query": query}});
+    let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
+    let up = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
     // Until Prometheus is there and has scraped twice.
     let mut first = metric(
         up("up{job='gamekeeper'}"),
@@ -132,7 +96,7 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
         let message = text(&status, "/message");
         ensure!(message.contains(told), "{query}: {message}");
     }
-    child.kill().await?;
+    prometheus.stop().await?;
     Ok(())
 }
 

@@ -15,6 +15,7 @@ mod in_place;
 mod kubectl;
 mod kubelet;
 mod leader;
+mod metrics;
 mod ownership;
 mod plugin;
 mod pod_hooks;
@@ -56,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         plugin::tests(),
         process::tests(),
         leader::tests(),
+        metrics::tests(),
         api::tests(),
         kubelet::tests(),
     ];

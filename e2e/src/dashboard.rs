@@ -1,0 +1,59 @@
+//! The queries of a Grafana dashboard, as Grafana would put them to Prometheus.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::control_plane::repository;
+
+/// A query, and the panel or variable that it is for.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Title of the panel, or name of the variable.
+    pub of: String,
+    /// PromQL.
+    pub expr: String,
+}
+
+/// The queries of a dashboard of the chart, with its variables set so.
+pub fn queries(dashboard: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>> {
+    let path = format!("charts/gamekeeper/files/dashboards/{dashboard}.json");
+    let text = std::fs::read_to_string(repository().join(path))?;
+    let board: Value = serde_json::from_str(&text)?;
+    let mut queries = Vec::new();
+    for panel in list(&board["panels"]) {
+        for target in list(&panel["targets"]) {
+            queries.push(query(&panel["title"], &target["expr"])?);
+        }
+    }
+    for variable in list(&board["templating"]["list"]) {
+        if variable["type"] == "query" {
+            queries.push(query(&variable["name"], &variable["definition"])?);
+        }
+    }
+    for query in &mut queries {
+        query.expr = label_values(&query.expr).unwrap_or_else(|| query.expr.clone());
+        query.expr = query.expr.replace("$__rate_interval", "1m");
+        for (name, value) in variables {
+            query.expr = query.expr.replace(&format!("${name}"), value);
+        }
+    }
+    Ok(queries)
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn query(of: &Value, expr: &Value) -> Result<Query> {
+    Ok(Query {
+        of: of.as_str().context("a title")?.to_owned(),
+        expr: expr.as_str().context("an expression")?.to_owned(),
+    })
+}
+
+/// What stands behind `label_values(SERIES, LABEL)`, which is Grafana's own.
+fn label_values(expr: &str) -> Option<String> {
+    let inside = expr.strip_prefix("label_values(")?.strip_suffix(')')?;
+    let (series, label) = inside.rsplit_once(", ")?;
+    Some(format!("count by ({label}) ({series})"))
+}

@@ -1,0 +1,122 @@
+//! A real Prometheus that scrapes what a test tells it to, every second, and answers queries.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::case::Case;
+use crate::command::run;
+use crate::control_plane::repository;
+
+/// The server. It stops when dropped.
+pub struct Prometheus {
+    child: Child,
+    promtool: PathBuf,
+    /// Where it is asked, as a URL.
+    pub url: String,
+}
+
+/// A series of an answer.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Its labels; the name is `__name__`.
+    pub labels: Value,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Prometheus {
+    /// Starts one that scrapes operators at these ports, set up as docs/metrics.md has it.
+    pub async fn scrape(case: &Case, ports: &[u16]) -> Result<Self> {
+        let folder = case.folder().join("prometheus");
+        std::fs::create_dir_all(&folder)?;
+        let file = folder.join("prometheus.yml");
+        std::fs::write(&file, config(ports).to_string())?;
+        let mut find = Command::new(repository().join("e2e/cluster/prometheus.sh"));
+        let found = run(&mut find, "").await?;
+        let binary = Path::new(found.trim());
+        let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let log = std::fs::File::create(folder.join("log"))?;
+        let data = folder.join("data");
+        let child = Command::new(binary)
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", data.display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .context("start Prometheus")?;
+        Ok(Prometheus {
+            child,
+            promtool: binary.with_file_name("promtool"),
+            url: format!("http://{address}"),
+        })
+    }
+
+    /// What it answers to a query now.
+    pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
+        let mut ask = Command::new(&self.promtool);
+        ask.args(["query", "instant", "--format=json", &self.url, query]);
+        let answer = run(&mut ask, "").await?;
+        let answer: Value = serde_json::from_str(&answer)
+            .with_context(|| format!("no vector answers {query}: {answer}"))?;
+        let series = answer.as_array().context("a vector")?;
+        series.iter().map(sample).collect()
+    }
+
+    /// The one value that answers a query.
+    pub async fn value(&self, query: &str) -> Result<f64> {
+        let answer = self.query(query).await?;
+        ensure!(answer.len() == 1, "{query} gives {answer:?}");
+        Ok(answer[0].value)
+    }
+
+    /// Waits until one value answers a query, and it is this one.
+    pub async fn until(&self, case: &Case, query: &str, value: f64) -> Result<()> {
+        case.eventually(&format!("{query} is {value}"), async || {
+            let found = self.value(query).await?;
+            ensure!(found == value, "it is {found}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Stops it.
+    pub async fn stop(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+}
+
+fn config(ports: &[u16]) -> Value {
+    let targets: Vec<String> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    json!({
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{
+            "job_name": "gamekeeper",
+            "honor_labels": true,
+            "static_configs": [{"targets": targets}],
+            "metric_relabel_configs": [{
+                "source_labels": ["__name__", "namespace"],
+                "regex": "bkbcs_(?:gamestatefulset|gameworkload|hook)_.*;(.+)",
+                "target_label": "exported_namespace",
+            }],
+        }],
+    })
+}
+
+fn sample(series: &Value) -> Result<Sample> {
+    let value = series["value"][1].as_str();
+    Ok(Sample {
+        labels: series["metric"].clone(),
+        value: value.and_then(|it| it.parse().ok()).context("a number")?,
+    })
+}

@@ -1,0 +1,378 @@
+//! What a Prometheus that scrapes the operator answers, to people, alerts and boards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, GAME, SET};
+use e2e::control_plane::repository;
+use e2e::dashboard;
+use e2e::hook_server::Answer;
+use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::prometheus::Prometheus;
+use serde_json::{Value, json};
+
+e2e::tests![
+    a_failed_step_and_a_pod_that_waits_are_seen_on_every_board,
+    what_is_refused_is_counted_until_it_is_mended,
+    of_two_replicas_the_leader_alone_tells_about_workloads,
+];
+
+/// Four pods and then three; one of them updated, and the rollout paused because the next step's hook
+/// failed; another one about to go, once nobody plays on it. And a GameStatefulSet of two pods that
+/// were three.
+async fn play(case: &Case) -> Result<()> {
+    let age = |age: i64| Answer::Json(json!({"age": age}));
+    case.hooks.answer("/gate", age(1));
+    case.apply(hook_template("gate", &case.hooks.url("/gate")))
+        .await?;
+    case.apply(hook_template("ready", &case.hooks.url("/ready")))
+        .await?;
+    let players = patient_hook_template("players", &case.hooks.url("/players"));
+    case.apply(players).await?;
+    let steps = json!([{"partition": 2}, {"hook": {"templateName": "gate"}}]);
+    let game = Game::in_place(4).steps(steps).pre_delete("players");
+    case.apply(game.pre_inplace("ready")).await?;
+    case.apply(Game::parallel(3).updated_by("InplaceUpdate"))
+        .await?;
+    case.until_settled(4).await?;
+    case.scale(3).await?;
+    case.until_settled(3).await?;
+    case.set_image("game:v2").await?;
+    case.until("the step's hook has failed", |view| {
+        view.pause_reasons() == ["PausedByStepBasedHook"]
+    })
+    .await?;
+    case.hooks.answer("/players", age(1));
+    case.scale(2).await?;
+    case.until("a pod waits", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    let set = format!("gamestatefulset/{SET}");
+    until_set(case, 3, "game:v1").await?;
+    let image = "/spec/template/spec/containers/0/image";
+    let update = json!([{"op": "replace", "path": image, "value": "game:v2"}]);
+    case.patch(&set, update).await?;
+    until_set(case, 3, "game:v2").await?;
+    case.kubectl(&["scale", "--replicas=2", &set]).await?;
+    until_set(case, 2, "game:v2").await
+}
+
+/// Waits until the set has so many pods, all ready and of this image.
+async fn until_set(case: &Case, pods: i64, image: &str) -> Result<()> {
+    case.eventually(&format!("{pods} pods of {image}"), async || {
+        let set = case.get(&format!("gamestatefulsets/{SET}")).await?;
+        let status = &set["status"];
+        let found = &set["spec"]["template"]["spec"]["containers"][0]["image"];
+        let is_there = status["replicas"] == pods && status["updatedReadyReplicas"] == pods;
+        let is_seen = status["observedGeneration"] == set["metadata"]["generation"];
+        ensure!(is_there && is_seen && found == image, "{set:#}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut Case) -> Result<()> {
+    let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
+    play(case).await?;
+    told_about_the_rollout(case, &prometheus).await?;
+    told_about_hooks(case, &prometheus).await?;
+    boards_of_bk_bcs_show_something(case, &prometheus).await?;
+    panels_show_something(case, &prometheus).await?;
+    alerts_can_be_asked(&prometheus).await?;
+    labels_are_documented(case).await?;
+    case.hooks
+        .answer("/players", Answer::Json(json!({"age": 45})));
+    case.kubectl(&["delete", &case.workload()]).await?;
+    case.eventually("the workload's series are gone", async || {
+        let left = prometheus.query(&format!("{{name=\"{GAME}\"}}")).await?;
+        let of_hooks = format!("{{owner=\"GameDeployment|{GAME}\"}}");
+        let of_hooks = prometheus.query(&of_hooks).await?;
+        let of_bk_bcs = prometheus.query("{gd!=\"\"}").await?;
+        let left: Vec<_> = left.iter().chain(&of_hooks).chain(&of_bk_bcs).collect();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+    .await?;
+    prometheus.stop().await
+}
+
+async fn told_about_the_rollout(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
+    let gd = format!("gd=\"{}/{GAME}\", status=\"success\"", case.namespace);
+    let hooked = "action=\"deletePod\", grace=\"true\"";
+    let bk_bcs = "bkbcs_gamedeployment_pod";
+    for (query, value) in [
+        ("gamekeeper_leader".to_owned(), 1.0),
+        (
+            format!("gamekeeper_rollout_state{{{of}, reason=\"PausedByStepBasedHook\"}}"),
+            1.0,
+        ),
+        (format!("gamekeeper_rollout_step{{{of}}}"), 1.0),
+        (format!("gamekeeper_rollout_steps{{{of}}}"), 2.0),
+        (format!("gamekeeper_pods{{{of}, state=\"desired\"}}"), 2.0),
+        (format!("gamekeeper_pods{{{of}, state=\"existing\"}}"), 3.0),
+        (format!("gamekeeper_pods{{{of}, state=\"updated\"}}"), 1.0),
+        (
+            format!("{bk_bcs}_create_duration_seconds_count{{{gd}}}"),
+            4.0,
+        ),
+        (
+            format!("{bk_bcs}_update_duration_seconds_count{{{gd}, action=\"inplaceUpdate\"}}"),
+            1.0,
+        ),
+        (
+            format!("{bk_bcs}_delete_duration_seconds_count{{{gd}, {hooked}}}"),
+            1.0,
+        ),
+        ("gamekeeper_cached_objects{kind=\"Pod\"}".to_owned(), 5.0),
+    ] {
+        prometheus.until(case, &query, value).await?;
+    }
+    let age = format!("gamekeeper_rollout_age_seconds{{{of}}}");
+    let age = prometheus.value(&age).await?;
+    ensure!((0.5..240.0).contains(&age), "{age}");
+    Ok(())
+}
+
+async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
+    let owner = format!("owner=\"GameDeployment|{GAME}\"");
+    let ended = "gamekeeper_hook_runs_ended_total";
+    let created = "bkbcs_gameworkload_hookrun_create_duration_seconds_count";
+    let ran = "bkbcs_hook_hookrun_exec_duration_seconds_count";
+    for (query, value) in [
+        (format!("{ended}{{point=\"Step\", phase=\"Failed\"}}"), 1.0),
+        (
+            format!("{ended}{{point=\"PreInplace\", phase=\"Successful\"}}"),
+            1.0,
+        ),
+        (
+            format!("{ended}{{point=\"PreDelete\", phase=\"Successful\"}}"),
+            1.0,
+        ),
+        (
+            format!("gamekeeper_hook_runs{{{of}, point=\"PreDelete\", phase=\"Running\"}}"),
+            1.0,
+        ),
+        (
+            format!("{created}{{objectKind=\"GameDeployment\", action=\"predelete\"}}"),
+            2.0,
+        ),
+        (format!("{ran}{{{owner}, status=\"failure\"}}"), 1.0),
+        (format!("{ran}{{{owner}, status=\"success\"}}"), 2.0),
+    ] {
+        prometheus.until(case, &query, value).await?;
+    }
+    let wait = format!("gamekeeper_hook_wait_seconds{{{of}, point=\"PreDelete\"}}");
+    let before = prometheus.value(&wait).await?;
+    case.eventually("the wait grows", async || {
+        let now = prometheus.value(&wait).await?;
+        ensure!(now > before, "{now} after {before}");
+        Ok(())
+    })
+    .await
+}
+
+/// Boards made for bk-bcs ask for sums and quotients of these series, by these labels.
+async fn boards_of_bk_bcs_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let namespace = &case.namespace;
+    let mut queries = Vec::new();
+    for (kind, by, one) in [
+        ("gamedeployment", "gd", format!("gd=\"{namespace}/{GAME}\"")),
+        (
+            "gamestatefulset",
+            "exported_namespace,name",
+            format!("exported_namespace=\"{namespace}\",name=\"{SET}\""),
+        ),
+    ] {
+        let fifth = match kind {
+            "gamedeployment" => "available",
+            _ => "current",
+        };
+        let replicas = [
+            "",
+            "ready_",
+            "updated_",
+            "updated_ready_",
+            &format!("{fifth}_"),
+        ]
+        .map(|which| format!("bkbcs_{kind}_{which}replicas"));
+        for series in &replicas {
+            queries.push(format!("topk(10,sum({series}) by({by}))"));
+            queries.push(format!("{series}{{{one}}}"));
+        }
+        for what in ["reconcile", "pod_create", "pod_update", "pod_delete"] {
+            let series = format!("bkbcs_{kind}_{what}_duration_seconds");
+            let well = "{status=\"success\"}";
+            queries.push(format!(
+                "topk(10, sum({series}_sum{well}) by({by})/sum({series}_count{well}) by({by}))"
+            ));
+            queries.push(format!(
+                "sum({series}_bucket{{status=\"success\",le=\"10\"}})"
+            ));
+            queries.push(format!("sum({series}_bucket{well}) by(le)"));
+            queries.push(format!("{series}_count{{status=\"success\",{one}}}"));
+            if what != "reconcile" {
+                queries.push(format!("max({series}_max) by(status)"));
+                queries.push(format!("min({series}_min) by(status)"));
+            }
+        }
+        let deleted = format!("bkbcs_{kind}_pod_delete_duration_seconds_count");
+        queries.push(format!(
+            "{deleted}{{action=\"deletePod\",status=\"success\"}}"
+        ));
+        let updated = format!("bkbcs_{kind}_pod_update_duration_seconds_count");
+        queries.push(format!("{updated}{{action=\"inplaceUpdate\"}}"));
+    }
+    let created = "bkbcs_gameworkload_hookrun_create_duration_seconds";
+    let pods = "action=~\"preinplace|predelete\",objectKind=\"GameDeployment\"";
+    queries.push(format!(
+        "{created}_bucket{{{pods},status=\"success\",le=\"10\"}}"
+    ));
+    let owner = format!("exported_namespace=\"{namespace}\",owner=\"GameDeployment|{GAME}\"");
+    let survive = "bkbcs_hook_hookrun_survive_time_seconds";
+    queries.push(format!("{survive}{{phase=\"Running\",{owner}}}"));
+    let ran = "bkbcs_hook_hookrun_exec_duration_seconds";
+    queries.push(format!("{ran}_count{{action=\"executeHookRun\",{owner}}}"));
+    queries.push(format!("max({ran}_max) by(status)"));
+    let metric = "bkbcs_hook_metric_exec_duration_seconds";
+    for phases in ["phase=\"Successful\"", "phase=~\"Error|Failed\""] {
+        let by = "by(namespace, owner, metric)";
+        queries.push(format!("sum({metric}_count{{{phases}}}) {by}"));
+        queries.push(format!("sum({metric}_bucket{{{phases}}}) by(le)"));
+    }
+    queries.push("sum(bkbcs_hook_reconcile_duration_seconds_count) by(namespace, owner)".into());
+    for query in queries {
+        let answer = prometheus.query(&query).await?;
+        ensure!(!answer.is_empty(), "nothing answers {query}");
+    }
+    Ok(())
+}
+
+async fn panels_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let variables = [
+        ("kind", "GameDeployment"),
+        ("namespace", case.namespace.as_str()),
+        ("name", GAME),
+    ];
+    for board in ["fleet", "rollout"] {
+        for query in dashboard::queries(board, &variables)? {
+            let answer = prometheus.query(&query.expr).await?;
+            ensure!(!answer.is_empty(), "{board}: nothing answers {query:?}");
+            let numbers = answer.iter().filter(|sample| sample.value.is_finite());
+            ensure!(numbers.count() > 0, "{board}: no number answers {query:?}");
+        }
+    }
+    Ok(())
+}
+
+/// When they fire is for promtool to show (e2e/alerts); here is that the series are as they take them.
+async fn alerts_can_be_asked(prometheus: &Prometheus) -> Result<()> {
+    let path = repository().join("charts/gamekeeper/files/alerts.yaml");
+    let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
+    let rules = alerts["groups"][0]["rules"].as_array().context("rules")?;
+    let mut firing = Vec::new();
+    for rule in rules {
+        let expr = rule["expr"].as_str().context("an expression")?;
+        if !prometheus.query(expr).await?.is_empty() {
+            firing.push(rule["alert"].as_str().unwrap_or_default());
+        }
+    }
+    ensure!(firing == ["GamekeeperRolloutPausedByHook"], "{firing:?}");
+    Ok(())
+}
+
+/// Each series of the page has the labels that docs/metrics.md gives it.
+async fn labels_are_documented(case: &Case) -> Result<()> {
+    let documented = documented_labels()?;
+    let (_, page) = case.operator.get("/metrics").await?;
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let (name, rest) = line.split_once(['{', ' ']).context("a series")?;
+        let of_histogram = ["_bucket", "_count", "_sum"]
+            .into_iter()
+            .find_map(|part| documented.get(name.strip_suffix(part)?));
+        let expected = documented.get(name).or(of_histogram);
+        let expected = expected.with_context(|| format!("{name} is not documented"))?;
+        let labels = rest.split_once("\"} ").map_or("", |(labels, _)| labels);
+        let labels = labels.split("\",").filter(|label| !label.is_empty());
+        let labels = labels.filter_map(|label| Some(label.split_once("=\"")?.0.to_owned()));
+        let found: BTreeSet<String> = labels.filter(|label| label != "le").collect();
+        ensure!(found == *expected, "{name}: {found:?}, not {expected:?}");
+    }
+    Ok(())
+}
+
+fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let page = std::fs::read_to_string(repository().join("docs/metrics.md"))?;
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let series = rows.filter_map(|row| {
+        let (name, rest) = row.split_once('`')?;
+        let labels = rest.split('|').nth(2)?.trim();
+        let labels = labels.split(", ").filter(|label| !label.is_empty());
+        Some((name.to_owned(), labels.map(str::to_owned).collect()))
+    });
+    Ok(series.collect())
+}
+
+async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Result<()> {
+    let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
+    let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+    let resources = "/spec/template/spec/containers/0/resources";
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
+        "spec": {"hard": {"requests.cpu": "2"}},
+    }))
+    .await?;
+    case.apply(Game::rolling(2).set(resources, cpu("1")))
+        .await?;
+    case.until_settled(2).await?;
+    case.scale(3).await?;
+    let controller = "controller=\"gamedeployment\"";
+    let errors = format!("gamekeeper_reconcile_errors_total{{{controller}}}");
+    let failed = "status=\"failure\"";
+    for query in [
+        format!("sum({errors}) > bool 1"),
+        format!("sum(bkbcs_gamedeployment_reconcile_duration_seconds_count{{{failed}}}) > bool 1"),
+        format!("sum(bkbcs_gamedeployment_pod_create_duration_seconds_count{{{failed}}}) > bool 0"),
+        "rest_client_requests_total{method=\"POST\", code=\"403\"} > bool 0".to_owned(),
+        "workqueue_retries_total{name=\"gamedeployment\"} > bool 1".to_owned(),
+        "gamekeeper_rollout_age_seconds > bool 0".to_owned(),
+        "gamekeeper_rollout_state{reason=\"FailedCreate\"}".to_owned(),
+    ] {
+        prometheus.until(case, &query, 1.0).await?;
+    }
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+    let settled = "gamekeeper_rollout_state{reason=\"Complete\"}";
+    prometheus.until(case, settled, 1.0).await?;
+    let age = "gamekeeper_rollout_age_seconds";
+    prometheus.until(case, age, 0.0).await?;
+    prometheus.stop().await
+}
+
+async fn of_two_replicas_the_leader_alone_tells_about_workloads(case: &mut Case) -> Result<()> {
+    let mut standby = case.another_operator("standby").await?;
+    standby.start().await?;
+    let ports = [case.operator.port()?, standby.port()?];
+    let prometheus = Prometheus::scrape(case, &ports).await?;
+    case.apply(Game::rolling(2)).await?;
+    case.until_settled(2).await?;
+    let told = "count(gamekeeper_pods{state=\"desired\"})";
+    prometheus
+        .until(case, "count(gamekeeper_leader)", 2.0)
+        .await?;
+    prometheus
+        .until(case, "sum(gamekeeper_leader)", 1.0)
+        .await?;
+    prometheus.until(case, told, 1.0).await?;
+    case.operator.kill().await?;
+    let successor = format!("gamekeeper_leader{{instance=\"127.0.0.1:{}\"}}", ports[1]);
+    prometheus.until(case, &successor, 1.0).await?;
+    prometheus.until(case, told, 1.0).await?;
+    prometheus
+        .until(case, "sum(gamekeeper_leader)", 1.0)
+        .await?;
+    prometheus.stop().await?;
+    standby.terminate().await
+}

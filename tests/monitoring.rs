@@ -1,0 +1,98 @@
+//! Alerts and dashboards ask for series that there are, and alerts tell where to read on. That they
+//! fire, and that panels show something, is tested with Prometheus itself: e2e/alerts and
+//! e2e/tests/metrics.rs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use serde_json::Value;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The series of docs/metrics.md.
+fn documented() -> BTreeSet<String> {
+    let page = read("docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned()))
+        .collect()
+}
+
+fn dashboards() -> Vec<PathBuf> {
+    let folder = repository().join("charts/gamekeeper/files/dashboards");
+    let entries = fs::read_dir(folder).expect("the dashboards");
+    entries.map(|it| it.expect("an entry").path()).collect()
+}
+
+#[test]
+fn alerts_and_dashboards_ask_for_documented_series() {
+    let documented = documented();
+    let mut asked: Vec<PathBuf> = dashboards();
+    asked.push("charts/gamekeeper/files/alerts.yaml".into());
+    let series = r"\b(?:gamekeeper|bkbcs|workqueue|rest_client|process)_[a-z_]+";
+    let series = Regex::new(series).expect("an expression");
+    for file in asked {
+        for name in series.find_iter(&read(&file)) {
+            let name = name.as_str();
+            let of_histogram = ["_bucket", "_count", "_sum"]
+                .into_iter()
+                .find_map(|part| name.strip_suffix(part));
+            let is_there = |name| documented.contains(name);
+            assert!(
+                is_there(name) || of_histogram.is_some_and(is_there),
+                "{} asks for {name}",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn each_alert_says_how_bad_it_is_and_where_to_read_on() {
+    let alerts: Value = serde_yaml_ng::from_str(&read("charts/gamekeeper/files/alerts.yaml"))
+        .expect("alerts are YAML");
+    let operations = read("docs/operations.md");
+    let rules = alerts["groups"][0]["rules"].as_array().expect("rules");
+    assert!(rules.len() >= 5);
+    for rule in rules {
+        let name = rule["alert"].as_str().expect("a name");
+        let severity = rule["labels"]["severity"].as_str();
+        assert!(matches!(severity, Some("warning" | "critical")), "{name}");
+        let told = |what: &str| {
+            let text = rule["annotations"][what].as_str();
+            text.unwrap_or_else(|| panic!("{name} has no {what}"))
+        };
+        assert!(!told("summary").is_empty() && !told("description").is_empty());
+        let section = told("runbook").strip_prefix("docs/operations.md, \"");
+        let section = section.and_then(|it| it.strip_suffix('"'));
+        let section = section.unwrap_or_else(|| panic!("{name}: {}", told("runbook")));
+        let text = format!("\n## {section}\n*{name}.*");
+        assert!(operations.contains(&text), "{name}: no {text:?}");
+    }
+}
+
+#[test]
+fn panels_have_titles_descriptions_and_the_data_source_that_one_chooses() {
+    for file in dashboards() {
+        let board: Value = serde_json::from_str(&read(&file)).expect("a dashboard is JSON");
+        for panel in board["panels"].as_array().expect("panels") {
+            let title = panel["title"].as_str().unwrap_or_default();
+            assert!(!title.is_empty(), "{}", file.display());
+            if panel["type"] == "row" {
+                continue;
+            }
+            assert!(panel["description"].is_string(), "{title}");
+            for target in panel["targets"].as_array().expect("targets") {
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+            }
+        }
+    }
+}
