@@ -16,8 +16,9 @@ use crate::plan::Action;
 
 /// For how long a decision, and the proof that the workload has not moved, is good.
 pub const PROOF: Duration = Duration::from_millis(500);
-/// For how long a plan is carried out at most, however often its workload is proven unmoved.
-const LONGEST: Duration = Duration::from_secs(3);
+/// For how long a plan is carried out at most, however often its workload is proven unmoved: the
+/// status is written by the next one.
+const LONGEST: Duration = Duration::from_secs(6);
 
 /// When a workload was last proven unmoved.
 pub struct Proof {

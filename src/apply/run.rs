@@ -167,7 +167,7 @@ impl<S: Serialize> Run<'_, S> {
                 lock().left = true;
             } else if lock().may_begin(&action)
                 && let Some(sequel) = act(&action).await
-                && decided.elapsed() < PROOF * 2
+                && (!sequel.is_irrevocable() || decided.elapsed() < PROOF * 2)
             {
                 act(&sequel).await;
             }

@@ -254,21 +254,27 @@ async fn creations_end_when_the_workload_has_moved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_pods_gate_is_opened_at_once() {
+async fn a_new_pods_gate_is_opened_at_once_however_many_come() {
     let mut play = Play::new(willing);
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}]);
-    let gated = Action::CreatePod(NewPod {
-        name: "lobby-1".into(),
-        revision: "lobby-1".into(),
-        pod: json!({"spec": {"readinessGates": gates}}),
-    });
-    let report = play.carry_out(plan(vec![gated])).await;
+    let gated = |n: usize| {
+        Action::CreatePod(NewPod {
+            name: format!("lobby-{n}"),
+            revision: "lobby-1".into(),
+            pod: json!({"spec": {"readinessGates": gates}}),
+        })
+    };
+    let report = play.carry_out(plan(vec![gated(1)])).await;
     assert_eq!(report.outcome, Outcome::Done);
-    let sent = play.sent();
     assert_eq!(
-        sent[1..],
+        play.sent()[1..],
         ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
     );
+    let report = play.carry_out(plan((0..1_000).map(gated).collect())).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let sent = play.sent();
+    let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
+    assert_eq!(opened, 1_000);
 }
 
 #[tokio::test(start_paused = true)]

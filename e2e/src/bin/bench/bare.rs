@@ -1,5 +1,6 @@
-//! A client that makes only the unavoidable writes: one to create a pod, one to change its image,
-//! one to delete it. It decides nothing, keeps no status and survives no crash.
+//! A client that makes only the unavoidable writes: one to create a pod, another to open its readiness
+//! gate if it has one, one to change its image, one to delete it. It decides nothing, keeps no status
+//! and survives no crash.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -11,6 +12,8 @@ use serde_json::{Value, json};
 use crate::pods::Pods;
 use crate::{MAX_UNAVAILABLE, PODS};
 
+/// The readiness gate of pods that are updated in place.
+pub const GATE: &str = "InPlaceUpdateReady";
 /// Requests at a time.
 const AT_ONCE: usize = 32;
 
@@ -35,7 +38,13 @@ impl<'a> Bare<'a> {
             let mut pod = template.clone();
             pod["metadata"]["name"] = json!(name);
             let pod = serde_json::from_value(pod)?;
-            self.api.create(&PostParams::default(), &pod).await?;
+            let pod = self.api.create(&PostParams::default(), &pod).await?;
+            if pod.spec.is_some_and(|spec| spec.readiness_gates.is_some()) {
+                let open = json!({"type": GATE, "status": "True"});
+                let open = Patch::Strategic(json!({"status": {"conditions": [open]}}));
+                let params = PatchParams::default();
+                self.api.patch_status(&name, &params, &open).await?;
+            }
             Ok(())
         })
         .await

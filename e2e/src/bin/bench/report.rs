@@ -77,7 +77,7 @@ impl Report {
                 if !subject.is_ours() {
                     return format!(" {rate:.0} |");
                 }
-                let (bare, native) = (ratio(Subject::Bare), ratio(subject.native()));
+                let (bare, native) = (ratio(subject.bare()), ratio(subject.native()));
                 match native.is_nan() {
                     true => format!(" {rate:.0} ({bare:.2} of bare) |"),
                     false => format!(" {rate:.0} ({bare:.2} of bare, {native:.1} × native) |"),

@@ -10,7 +10,7 @@ use e2e::manifest::Game;
 use e2e::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::bare::Bare;
+use crate::bare::{Bare, GATE};
 use crate::pods::Pods;
 use crate::{MAX_UNAVAILABLE, PODS};
 
@@ -21,6 +21,8 @@ pub enum Subject {
     Gated,
     /// The bare client.
     Bare,
+    /// The bare client, with pods that have the readiness gate.
+    BareGated,
     /// The operator, with pods that have none, because they were made for rolling updates.
     Plain,
     /// A native Deployment.
@@ -55,18 +57,27 @@ pub struct Measured {
 
 impl Subject {
     /// In the order in which they are measured: what is compared is neighbours.
-    pub const DEPLOYMENTS: [Subject; 4] = [
+    pub const DEPLOYMENTS: [Subject; 5] = [
+        Subject::BareGated,
         Subject::Gated,
         Subject::Bare,
         Subject::Plain,
         Subject::Deployment,
     ];
     /// Those whose pods have ordinals.
-    pub const SETS: [Subject; 3] = [Subject::Bare, Subject::Set, Subject::StatefulSet];
+    pub const SETS: [Subject; 3] = [Subject::BareGated, Subject::Set, Subject::StatefulSet];
 
     /// Whether the operator does it.
     pub fn is_ours(self) -> bool {
         matches!(self, Subject::Gated | Subject::Plain | Subject::Set)
+    }
+
+    /// The bare client that does the same to pods of the same sort.
+    pub fn bare(self) -> Subject {
+        match self {
+            Subject::Gated | Subject::Set => Subject::BareGated,
+            _ => Subject::Bare,
+        }
     }
 
     /// The native controller that does the same.
@@ -82,7 +93,8 @@ impl Subject {
         match self {
             Subject::Gated => "GameDeployment, in place, readiness gate",
             Subject::Plain => "GameDeployment, in place, no gate",
-            Subject::Bare => "bare client, in place",
+            Subject::Bare => "bare client, in place, no gate",
+            Subject::BareGated => "bare client, in place, readiness gate",
             Subject::Deployment => "native Deployment, recreating",
             Subject::Set => "GameStatefulSet, Parallel, in place, readiness gate",
             Subject::StatefulSet => "native StatefulSet, Parallel",
@@ -176,7 +188,7 @@ impl Run<'_> {
                 event.user_agent.starts_with("kube-controller-manager")
             }
             // What has no name of its own: neither kwok nor the scheduler nor kubectl.
-            Subject::Bare => {
+            Subject::Bare | Subject::BareGated => {
                 let others = ["kwok", "kube-", "kubectl"];
                 !others
                     .iter()
@@ -212,7 +224,7 @@ impl Run<'_> {
             }
             Subject::Deployment => self.case.apply(deployment()).await?,
             Subject::StatefulSet => self.case.apply(stateful_set()).await?,
-            Subject::Bare => return Ok(()),
+            Subject::Bare | Subject::BareGated => return Ok(()),
         };
         Ok(())
     }
@@ -235,6 +247,11 @@ impl Run<'_> {
     async fn create(&self) -> Result<()> {
         match self.subject {
             Subject::Bare => self.bare().create(&template()).await?,
+            Subject::BareGated => {
+                let mut template = template();
+                template["spec"]["readinessGates"] = json!([{"conditionType": GATE}]);
+                self.bare().create(&template).await?;
+            }
             _ => self.scale(PODS).await?,
         }
         self.pods.until_ready(PODS, "game:v1").await
@@ -246,7 +263,7 @@ impl Run<'_> {
         let in_place = json!({"op": "replace",
             "path": "/spec/updateStrategy/type", "value": "InplaceUpdate"});
         match self.subject {
-            Subject::Bare => self.bare().update("game:v2").await?,
+            Subject::Bare | Subject::BareGated => self.bare().update("game:v2").await?,
             Subject::Deployment => {
                 self.case.patch("deployment/game", json!([image])).await?;
             }
@@ -261,7 +278,7 @@ impl Run<'_> {
 
     async fn delete(&self) -> Result<()> {
         match self.subject {
-            Subject::Bare => self.bare().delete().await?,
+            Subject::Bare | Subject::BareGated => self.bare().delete().await?,
             _ => self.scale(0).await?,
         }
         self.pods.until("gone", |pods| pods.is_empty()).await
