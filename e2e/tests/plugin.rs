@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::case::{Case, GAME, SET};
 use e2e::command::{Ended, run};
+use e2e::control_plane::repository;
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, hook_template};
+use e2e::view::View;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
@@ -18,6 +20,8 @@ e2e::tests![
     a_failed_pod_hook_is_shown_and_retried,
     a_failed_pod_hook_of_a_set_is_shown_and_retried,
     a_pause_with_a_duration_is_taken_over,
+    a_full_promotion_skips_what_is_left,
+    a_full_promotion_of_a_set_skips_what_is_left,
     an_image_goes_forward_and_back,
     restart_makes_new_pods_or_is_refused,
     tree_follows_a_rollout,
@@ -26,6 +30,7 @@ e2e::tests![
     workloads_are_printed_as_kubectl_prints_them,
     mistakes_get_a_suggestion,
     completion_knows_commands_and_workloads,
+    lint_says_what_the_server_would_refuse,
 ];
 
 /// A command that must end so; returns what it printed.
@@ -266,15 +271,13 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
 }
 
 async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
-    let steps = json!([{"partition": 1}, {"pause": {"duration": "8s"}}]);
+    let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
     case.apply(Game::in_place(2).max_unavailable(2).steps(steps))
         .await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
-    case.until("the step pauses", |view| {
-        view.pause_reasons() == ["PausedByCanaryPauseStep"]
-    })
-    .await?;
+    let at_step = |view: &View| view.pause_reasons() == ["PausedByCanaryPauseStep"];
+    case.until("the step pauses", at_step).await?;
     has(
         &ends(case, 3, &["status", GAME]).await?,
         &["Paused: canary step 1 pauses until 20"],
@@ -283,8 +286,9 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
         &ends(case, 0, &["pause", GAME]).await?,
         &["took over the pause of canary step 1"],
     )?;
-    case.keeps("paused", 9, |view| view.is_paused() && view.step() == 1)
-        .await?;
+    let is_users =
+        |view: &View| view.is_paused() && view.step() == 1 && view.pause_reasons().is_empty();
+    case.until("the pause is a user's", is_users).await?;
     has(
         &ends(case, 2, &["status", GAME]).await?,
         &["Paused: paused by a user"],
@@ -297,8 +301,47 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
     )
     .await?;
     ends(case, 0, &["resume", GAME]).await?;
+    case.until("the step pauses anew", at_step).await?;
+    ends(case, 0, &["promote", GAME]).await?;
     case.until_settled(2).await?;
     Ok(())
+}
+
+async fn a_full_promotion_skips_what_is_left(case: &mut Case) -> Result<()> {
+    full_promotion(case, Game::in_place(4).max_unavailable(2)).await
+}
+
+async fn a_full_promotion_of_a_set_skips_what_is_left(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    full_promotion(case, Game::ordered(4)).await
+}
+
+async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
+    case.hooks.answer("/", Answer::Never);
+    let template = hook_template("test", &case.hooks.url("/"));
+    case.apply(template).await?;
+    let steps = json!([{"partition": 3}, {"hook": {"templateName": "test"}}, {"pause": {}}]);
+    let cause = "/metadata/annotations/kubernetes.io~1change-cause";
+    let game = game.steps(steps).set(cause, "the first one");
+    case.apply(game.clone()).await?;
+    case.until_settled(4).await?;
+    case.apply(game.image("game:v2").set(cause, "winter event"))
+        .await?;
+    case.until("the hook runs", |view| view.phases("Step") == ["Running"])
+        .await?;
+    let name = case.workload();
+    says(case, &["promote", &name], "goes on by itself; --full skips").await?;
+    let printed = ends(case, 0, &["promote", &name, "--full"]).await?;
+    has(&printed, &["fully promoted: skips canary steps 1 to 2"])?;
+    let view = case.until_settled(4).await?;
+    view.ensure(view.ready_with("game:v2") == 4 && view.step() == 3)?;
+    let history = ends(case, 0, &["history", &name]).await?;
+    has(&history, &["the first one", "winter event"])?;
+    // The next rollout has its steps again.
+    case.set_image("game:v3").await?;
+    let at_hook = |view: &View| view.step() == 1 && view.with_image("game:v3") == 1;
+    case.until("one pod, and the hook", at_hook).await?;
+    case.keeps("the steps hold", 2, at_hook).await
 }
 
 async fn an_image_goes_forward_and_back(case: &mut Case) -> Result<()> {
@@ -362,7 +405,7 @@ async fn restart_makes_new_pods_or_is_refused(case: &mut Case) -> Result<()> {
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
     ends(case, 0, &["restart", SET]).await?;
-    let is_new = |view: &e2e::view::View| {
+    let is_new = |view: &View| {
         view.counts() == [1; 5] && view.is_observed() && view.pods[0].uid() != before.pods[0].uid()
     };
     case.until("another pod of that name", is_new).await?;
@@ -524,8 +567,8 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     says(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
     says(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
     says(case, &["resum", "lobby"], "'resume'").await?;
-    let there = format!("did you mean gd/lobby -n {}?", case.namespace);
-    says(case, &["tree", "gd/lobby", "-n", "default"], &there).await?;
+    let there = "did you mean gd/lobby -n plugin--mistakes";
+    says(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
     says(
         case,
         &["get", "--context", "nowhere"],
@@ -564,4 +607,22 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
         &["gd/test-gamedeployment\n"],
     )?;
     has(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
+}
+
+async fn lint_says_what_the_server_would_refuse(case: &mut Case) -> Result<()> {
+    let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
+    let bad = file("e2e/manifests/bad/replicas-negative.yaml");
+    let printed = ends(case, 1, &["lint", &bad]).await?;
+    has(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
+    ensure!(
+        ends(case, 0, &["lint", &file("examples/canary")])
+            .await?
+            .is_empty()
+    );
+    let Ended { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
+    ensure!(
+        code == 2 && stderr.contains("/nowhere.yaml"),
+        "{code}: {stderr}"
+    );
+    Ok(())
 }

@@ -1,22 +1,24 @@
-//! Commands: what to read, which pure function, where to print.
+//! Commands: what to read, which pure function, where to print. Those that change something are in
+//! `steer`.
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 use clap::CommandFactory;
+use gamekeeper::lint;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::change::image::{NewImage, set_images};
-use crate::change::{Change, pause, restart, retry, undo};
-use crate::cluster::{Cluster, Needs};
+use crate::change::undo::numbered;
+use crate::cluster::Cluster;
 use crate::complete::{self, Wanted};
 use crate::error::Error;
 use crate::follow::{follow_status, follow_tree};
 use crate::kind::{KINDS, Reference, parse_kind};
-use crate::options::{Cli, ClusterOptions, Command, Output, SetCommand, Workload, Write};
+use crate::options::{Cli, ClusterOptions, Command, Output, Workload};
 use crate::print;
 use crate::scene::Scene;
+use crate::steer::steer;
 use crate::style::Style;
 use crate::verdict::{End, Verdict, judge};
 use crate::view::{history, hooks, list, none_found, status, tree};
@@ -40,58 +42,14 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             let wait = watch.then_some(timeout);
             return status(at, &workload, wait, output).await;
         }
-        Command::Pause { workload, write } => {
-            change(at, &workload.words, &write, Needs::Workload, |scene| {
-                pause::pause(&scene.game)
-            })
-            .await?;
-        }
-        Command::Resume { workload, write } => {
-            change(at, &workload.words, &write, Needs::Workload, |scene| {
-                pause::resume(&scene.game)
-            })
-            .await?;
-        }
-        Command::Promote { workload, write } => {
-            change(at, &workload.words, &write, Needs::Workload, |scene| {
-                pause::promote(&scene.game)
-            })
-            .await?;
-        }
-        Command::Retry {
-            workload,
-            point,
-            write,
-        } => {
-            change(at, &workload.words, &write, Needs::Scene, |scene| {
-                retry::retry(scene, point)
-            })
-            .await?;
-        }
-        Command::Undo {
-            workload,
-            to_revision,
-            write,
-        } => {
-            change(at, &workload.words, &write, Needs::Scene, |scene| {
-                undo::undo(scene, to_revision)
-            })
-            .await?;
-        }
-        Command::Restart { workload, write } => {
-            let now = Timestamp::now();
-            change(at, &workload.words, &write, Needs::Workload, |scene| {
-                restart::restart(&scene.game, now)
-            })
-            .await?;
-        }
-        Command::Set(SetCommand::Image { words, write }) => set_image(at, &words, &write).await?,
+        Command::Steer(command) => steer(at, command).await?,
         Command::History {
             workload,
             revision,
             output,
         } => show_history(at, &workload, revision, output).await?,
         Command::Hooks { workload, output } => show_hooks(at, &workload, output).await?,
+        Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kubectl-game", &mut stdout());
         }
@@ -100,7 +58,8 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn put(text: &str) -> Result<(), Error> {
+/// Prints a text.
+pub fn put(text: &str) -> Result<(), Error> {
     Ok(stdout().write_all(text.as_bytes())?)
 }
 
@@ -214,10 +173,7 @@ async fn show_history(
 ) -> Result<(), Error> {
     let scene = scene_of(at, workload).await?;
     if let Some(number) = revision {
-        return put(&history::details(
-            &scene.game,
-            undo::numbered(&scene, number)?,
-        )?);
+        return put(&history::details(&scene.game, numbered(&scene, number)?)?);
     }
     put(&match output {
         Some(output) => print::list(&scene.revisions, output)?,
@@ -241,49 +197,22 @@ async fn show_hooks(
     }
 }
 
-async fn change(
-    at: &ClusterOptions,
-    words: &[String],
-    write: &Write,
-    needs: Needs,
-    decide: impl Fn(&Scene) -> Result<Change, Error>,
-) -> Result<(), Error> {
-    let reference = Reference::parse(words)?;
-    let cluster = Cluster::connect(at).await?;
-    let (game, change) = cluster
-        .change(&reference, needs, write.dry_run, decide)
-        .await?;
-    match write.output {
-        Some(output) => put(&print::object(&game.object, output)?)?,
-        None => {
-            let dry_run = if write.dry_run {
-                " (server dry run)"
-            } else {
-                ""
-            };
-            put(&format!("{} {}{dry_run}\n", game.full_name(), change.did))?;
+/// As `gamekeeper lint`.
+async fn lint_files(options: lint::Options) -> Result<ExitCode, Error> {
+    let strict = options.strict;
+    // It waits for a thread of its own, which an asynchronous one must not.
+    let linted = tokio::task::spawn_blocking(move || lint::lint(&options)).await;
+    let diagnostics = match linted.map_err(|error| Error::Odd(error.to_string()))? {
+        Ok(diagnostics) => diagnostics,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(2));
         }
+    };
+    for diagnostic in &diagnostics {
+        put(&format!("{diagnostic}\n"))?;
     }
-    if let Some(note) = change.note {
-        eprintln!("note: {note}");
-    }
-    Ok(())
-}
-
-async fn set_image(at: &ClusterOptions, words: &[String], write: &Write) -> Result<(), Error> {
-    let (images, workload): (Vec<String>, Vec<String>) =
-        words.iter().cloned().partition(|word| word.contains('='));
-    let images: Vec<NewImage> = images
-        .iter()
-        .map(|word| NewImage::parse(word))
-        .collect::<Result<_, _>>()?;
-    if images.is_empty() {
-        return Err(Error::Usage("name at least one CONTAINER=IMAGE".to_owned()));
-    }
-    change(at, &workload, write, Needs::Workload, |scene| {
-        set_images(&scene.game, &images)
-    })
-    .await
+    Ok(ExitCode::from(lint::exit_code(&diagnostics, strict)))
 }
 
 /// Answers kubectl's completion. What goes wrong must not disturb whoever is typing.

@@ -1,7 +1,7 @@
 //! `kubectl game`: see and steer rollouts of GameDeployments and GameStatefulSets.
 //!
 //! What a command prints (`view`, `verdict`) and what it changes (`change`) are pure functions of the
-//! objects; `cluster`, `watch` and `follow` talk to the API server; `command` puts them together.
+//! objects; `cluster`, `watch` and `follow` talk to the API server; `command` and `steer` put them together.
 
 mod age;
 mod change;
@@ -17,6 +17,7 @@ mod kind;
 mod options;
 mod print;
 mod scene;
+mod steer;
 mod style;
 mod suggest;
 mod table;

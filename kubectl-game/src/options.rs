@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gamekeeper::api::names::HookPoint;
+use gamekeeper::lint;
 use gamekeeper::plan::parse_duration;
 use jiff::SignedDuration;
 
@@ -55,6 +56,17 @@ pub struct Write {
     pub output: Option<Output>,
 }
 
+/// A workload, and how it is changed.
+#[derive(Args, Clone, Debug)]
+pub struct On {
+    /// The workload.
+    #[command(flatten)]
+    pub workload: Workload,
+    /// How.
+    #[command(flatten)]
+    pub write: Write,
+}
+
 /// What to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -72,6 +84,12 @@ Exit codes:
   1  error
   2  it is stopped and waits for a person: paused, or blocked by a failed hook, a refused template, ...
   3  it is under way; with --watch: it still was when the time was over";
+
+const LINT_EXIT_CODES: &str = "\
+Exit codes:
+  0  nothing is wrong
+  1  something would be refused
+  2  a file cannot be read";
 
 /// What to do.
 #[derive(Subcommand)]
@@ -112,47 +130,9 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// Start no more pod updates until somebody resumes.
-    Pause {
-        #[command(flatten)]
-        workload: Workload,
-        #[command(flatten)]
-        write: Write,
-    },
-    /// End a pause, whoever made it.
-    Resume {
-        #[command(flatten)]
-        workload: Workload,
-        #[command(flatten)]
-        write: Write,
-    },
-    /// Go on from the canary step that pauses.
-    Promote {
-        #[command(flatten)]
-        workload: Workload,
-        #[command(flatten)]
-        write: Write,
-    },
-    /// Run failed hooks of pods anew.
-    Retry {
-        #[command(flatten)]
-        workload: Workload,
-        /// Only those of this point.
-        #[arg(long, value_parser = point)]
-        point: Option<HookPoint>,
-        #[command(flatten)]
-        write: Write,
-    },
-    /// Roll back to the stable revision (in a rollout) or the previous one.
-    Undo {
-        #[command(flatten)]
-        workload: Workload,
-        /// Number of the revision, as history shows it.
-        #[arg(long, value_name = "NUMBER")]
-        to_revision: Option<i64>,
-        #[command(flatten)]
-        write: Write,
-    },
+    /// What changes something.
+    #[command(flatten)]
+    Steer(Steer),
     /// List revisions.
     History {
         #[command(flatten)]
@@ -164,16 +144,6 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// Make all pods anew (RollingUpdate, OnDelete).
-    Restart {
-        #[command(flatten)]
-        workload: Workload,
-        #[command(flatten)]
-        write: Write,
-    },
-    /// Change a field.
-    #[command(subcommand)]
-    Set(SetCommand),
     /// List HookRuns with their last measurements.
     Hooks {
         #[command(flatten)]
@@ -182,6 +152,9 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
+    /// Check manifests without a cluster.
+    #[command(after_help = LINT_EXIT_CODES)]
+    Lint(lint::Options),
     /// Print a completion script.
     Completion {
         /// The shell.
@@ -194,6 +167,44 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+}
+
+/// What to change.
+#[derive(Subcommand)]
+pub enum Steer {
+    /// Start no more pod updates until somebody resumes.
+    Pause(On),
+    /// End a pause, whoever made it.
+    Resume(On),
+    /// Go on from the canary step that pauses, or skip all steps that are left.
+    Promote {
+        #[command(flatten)]
+        on: On,
+        /// Skip all canary steps that are left. Hooks of pods are asked as ever.
+        #[arg(long)]
+        full: bool,
+    },
+    /// Run failed hooks of pods anew.
+    Retry {
+        #[command(flatten)]
+        on: On,
+        /// Only those of this point.
+        #[arg(long, value_parser = point)]
+        point: Option<HookPoint>,
+    },
+    /// Roll back to the stable revision (in a rollout) or the previous one.
+    Undo {
+        #[command(flatten)]
+        on: On,
+        /// Number of the revision, as history shows it.
+        #[arg(long, value_name = "NUMBER")]
+        to_revision: Option<i64>,
+    },
+    /// Make all pods anew (RollingUpdate, OnDelete).
+    Restart(On),
+    /// Change a field.
+    #[command(subcommand)]
+    Set(SetCommand),
 }
 
 /// Fields that can be changed.

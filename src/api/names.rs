@@ -27,6 +27,10 @@ pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
 pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
 /// Workload annotation: the pause that the operator made (revision, step hash, index, reason, time).
 pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
+/// Workload annotation: a user lets this rollout (revision, step hash) skip its canary steps.
+pub const PROMOTE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/promote";
+/// Workload annotation: why it was changed last (Kubernetes convention); its new revisions keep it.
+pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// Workload annotation: a retry under way (points and generation).
 pub const RETRY_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/retry";
 /// HookRun annotation: uid of the pod that the run is about.

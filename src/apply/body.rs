@@ -163,6 +163,10 @@ pub fn revision(new: &NewRevision, target: &Target) -> Value {
     if let Some(fields) = template.as_object_mut() {
         fields.insert("$patch".to_owned(), json!("replace"));
     }
+    let causes = new.cause.iter();
+    let annotations: Map<String, Value> = causes
+        .map(|cause| (names::CHANGE_CAUSE.to_owned(), json!(cause)))
+        .collect();
     json!({
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -170,6 +174,7 @@ pub fn revision(new: &NewRevision, target: &Target) -> Value {
             "name": new.name,
             "namespace": target.namespace,
             "labels": labels,
+            "annotations": annotations,
             "ownerReferences": [target.owner_reference()],
         },
         "data": {"spec": {"template": template}},

@@ -177,6 +177,8 @@ pub struct NewRevision {
     pub number: i64,
     /// The pod template.
     pub template: Value,
+    /// Why it was made, in the user's words.
+    pub cause: Option<String>,
 }
 
 /// A pod to create.

@@ -13,6 +13,7 @@ use super::hook_maker::{self, CannotMake, Subject};
 use super::hooks::phase;
 use super::limits::partition;
 use super::pause::{PauseNote, drop_note, lift, note_of, whole_seconds, write_note};
+use super::promotion::{forget, is_promoted};
 use super::workload::{Progress, Workload, duration};
 use super::{Action, World};
 use crate::api::names::HookPoint;
@@ -77,6 +78,7 @@ pub fn advance(
     if update == stable || workload.steps.is_empty() {
         delete_runs(&runs, draft);
         let lifted = note.is_some_and(|note| lift(workload, &note, draft));
+        forget(workload, draft);
         return Some(without_steps(
             workload,
             progress,
@@ -109,6 +111,7 @@ pub fn advance(
         note: own,
         lifted,
         started_over,
+        promoted: is_promoted(workload, update, draft),
     };
     Some(walk.from(progress, draft))
 }
@@ -170,6 +173,8 @@ struct Walk<'a> {
     lifted: bool,
     /// Whether this plan is the first of the rollout.
     started_over: bool,
+    /// Whether a user lets it skip the steps that are left.
+    promoted: bool,
 }
 
 /// What a step says.
@@ -199,6 +204,10 @@ impl Walk<'_> {
         if self.note.is_some_and(|note| note.index < seen_index) {
             // The status has moved on: the note has done its work. `paused` is the user's again.
             draft.patch_workload(drop_note());
+        }
+        if self.promoted {
+            delete_runs(&self.runs, draft);
+            index = last;
         }
         while index < last && !self.paused_by_user(index) {
             let entered = self.started_over

@@ -61,6 +61,7 @@ pub fn find<'a>(
             name,
             number: highest + 1,
             template,
+            cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
         }));
         return None;
     };

@@ -22,6 +22,8 @@ pub const GATE: &str = "InPlaceUpdateReady";
 pub const RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
 /// Annotation of workloads: the operator's own pause.
 pub const PAUSE: &str = "gamekeeper.tkex.tencent.com/pause";
+/// Annotation of workloads: a user lets a rollout skip its steps.
+pub const PROMOTE: &str = "gamekeeper.tkex.tencent.com/promote";
 /// Annotation of workloads: a retry under way.
 pub const RETRY: &str = "gamekeeper.tkex.tencent.com/retry";
 /// Annotation of HookRuns: the pod's uid.

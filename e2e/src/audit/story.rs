@@ -154,6 +154,13 @@ impl Story {
         self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
     }
 
+    /// Somebody lets the rollout to that revision skip its steps.
+    pub fn promote(&mut self, user: &str, revision: &str, steps: &str) {
+        let note = json!({"revision": revision, "stepHash": steps}).to_string();
+        self.workload["metadata"]["annotations"] = json!({names::PROMOTE: note});
+        self.write_workload(user, "");
+    }
+
     /// A user runs kubectl apply of a manifest with this in it.
     pub fn apply(&mut self, patch: Value) {
         self.spec("user", patch);

@@ -50,6 +50,15 @@ impl Version {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
+    /// Whether a user lets this rollout skip its steps.
+    pub fn is_promoted(&self) -> bool {
+        let note = annotation(&self.object, names::PROMOTE);
+        let note = note.and_then(|note| serde_json::from_str::<Value>(note).ok());
+        note.is_some_and(|note| {
+            (text(&note, "/revision"), text(&note, "/stepHash")) == self.rollout()
+        })
+    }
+
     /// Pod names in spec.scaleStrategy.podsToDelete.
     pub fn is_to_delete(&self, pod: &str) -> bool {
         let list = self.object.pointer("/spec/scaleStrategy/podsToDelete");

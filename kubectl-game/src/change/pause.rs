@@ -3,7 +3,9 @@
 //! A pause of the operator's own is `paused: true` with a note in an annotation; `paused: false` by
 //! a person ends it. A pause of a user's has no note, so taking the note off takes a pause over.
 
-use gamekeeper::api::names::PAUSE_ANNOTATION;
+use gamekeeper::api::CanaryStep;
+use gamekeeper::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
+use gamekeeper::plan::Promotion;
 use serde_json::Value;
 
 use super::{Change, set};
@@ -70,21 +72,12 @@ pub fn resume(game: &Game) -> Result<Change, Error> {
 
 /// Goes on from the canary step that pauses.
 pub fn promote(game: &Game) -> Result<Change, Error> {
-    let name = game.short_name();
-    let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
-        return Err(Error::Refused(format!(
-            "{name} is at no canary step: nothing to promote"
-        )));
-    };
-    if game.is_paused_by_user() {
-        return Err(Error::Refused(format!(
-            "{name} is paused by a user, not by canary step {index}: go on with kubectl game resume {name}"
-        )));
-    }
+    let (index, step) = promotable(game)?;
     if !game.paused {
         return Err(Error::Refused(format!(
-            "canary step {index} ({}) of {name} is under way and goes on by itself",
-            name_of(step)
+            "canary step {index} ({}) of {} is under way and goes on by itself; --full skips all steps that are left",
+            name_of(step),
+            game.short_name()
         )));
     }
     let resumed = resume(game)?;
@@ -92,4 +85,52 @@ pub fn promote(game: &Game) -> Result<Change, Error> {
         did: format!("promoted past canary step {index} ({})", name_of(step)),
         ..resumed
     })
+}
+
+/// Skips the canary steps that are left, with a note that names this rollout and no other.
+pub fn promote_fully(game: &Game) -> Result<Change, Error> {
+    let (index, _) = promotable(game)?;
+    let note = Promotion {
+        revision: game.status.update_revision.clone(),
+        step_hash: game.status.current_step_hash.clone().unwrap_or_default(),
+    };
+    let note = serde_json::to_string(&note).map_err(|error| Error::Odd(error.to_string()))?;
+    let mut after = game.object.clone();
+    set(
+        &mut after,
+        &["metadata", "annotations", PROMOTE_ANNOTATION],
+        note,
+    );
+    if game.paused {
+        set(&mut after, &PAUSED, false);
+    }
+    let last = game.steps.len() - 1;
+    let skipped = match last - index {
+        0 => format!("step {index}"),
+        _ => format!("steps {index} to {last}"),
+    };
+    Ok(Change::new(
+        after,
+        format!("fully promoted: skips canary {skipped}"),
+    ))
+}
+
+/// The canary step where a rollout stands that may be promoted.
+fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
+    let name = game.short_name();
+    let refuse = |why: String| Err(Error::Refused(why));
+    if !game.is_observed() {
+        return refuse(format!(
+            "the operator has not looked at the newest {name} yet: see kubectl game status {name}"
+        ));
+    }
+    let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
+        return refuse(format!("{name} is at no canary step: nothing to promote"));
+    };
+    if game.is_paused_by_user() {
+        return refuse(format!(
+            "{name} is paused by a user, not by canary step {index}: go on with kubectl game resume {name}"
+        ));
+    }
+    Ok((index, step))
 }

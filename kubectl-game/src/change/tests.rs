@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Change;
 use super::image::{NewImage, set_images};
-use super::pause::{pause, promote, resume};
+use super::pause::{pause, promote, promote_fully, resume};
 use super::restart::restart;
 use super::retry::retry;
 use super::undo::undo;
@@ -104,6 +104,25 @@ fn promote_goes_on_from_a_steps_pause_and_from_no_other() {
     assert!(refused(promote(&paused_by_user().game)).contains("paused by a user"));
     assert!(refused(promote(&running().game)).contains("under way"));
     assert!(refused(promote(&set().game)).contains("at no canary step"));
+}
+
+#[test]
+fn a_full_promotion_names_the_rollout_that_it_is_about() {
+    let hashed = json!({"status": {"currentStepHash": "steps"}});
+    let scene = with(paused_canary(), hashed.clone());
+    let (did, patch) = sent(&scene, promote_fully(&scene.game));
+    assert_eq!(did, "fully promoted: skips canary steps 1 to 4");
+    let note = json!({
+        "op": "add", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1promote",
+        "value": r#"{"revision":"game-new","stepHash":"steps"}"#,
+    });
+    assert_eq!(patch, json!([note, replace(PAUSED, false)[0]]));
+    let scene = with(running(), hashed);
+    assert_eq!(sent(&scene, promote_fully(&scene.game)).1, json!([note]));
+    assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
+    assert!(refused(promote_fully(&set().game)).contains("at no canary step"));
+    let unseen = with(paused_canary(), json!({"metadata": {"generation": 9}}));
+    assert!(refused(promote_fully(&unseen.game)).contains("has not looked at"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `kubectl game history`: the revisions, who is at them, and what they are to the rollout.
 
+use gamekeeper::api::names::CHANGE_CAUSE;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
@@ -9,9 +10,6 @@ use crate::game::Game;
 use crate::scene::{Scene, template_of};
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
-
-/// Why a revision was made, in the words of whoever made it (Kubernetes convention).
-const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 
 /// The table, oldest first as kubectl has it.
 pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {

@@ -4,6 +4,7 @@
 mod canary;
 mod hooks;
 mod in_place;
+mod promotion;
 mod recording;
 mod rolling;
 mod scaling;

@@ -107,6 +107,17 @@ impl<K: Planned + Serialize> Story<K> {
         self
     }
 
+    /// The user sets an annotation.
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        let annotations = self.object.annotations_mut();
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// An annotation of the workload.
+    pub fn annotation(&self, key: &str) -> Option<&String> {
+        self.object.annotations().get(key)
+    }
+
     pub fn image(&mut self, tag: &str) -> &mut Self {
         let image = format!("game:{tag}");
         self.user(json!({"template": {"spec": {"containers": [{"name": "game", "image": image}]}}}))
@@ -307,6 +318,7 @@ impl<K: Planned + Serialize> Story<K> {
                 name,
                 number,
                 template,
+                ..
             }) => {
                 let uid = format!("uid-{name}");
                 let revision = Revision {

@@ -1,5 +1,6 @@
 //! Invariant 4: a pause step is left only by a user or its duration, a hook step by its success or
-//! a user; within one rollout the step index only grows; the operator lifts no pause but its own.
+//! a user; within one rollout the step index only grows; the operator lifts no pause but its own, and
+//! promotes nothing itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +56,9 @@ impl Pauses {
         let (before, after) = (version(before), version(after));
         let known = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
+        if is_operators && after.is_promoted() && !before.is_promoted() {
+            wrong.push("promotes a rollout, which is for users to do".to_owned());
+        }
         wrong.extend(known.follow_pause(&before, &after, write, is_operators));
         wrong.extend(known.follow_steps(world, &before, &after, write));
         wrong.into_iter().map(|why| ("steps", why)).collect()
@@ -122,6 +126,9 @@ impl Known {
             return Some(format!(
                 "went from step {old} to {new} while a user's pause stood"
             ));
+        }
+        if after.is_promoted() && !after.is_paused() {
+            return None;
         }
         (old..new).find_map(|index| {
             let step = after.steps().get(index)?;
@@ -285,6 +292,24 @@ mod tests {
             0,
         );
         go_to(&mut story, 2);
+        assert_eq!(story.broken(), ["steps"]);
+    }
+
+    #[test]
+    fn steps_are_jumped_over_when_a_user_promotes_the_rollout() {
+        let steps = json!([{"partition": 1}, {"pause": {}}, {"partition": 0}]);
+        let promoted = |user: &str| {
+            let mut story = at_step(steps.clone(), 0);
+            story.status(json!({"currentStepHash": "steps"}));
+            story.promote(user, "v2", "steps");
+            go_to(&mut story, 3);
+            story
+        };
+        assert_eq!(promoted("user").verdict(), []);
+        assert_eq!(promoted(OPERATOR).broken(), ["steps"]);
+        let mut story = at_step(steps.clone(), 0);
+        story.promote("user", "v1", "steps");
+        go_to(&mut story, 3);
         assert_eq!(story.broken(), ["steps"]);
     }
 
