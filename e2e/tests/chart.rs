@@ -282,6 +282,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         &newer,
         "--namespace",
         SYSTEM,
+        "--reset-then-reuse-values",
         "--wait",
         "--timeout=90s",
     ];
@@ -317,8 +318,22 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ensure!(kept == uid, "{uid} became {kept}");
 
     scoped(plane, folder).await?;
-    // The release that the CRDs remember finds them again.
+    // The release that the CRDs remember finds them again; another one has to say that it wants them.
     plane.helm(&install).await?;
+    plane
+        .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM])
+        .await?;
+    let other = ["install", "other", CHART, "--namespace", SYSTEM];
+    let said = plane.helm(&other).await;
+    let said = said.err().map(|error| format!("{error:#}"));
+    ensure!(
+        said.as_ref()
+            .is_some_and(|it| it.contains("cannot be imported")),
+        "{said:?}"
+    );
+    plane
+        .helm(&[other.as_slice(), &["--take-ownership"]].concat())
+        .await?;
     Ok(())
 }
 
