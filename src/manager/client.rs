@@ -1,17 +1,21 @@
 //! Connections to the API server: HTTP/2, no rate limit of our own, no retries behind our back.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderValue, header};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client as Http, connect::HttpConnector};
+use http::{HeaderValue, Request, Response, header};
+use hyper::body::Incoming;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::legacy::{Client as Http, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder};
 
-use super::gate::{Gate, GateLayer};
+use super::connection::GatedConnector;
+use super::gate::{Gate, GateLayer, is_read};
 use super::requests::ApiRequests;
 
 /// What the API server's metrics and audit log call us.
@@ -42,7 +46,8 @@ pub enum ClientError {
 /// A client whose writes must pass the gate.
 ///
 /// The gate is the innermost layer but for the counting of what is really sent, so that nothing else
-/// comes between it and the connection.
+/// comes between it and the connection; and writes have a connection of their own, behind the same
+/// gate once more.
 pub fn client(
     config: &Config,
     gate: Arc<Gate>,
@@ -54,6 +59,24 @@ pub fn client(
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT));
+    let gated = GatedConnector::new(connector.clone(), Arc::clone(&gate));
+    let connections = Connections {
+        reads: http(https(&config, connector)?),
+        writes: http(https(&config, gated)?),
+    };
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .layer(GateLayer(gate))
+        .layer(requests.clone())
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// TLS on connections, where the configuration wants it.
+fn https<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, ClientError> {
     let mut https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http();
@@ -64,22 +87,42 @@ pub fn client(
             .map_err(|_| ClientError::ServerName(name.clone()))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    let https = https.enable_all_versions().wrap_connector(connector);
-    let http: Http<_, Body> = Http::builder(TokioExecutor::new())
+    Ok(https.enable_all_versions().wrap_connector(connector))
+}
+
+/// HTTP on connections.
+fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
+    Http::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .http2_keep_alive_interval(PING)
         .http2_keep_alive_timeout(PING)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .build(https);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .layer(GateLayer(gate))
-        .layer(requests.clone())
-        .map_err(BoxError::from)
-        .service(http);
-    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+        .build(connector)
+}
+
+/// What reads and writes go out on.
+#[derive(Clone)]
+struct Connections {
+    reads: Http<HttpsConnector<HttpConnector>, Body>,
+    writes: Http<HttpsConnector<GatedConnector>, Body>,
+}
+
+impl Service<Request<Body>> for Connections {
+    type Response = Response<Incoming>;
+    type Error = hyper_util::client::legacy::Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        // Connections are made when they are needed.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
+        match is_read(&request) {
+            true => self.reads.call(request),
+            false => self.writes.call(request),
+        }
+    }
 }

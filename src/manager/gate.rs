@@ -82,6 +82,11 @@ impl Gate {
     }
 }
 
+/// Whether a request changes nothing, so that whoever likes may send it.
+pub fn is_read<B>(request: &Request<B>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
 /// Puts a gate before every write.
 #[derive(Clone)]
 pub struct GateLayer(pub Arc<Gate>);
@@ -119,7 +124,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if matches!(*request.method(), Method::GET | Method::HEAD) {
+        if is_read(&request) {
             let answer = self.inner.call(request);
             return Box::pin(async { answer.await.map_err(Into::into) });
         }

@@ -1,6 +1,7 @@
 //! The process around the controllers: connection, caches, leadership, HTTP, shutdown.
 
 mod client;
+mod connection;
 mod gate;
 mod http;
 mod lease;
