@@ -20,7 +20,7 @@ e2e::tests![
     each_part_can_be_left_out,
     wrong_values_are_refused_with_a_reason,
     its_permissions_are_the_least_that_do,
-    crds_come_as_they_are_in_their_files,
+    crds_alerts_and_dashboards_come_as_they_are,
     a_cluster_from_install_to_uninstall,
 ];
 
@@ -199,8 +199,9 @@ async fn its_permissions_are_the_least_that_do(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn crds_come_as_they_are_in_their_files(case: &mut Case) -> Result<()> {
-    let objects = render(&case.plane().helm, &[]).await?;
+async fn crds_alerts_and_dashboards_come_as_they_are(case: &mut Case) -> Result<()> {
+    let all = "metrics.alerts.enabled=true,metrics.dashboards.enabled=true";
+    let objects = render(&case.plane().helm, &["--set", all]).await?;
     let file = |path: &str| -> Result<Value> {
         let text = std::fs::read_to_string(repository().join(path))?;
         serde_yaml_ng::from_str(&text).with_context(|| path.to_owned())
@@ -217,6 +218,19 @@ async fn crds_come_as_they_are_in_their_files(case: &mut Case) -> Result<()> {
             crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep",
             "{plural}"
         );
+    }
+    let alerts = file("charts/gamekeeper/files/alerts.yaml")?;
+    ensure!(of_kind(&objects, "PrometheusRule")[0]["spec"] == alerts);
+    let dashboards = of_kind(&objects, "ConfigMap");
+    ensure!(dashboards.len() == 2);
+    for (name, shown) in dashboards
+        .iter()
+        .flat_map(|it| it["data"].as_object())
+        .flatten()
+    {
+        let shown: Value = serde_json::from_str(shown.as_str().unwrap_or_default())?;
+        let path = format!("charts/gamekeeper/files/dashboards/{name}");
+        ensure!(shown == file(&path)?, "{name}");
     }
     Ok(())
 }
