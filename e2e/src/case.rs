@@ -10,10 +10,9 @@ use tokio::process::Command;
 use crate::audit::object::controller;
 use crate::audit::{Counts, Event, judge};
 use crate::command::{Ended, run, run_to_end};
-use crate::control_plane::{ControlPlane, repository};
+use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
 use crate::operator::{ACCOUNT, Operator};
-use crate::program::program;
 use crate::table::Table;
 use crate::view::{Pod, Run, View};
 use crate::wait::{eventually, throughout};
@@ -135,16 +134,10 @@ impl Case {
 
     /// kubectl with its plugin on PATH, not yet started.
     pub async fn kubectl_command(&self, args: &[&str]) -> Result<Command> {
-        let plugin = program("kubectl-game").await?;
-        let folder = plugin.parent().context("a program is in a folder")?;
-        let completion = repository().join("kubectl-game");
-        let rest = std::env::var_os("PATH").unwrap_or_default();
-        let path = [folder.to_owned(), completion].into_iter();
-        let path = std::env::join_paths(path.chain(std::env::split_paths(&rest)))?;
         let mut command = Command::new(&self.plane.kubectl);
         command.args(args);
         command
-            .env("PATH", path)
+            .env("PATH", self.plane.path().await?)
             .env("KUBECONFIG", &self.kubeconfig);
         Ok(command)
     }

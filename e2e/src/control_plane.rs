@@ -1,6 +1,7 @@
 //! A real control plane for the length of a run.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::process::Command;
 use crate::audit::AuditLog;
 use crate::chart;
 use crate::command::run;
+use crate::program::program;
 use crate::wait::eventually;
 
 /// What the names of clusters of test runs begin with; the process's id follows.
@@ -99,6 +101,19 @@ impl ControlPlane {
         let mut command = chart::helm(&self.helm);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, "").await
+    }
+
+    /// A PATH on which kubectl, helm and the plugin are found.
+    pub async fn path(&self) -> Result<OsString> {
+        let plugin = program("kubectl-game").await?;
+        let programs = [&plugin, &self.kubectl, &self.helm];
+        let folders = programs.into_iter().filter_map(|it| it.parent());
+        let completion = repository().join("kubectl-game");
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        let own = folders.map(Path::to_owned).chain([completion]);
+        Ok(std::env::join_paths(
+            own.chain(std::env::split_paths(&rest)),
+        )?)
     }
 
     /// Runs kubectl as the administrator.

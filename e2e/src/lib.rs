@@ -22,6 +22,7 @@ pub mod random;
 pub mod raw_server;
 pub mod table;
 pub mod takeover;
+pub mod transcript;
 pub mod trial;
 pub mod view;
 pub mod wait;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod api;
 mod canary;
 mod chart;
+mod first_hour;
 mod hook_examples;
 mod hook_jobs;
 mod hook_options;
@@ -40,6 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_runs::tests(),
         hook_options::tests(),
         hook_jobs::tests(),
+        first_hour::tests(),
         hook_examples::tests(),
         hook_servers::tests(),
         in_place::tests(),
