@@ -15,3 +15,4 @@ pub mod metrics;
 pub mod plan;
 pub mod provider;
 pub mod rehearsal;
+pub mod webhook;

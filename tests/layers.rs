@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("api", &[]),
     ("metrics", &[]),
     ("plan", &["api"]),
@@ -22,6 +22,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
     ("rehearsal", &["api", "plan", "provider"]),
     ("admission", &["api", "plan", "expr", "provider"]),
     ("lint", &["api", "expr", "admission"]),
+    ("webhook", &["api", "plan", "expr", "cache", "admission"]),
     (
         "manager",
         &[
@@ -33,6 +34,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
             "apply",
             "provider",
             "controller",
+            "webhook",
         ],
     ),
 ];

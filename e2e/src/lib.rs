@@ -6,6 +6,7 @@
 //! is worth reading when it failed.
 
 pub mod audit;
+pub mod bad_manifest;
 pub mod case;
 pub mod chart;
 pub mod command;

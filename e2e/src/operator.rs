@@ -106,6 +106,11 @@ impl Operator {
         self.elects = false;
     }
 
+    /// From the next start on it is told more.
+    pub fn tell(&mut self, flags: Vec<String>) {
+        self.args.extend(flags);
+    }
+
     /// Its program.
     pub fn binary(&self) -> &Path {
         &self.binary
@@ -156,8 +161,14 @@ impl Operator {
             .append(true)
             .open(&self.log)?;
         let port = free_port().await?;
+        // Several of one Deployment run on this machine.
+        let webhook = format!("--webhook-listen=127.0.0.1:{}", free_port().await?);
+        let args = self.args.iter().map(|arg| match arg.as_str() {
+            arg if arg.starts_with("--webhook-listen=0.0.0.0:") => &webhook,
+            arg => arg,
+        });
         let child = Command::new(&self.binary)
-            .args(&self.args)
+            .args(args)
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .arg(format!("--leader-elect={}", self.elects))
             .env("KUBECONFIG", &self.kubeconfig)
@@ -298,7 +309,8 @@ fn move_to(object: &mut Value, namespace: &str, account: &str) {
     }
 }
 
-async fn free_port() -> Result<u16> {
+/// A port on which nobody listens.
+pub async fn free_port() -> Result<u16> {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
     Ok(listener.local_addr()?.port())
 }

@@ -4,12 +4,11 @@
 //! The operator is stopped: here nobody acts on what is applied.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::bad_manifest::{BadManifest, manifests};
 use e2e::case::Case;
 use e2e::control_plane::repository;
-use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -22,82 +21,14 @@ e2e::tests![
     kubectl_shows_the_columns_that_the_documents_show,
 ];
 
-/// kubectl calls at a time.
-const SIDE_BY_SIDE: usize = 8;
-
 async fn bad_manifests_get_the_message_that_is_written_on_them(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
-    let bad: Vec<Bad> = manifests("e2e/manifests/bad")?
-        .iter()
-        .map(|path| Bad::read(path))
-        .collect::<Result<_>>()?;
-    for before in bad
-        .iter()
-        .filter_map(|bad| bad.after.as_ref())
-        .collect::<BTreeSet<_>>()
-    {
-        case.kubectl(&["apply", "-f", &before.to_string_lossy()])
-            .await?;
-    }
-    let case = &*case;
-    let wrong: Vec<String> = futures::stream::iter(&bad)
-        .map(|bad| bad.check(case))
-        .buffered(SIDE_BY_SIDE)
-        .try_filter_map(async |wrong| Ok(wrong))
-        .try_collect()
-        .await?;
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    ensure!(
-        bad.len() >= 80,
-        "only {} bad manifests were found",
-        bad.len()
-    );
+    let bad = BadManifest::all("e2e/manifests/bad")?;
+    BadManifest::prepare_all(&bad, case).await?;
+    BadManifest::check_all(&bad, case).await?;
+    let count = bad.len();
+    ensure!(count >= 80, "only {count} bad manifests were found");
     Ok(())
-}
-
-/// A manifest that must be refused.
-struct Bad {
-    path: PathBuf,
-    text: String,
-    /// What is applied before it.
-    after: Option<PathBuf>,
-    /// What kubectl says, line by line; the API server lists several errors in no fixed order.
-    message: BTreeSet<String>,
-}
-
-impl Bad {
-    /// Reads the comment at its top: `# after: FILE` if there is one, `# expect: ` and the message.
-    fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)?;
-        let mut bad = Bad {
-            path: path.to_owned(),
-            after: None,
-            message: BTreeSet::new(),
-            text: text.clone(),
-        };
-        for line in text.lines().map_while(|line| line.strip_prefix("# ")) {
-            if let Some(file) = line.strip_prefix("after: ") {
-                bad.after = Some(repository().join("e2e/manifests").join(file));
-            } else {
-                let line = line.strip_prefix("expect: ").unwrap_or(line);
-                bad.message.insert(line.to_owned());
-            }
-        }
-        ensure!(
-            !bad.message.is_empty(),
-            "{} expects nothing",
-            path.display()
-        );
-        Ok(bad)
-    }
-
-    /// What is wrong with the answer, if anything.
-    async fn check(&self, case: &Case) -> Result<Option<String>> {
-        let answer = case.refused(&["apply", "-f", "-"], &self.text).await?;
-        let (_, stderr) = answer.split_once("stderr: ").context("kubectl says why")?;
-        let found: BTreeSet<String> = stderr.lines().map(|line| line.trim_end().into()).collect();
-        Ok((found != self.message).then(|| format!("{}:\n{stderr}", self.path.display())))
-    }
 }
 
 async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()> {
@@ -298,16 +229,4 @@ async fn kubectl_shows_the_columns_that_the_documents_show(case: &mut Case) -> R
     ];
     ensure!(kinds == BTreeSet::from(expected), "{all}");
     Ok(())
-}
-
-/// The manifests of a folder.
-fn manifests(folder: &str) -> Result<Vec<PathBuf>> {
-    let folder = repository().join(folder);
-    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    paths.retain(|path| path.extension().is_some_and(|end| end == "yaml"));
-    paths.sort();
-    Ok(paths)
 }

@@ -72,6 +72,16 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
             "{value} makes {more:?}"
         );
     }
+    let without = "admission.enabled=false,admission.deletionProtection=None";
+    let without = render(program, &["--set", without]).await?;
+    let left: Vec<&str> = usual.difference(&kinds(&without)).copied().collect();
+    let admission = [
+        "Secret",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    ];
+    ensure!(left == admission, "without admission {left:?} are left out");
     let odd = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,topologySpreadConstraints=null,\
         priorityClass.create=false,priorityClass.name=high,replicas=0,fullnameOverride=keeper";
@@ -116,6 +126,10 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
         ),
         ("hooks.jobs=yes", "'/hooks/jobs': got string, want boolean"),
         ("admission.port=8080", "'/admission/port'"),
+        (
+            "admission.deletionProtection=Some",
+            "'/admission/deletionProtection': value must be one of",
+        ),
         (
             "metrics.serviceMonitor.interval=often",
             "'/metrics/serviceMonitor/interval'",
@@ -177,19 +191,26 @@ async fn its_permissions_are_the_least_that_do(case: &mut Case) -> Result<()> {
         "hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api},hooks.jobs=false";
     let scoped = render(program, &["--set", named, "--set=watchNamespace=games"]).await?;
     let everywhere = rules(&scoped, "ClusterRole");
+    let configurations = names(&everywhere, "validatingwebhookconfigurations");
     ensure!(
-        everywhere.len() == 1 && names(&everywhere, "nodes").len() == 1,
+        everywhere.len() == 2
+            && names(&everywhere, "nodes").len() == 1
+            && configurations == [serde_json::json!(["gamekeeper-webhook"])],
         "{everywhere:#?}"
     );
     let inside = rules(&scoped, "Role");
     ensure!(
-        names(&inside, "secrets") == [serde_json::json!(["match-api"])],
+        names(&inside, "secrets")
+            == [
+                serde_json::json!(["match-api"]),
+                serde_json::json!(["gamekeeper-webhook"])
+            ],
         "{inside:#?}"
     );
     ensure!(names(&inside, "jobs").is_empty(), "{inside:#?}");
     for role in of_kind(&scoped, "Role") {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
-        let home = if name.ends_with("-lease") {
+        let home = if name.ends_with("-lease") || name.ends_with("-webhook") {
             SYSTEM
         } else {
             GAMES
@@ -320,7 +341,8 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         .await?;
     kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
     let left = kubectl(
-        "get clusterroles,clusterrolebindings,priorityclasses,deployments,services,roles \
+        "get clusterroles,clusterrolebindings,priorityclasses,deployments,services,roles,secrets,\
+        validatingwebhookconfigurations,validatingadmissionpolicies \
         -A -l app.kubernetes.io/name=gamekeeper -o name",
     )
     .await?;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+mod admission;
 mod api;
 mod canary;
 mod chart;
@@ -61,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         leader::tests(),
         metrics::tests(),
         api::tests(),
+        admission::tests(),
         kubelet::tests(),
     ];
     e2e::trial::main(tests.into_iter().flatten().collect())

@@ -10,17 +10,21 @@ use axum::routing::get;
 
 use super::metrics::Shown;
 use crate::cache::Cache;
+use crate::webhook::Serving;
 
 /// What there is to say.
 #[derive(Default)]
 pub struct Health {
     /// The caches, once there are any.
     pub cache: OnceLock<Arc<Cache>>,
+    /// The webhook's certificate, where there is a webhook.
+    pub webhook: OnceLock<Arc<Serving>>,
     /// The metrics, once there are any.
     pub metrics: OnceLock<Shown>,
 }
 
-/// The routes: /healthz (the process answers), /readyz (the caches are filled), /metrics.
+/// The routes: /healthz (the process answers), /readyz (the caches are filled, and the webhook has a
+/// certificate), /metrics.
 pub fn routes(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
@@ -30,12 +34,13 @@ pub fn routes(health: Arc<Health>) -> Router {
 }
 
 async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) {
-    match health.cache.get().is_some_and(|cache| cache.is_ready()) {
+    let not_yet = |what| (StatusCode::SERVICE_UNAVAILABLE, what);
+    if !health.cache.get().is_some_and(|cache| cache.is_ready()) {
+        return not_yet("the caches are not filled yet");
+    }
+    match health.webhook.get().is_none_or(|it| it.is_ready()) {
         true => (StatusCode::OK, "ok"),
-        false => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the caches are not filled yet",
-        ),
+        false => not_yet("the webhook has no certificate yet"),
     }
 }
 

@@ -32,6 +32,7 @@ use self::lease::Elector;
 use self::metrics::{Counted, Shown};
 use self::operator::Operator;
 use crate::provider::{HttpOptions, Probe, ProbeError};
+use crate::webhook;
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,12 @@ pub enum RunError {
     /// The address is taken, or not ours.
     #[error("--listen {0}: {1}")]
     Listen(std::net::SocketAddr, std::io::Error),
+    /// The address of the webhook is taken, or not ours.
+    #[error("--webhook-listen {0}: {1}")]
+    WebhookListen(std::net::SocketAddr, std::io::Error),
+    /// The webhook has no threads to work on.
+    #[error("admission cannot be served: {0}")]
+    Webhook(std::io::Error),
     /// Hooks cannot be measured.
     #[error(transparent)]
     Probe(#[from] ProbeError),
@@ -70,6 +77,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let stop = terminated().map_err(RunError::Signals)?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
+    let webhook_listener = webhook_listener(&options.webhook).await?;
     let config = Config::infer().await?;
     let gate = match options.leader_elect {
         true => Gate::closed(),
@@ -98,6 +106,18 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             warn!(%error, "the HTTP server ended");
         }
     });
+    if let Some(listener) = webhook_listener {
+        let place = webhook::Place {
+            client: self::client(&config, Gate::always_open(), &counted.requests)?,
+            namespace: config.default_namespace.clone(),
+            scope: options.namespace.clone(),
+        };
+        let of_health = Arc::clone(&health);
+        let cache = move || of_health.cache.get().cloned();
+        let serving = webhook::start(&options.webhook, listener, place, cache, &mut lasting);
+        // Nobody else sets it.
+        let _ = health.webhook.set(serving.map_err(RunError::Webhook)?);
+    }
     let work = async {
         let allow_link_local = options.hook_allow_link_local;
         let probe = Probe::new(HttpOptions { allow_link_local }, Some(client.clone()))?;
@@ -122,6 +142,18 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         // Before there is anything to finish.
         () = stopped_early(stop.clone(), Arc::clone(&health)) => Ok(()),
     }
+}
+
+/// Where admission is served, if it is.
+async fn webhook_listener(
+    options: &webhook::WebhookOptions,
+) -> Result<Option<TcpListener>, RunError> {
+    let Some(address) = options.webhook_listen else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.map_err(|error| RunError::WebhookListen(address, error))?;
+    Ok(Some(listener))
 }
 
 /// Returns when the process is told to stop before it has begun to work.

@@ -7,6 +7,8 @@ use clap::{ArgAction, Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
+use crate::webhook;
+
 /// Flags of `gamekeeper run`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
@@ -29,6 +31,9 @@ pub struct Options {
     /// Work in this namespace only; in all of them when not given.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
+    /// The admission webhook.
+    #[command(flatten)]
+    pub webhook: webhook::WebhookOptions,
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,

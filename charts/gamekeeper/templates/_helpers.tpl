@@ -36,6 +36,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
+{{/* Name of the webhook's Service, Secret and configuration. */}}
+{{- define "gamekeeper.webhook" -}}
+{{ include "gamekeeper.fullname" . }}-webhook
+{{- end }}
+
 {{/* The operator's command line. */}}
 {{- define "gamekeeper.args" -}}
 - run
@@ -47,6 +52,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if .Values.hooks.allowLinkLocal }}
 - --hook-allow-link-local
+{{- end }}
+{{- if .Values.admission.enabled }}
+- --webhook-listen=0.0.0.0:{{ .Values.admission.port }}
+- --webhook-name={{ include "gamekeeper.webhook" . }}
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,261 @@
+//! The certificates, and when what is due. Pure but for the keys, which are random.
+//!
+//! Each serving certificate has a certificate authority of its own, which signs it and nothing else:
+//! the authority's key is thrown away, so there is none to be stolen. A new pair is announced first
+//! (its authority joins the bundle that API servers trust) and served only later, when every API
+//! server has seen it; the old authority is trusted until it runs out, because another replica may
+//! serve its certificate for a little longer. So at no moment somebody is asked to trust what he has
+//! not been told of.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// What is in the Secret.
+pub(super) type Data = BTreeMap<String, ByteString>;
+
+/// A serving certificate, with the authority that has signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub authority: String,
+    pub certificate: String,
+    pub key: String,
+    /// The host names that it is for.
+    pub names: String,
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+/// All that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificates {
+    /// What is served.
+    pub current: Pair,
+    /// What will be.
+    pub next: Option<Pair>,
+    /// The authority of what was served before, and until when it is trusted.
+    pub old: Option<(String, Timestamp)>,
+}
+
+/// What is to be done about them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing.
+    Nothing,
+    /// There are none that could be served: make some, and serve them at once.
+    Begin,
+    /// Make the next pair, so that it can be trusted before it is served.
+    Announce,
+    /// Serve the next pair.
+    Promote,
+    /// The old authority has run out.
+    Forget,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CertificateError {
+    #[error("no certificate can be made: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("the certificate cannot be read: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    #[error("the certificate cannot be served: {0}")]
+    Serve(#[from] rustls::Error),
+}
+
+impl Pair {
+    /// Makes one.
+    pub fn new(
+        names: &[String],
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Self, CertificateError> {
+        // Clocks differ a little.
+        let from = now - Duration::from_secs(60);
+        let until = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
+        let params = |names: &[String], common_name: String| {
+            let mut params = CertificateParams::new(names)?;
+            let epoch = rcgen::date_time_ymd(1970, 1, 1);
+            params.not_before = epoch + since_epoch(from);
+            params.not_after = epoch + since_epoch(until);
+            params.use_authority_key_identifier_extension = true;
+            params
+                .distinguished_name
+                .push(DnType::CommonName, common_name);
+            Ok::<_, rcgen::Error>(params)
+        };
+        let mut authority = params(&[], format!("gamekeeper webhook {now}"))?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+        let mut serving = params(names, names.first().cloned().unwrap_or_default())?;
+        serving.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = serving.signed_by(&key, &authority)?;
+        Ok(Pair {
+            authority: authority.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+            names: names.join(","),
+            from: now,
+            until,
+        })
+    }
+
+    /// The pair as TLS wants it.
+    pub fn serving_key(&self) -> Result<CertifiedKey, CertificateError> {
+        let chain = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
+        let provider = rustls::crypto::ring::default_provider();
+        Ok(CertifiedKey::from_der(vec![chain], key, &provider)?)
+    }
+
+    fn read(data: &Data, prefix: &str) -> Option<Self> {
+        let field = |name: &str| text(data, &format!("{prefix}{name}"));
+        Some(Pair {
+            authority: field("ca.crt")?,
+            certificate: field("tls.crt")?,
+            key: field("tls.key")?,
+            names: field("names")?,
+            from: field("from")?.parse().ok()?,
+            until: field("until")?.parse().ok()?,
+        })
+    }
+
+    fn write(&self, data: &mut Data, prefix: &str) {
+        for (name, value) in [
+            ("ca.crt", self.authority.clone()),
+            ("tls.crt", self.certificate.clone()),
+            ("tls.key", self.key.clone()),
+            ("names", self.names.clone()),
+            ("from", self.from.to_string()),
+            ("until", self.until.to_string()),
+        ] {
+            data.insert(format!("{prefix}{name}"), ByteString(value.into_bytes()));
+        }
+    }
+}
+
+impl Certificates {
+    /// Begins with one pair.
+    pub fn begin(current: Pair) -> Self {
+        Certificates {
+            current,
+            next: None,
+            old: None,
+        }
+    }
+
+    /// Reads what a Secret holds; None when nothing in it could be served.
+    pub fn read(data: &Data) -> Option<Self> {
+        let current = Pair::read(data, "")?;
+        let until = text(data, "old-until").and_then(|until| until.parse().ok());
+        let old = text(data, "old-ca.crt").zip(until);
+        current.serving_key().ok()?;
+        Some(Certificates {
+            current,
+            next: Pair::read(data, "next-").filter(|next| next.serving_key().is_ok()),
+            old,
+        })
+    }
+
+    /// What the Secret is to hold.
+    pub fn write(&self) -> Data {
+        let mut data = Data::new();
+        self.current.write(&mut data, "");
+        if let Some(next) = &self.next {
+            next.write(&mut data, "next-");
+        }
+        if let Some((authority, until)) = &self.old {
+            for (name, value) in [
+                ("old-ca.crt", authority.clone()),
+                ("old-until", until.to_string()),
+            ] {
+                data.insert(name.to_owned(), ByteString(value.into_bytes()));
+            }
+        }
+        data
+    }
+
+    /// The authorities that API servers are to trust.
+    pub fn bundle(&self) -> String {
+        let next = self.next.iter().map(|next| next.authority.as_str());
+        let old = self.old.iter().map(|(old, _)| old.as_str());
+        let all = [self.current.authority.as_str()]
+            .into_iter()
+            .chain(next)
+            .chain(old);
+        all.collect()
+    }
+
+    /// The next pair becomes the current one.
+    pub fn promote(self) -> Self {
+        match self.next {
+            Some(next) => Certificates {
+                old: Some((self.current.authority, self.current.until)),
+                current: next,
+                next: None,
+            },
+            None => self,
+        }
+    }
+}
+
+/// What is to be done. `announced` tells whether API servers are told of all authorities.
+pub(super) fn due(
+    certificates: Option<&Certificates>,
+    names: &[String],
+    now: Timestamp,
+    lifetime: Duration,
+    announced: bool,
+) -> Due {
+    let Some(Certificates { current, next, old }) = certificates else {
+        return Due::Begin;
+    };
+    if current.until <= now {
+        return Due::Begin;
+    }
+    if let Some(next) = next {
+        let settled = next
+            .from
+            .checked_add(settling(lifetime))
+            .unwrap_or(Timestamp::MAX);
+        return match announced && settled <= now {
+            true => Due::Promote,
+            false => Due::Nothing,
+        };
+    }
+    let a_third = i64::try_from(lifetime.as_secs() / 3).unwrap_or(i64::MAX);
+    let is_old = current.until.duration_since(now).as_secs() < a_third;
+    if is_old || current.names != names.join(",") {
+        return Due::Announce;
+    }
+    match old {
+        Some((_, until)) if *until <= now => Due::Forget,
+        _ => Due::Nothing,
+    }
+}
+
+/// How long a pair is announced before it is served: long enough for every API server to have
+/// followed the webhook's configuration, and for every replica to have looked at the Secret.
+pub(super) fn settling(lifetime: Duration) -> Duration {
+    lifetime / 10
+}
+
+fn since_epoch(moment: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
+}
+
+fn text(data: &Data, name: &str) -> Option<String> {
+    String::from_utf8(data.get(name)?.0.clone()).ok()
+}

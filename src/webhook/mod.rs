@@ -1,0 +1,112 @@
+//! Admission over HTTPS: the API server asks here before it stores one of our objects, and gets the
+//! findings of [`crate::admission`].
+//!
+//! What it promises: nobody but writers of our four kinds is ever asked, and when no operator
+//! answers, all is let through (the webhook's failurePolicy is Ignore, its timeout short): the rules
+//! in the CRDs still hold, and the operator itself tells in conditions what a webhook would have
+//! refused. So it can be wrong, late or dead without anybody's pods paying for it.
+//!
+//! Every replica serves. The certificates are in a Secret; whoever finds them due renews them
+//! ([`rotation`]), and all pick them up without a restart.
+
+mod certificates;
+mod review;
+mod rotation;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::cache::Cache;
+use crate::expr::Guard;
+use crate::plan::parse_duration;
+
+pub use server::Serving;
+
+use rotation::Rotation;
+use server::Desk;
+
+/// Flags of the webhook.
+#[derive(Args, Clone, Debug)]
+pub struct WebhookOptions {
+    /// Address on which admission is served; not served when not given.
+    #[arg(long, env = "GAMEKEEPER_WEBHOOK_LISTEN")]
+    pub webhook_listen: Option<SocketAddr>,
+    /// Name of its Secret and Service, in the operator's namespace, and of its ValidatingWebhookConfiguration.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_WEBHOOK_NAME",
+        default_value = "gamekeeper-webhook"
+    )]
+    pub webhook_name: String,
+    /// How long its certificates are good; they are renewed when a third of that is left.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_WEBHOOK_CERTIFICATE_LIFETIME",
+        default_value = "2160h",
+        value_parser = lifetime
+    )]
+    pub webhook_certificate_lifetime: Duration,
+}
+
+/// Below that, renewal would be all that operators do.
+const SHORTEST_LIFETIME: Duration = Duration::from_secs(30);
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = Duration::try_from(parse_duration(text)?).unwrap_or_default();
+    match lifetime < SHORTEST_LIFETIME {
+        true => Err(format!("must be {} s or more", SHORTEST_LIFETIME.as_secs())),
+        false => Ok(lifetime),
+    }
+}
+
+/// Where the webhook works.
+pub struct Place {
+    /// A client whose writes no lease holds back: certificates are renewed by standbys too.
+    pub client: Client,
+    /// The operator's own namespace.
+    pub namespace: String,
+    /// The one namespace whose objects it knows; all when None.
+    pub scope: Option<String>,
+}
+
+/// Serves admission on a listener, with what the cache knows as soon as there is one.
+///
+/// # Errors
+/// When the operating system gives no threads.
+pub fn start(
+    options: &WebhookOptions,
+    listener: TcpListener,
+    place: Place,
+    cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
+    lasting: &mut JoinSet<()>,
+) -> std::io::Result<Arc<Serving>> {
+    let serving = Arc::new(Serving::default());
+    let desk = Desk {
+        guard: Guard::start()?,
+        scope: place.scope,
+        cache: Box::new(cache),
+    };
+    let rotation = Rotation::new(
+        place.client,
+        &place.namespace,
+        &options.webhook_name,
+        options.webhook_certificate_lifetime,
+        Arc::clone(&serving),
+    );
+    lasting.spawn(rotation.run());
+    lasting.spawn(server::serve(
+        listener,
+        Arc::clone(&serving),
+        Arc::new(desk),
+    ));
+    Ok(serving)
+}

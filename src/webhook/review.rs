@@ -1,0 +1,119 @@
+//! One review: from the API server's question to its answer. Pure.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::admission::{Finding, Templates, check};
+use crate::api::GROUP;
+
+/// Longest warning: longer ones are cut, because the API server cuts all of them together.
+const MAX_WARNING: usize = 500;
+/// Most warnings.
+const MAX_WARNINGS: usize = 8;
+
+/// What the API server asks.
+#[derive(Debug, Deserialize)]
+pub(super) struct Question {
+    pub request: Request,
+}
+
+/// The request that is reviewed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Request {
+    pub uid: String,
+    pub namespace: String,
+    pub operation: String,
+    pub sub_resource: String,
+    pub object: Value,
+    pub old_object: Value,
+}
+
+/// The answer.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Answer {
+    pub uid: String,
+    pub allowed: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+}
+
+impl Answer {
+    /// The answer in its envelope.
+    pub(super) fn into_review(self) -> Value {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": self})
+    }
+}
+
+/// Reviews a request.
+pub(super) fn review(request: &Request, templates: &Templates) -> Answer {
+    let mut findings = match concerns_a_spec(request) {
+        true => check(&request.object, templates),
+        false => Vec::new(),
+    };
+    if request.operation == "UPDATE" {
+        spare_what_was_wrong_before(request, &mut findings, templates);
+    }
+    let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
+        findings.into_iter().partition(Finding::is_error);
+    Answer {
+        uid: request.uid.clone(),
+        allowed: errors.is_empty(),
+        status: (!errors.is_empty()).then(|| refusal(&request.object, &errors)),
+        warnings: warnings.iter().take(MAX_WARNINGS).map(shown).collect(),
+    }
+}
+
+/// Whether the request is about what a user asks for. An object that is on its way out must lose its
+/// finalizers, whatever its spec says.
+fn concerns_a_spec(request: &Request) -> bool {
+    let is_written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
+    let goes = !request.object["metadata"]["deletionTimestamp"].is_null();
+    is_written && request.sub_resource.is_empty() && !goes
+}
+
+/// What was stored may stay as it is: only what a change brings in is refused, and a change that
+/// leaves the spec alone is never refused.
+fn spare_what_was_wrong_before(request: &Request, findings: &mut [Finding], templates: &Templates) {
+    let spec_is_as_it_was = request.object["spec"] == request.old_object["spec"];
+    let before: BTreeSet<Finding> = match spec_is_as_it_was || findings.is_empty() {
+        true => BTreeSet::new(),
+        false => check(&request.old_object, templates).into_iter().collect(),
+    };
+    for finding in findings {
+        if spec_is_as_it_was || before.contains(finding) {
+            *finding = finding.clone().as_warning();
+        }
+    }
+}
+
+/// A warning as kubectl shows it.
+fn shown(finding: &Finding) -> String {
+    let text = finding.to_string();
+    match text.char_indices().nth(MAX_WARNING) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// A refusal in the form of the API server's own, so that kubectl shows both alike.
+fn refusal(object: &Value, errors: &[Finding]) -> Value {
+    let messages: Vec<String> = errors.iter().map(Finding::to_string).collect();
+    let cause = |error: &Finding| json!({"reason": "FieldValueInvalid", "message": error.message, "field": error.field});
+    json!({
+        "status": "Failure",
+        "code": 422,
+        "reason": "Invalid",
+        "message": messages.join("; "),
+        "details": {
+            "group": GROUP,
+            "kind": object["kind"],
+            "name": object["metadata"]["name"],
+            "causes": errors.iter().map(cause).collect::<Vec<_>>(),
+        },
+    })
+}

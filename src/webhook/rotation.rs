@@ -1,0 +1,183 @@
+//! Keeps the certificates fresh: looks at the Secret every so often, does what is due, serves what is
+//! there, and tells the API server whom to trust.
+//!
+//! Any replica does it. The Secret is written with the resourceVersion that the decision rests on, so
+//! of two who find the same thing due one is refused, and takes what the other has made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::{info, warn};
+
+use super::certificates::{CertificateError, Certificates, Due, Pair, due};
+use super::server::Serving;
+
+/// How often the Secret is looked at, at most and at least.
+const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// How long a look may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why certificates are not what they should be.
+#[derive(Debug, thiserror::Error)]
+enum RotationError {
+    #[error("the Secret {0} is not there: create it, empty, in the operator's namespace")]
+    NoSecret(String),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// Who keeps the certificates of this process fresh.
+pub(super) struct Rotation {
+    secrets: Api<Secret>,
+    configurations: Api<ValidatingWebhookConfiguration>,
+    name: String,
+    /// Host names under which the webhook is called.
+    names: Vec<String>,
+    lifetime: Duration,
+    serving: Arc<Serving>,
+    /// What is served.
+    served: Option<Pair>,
+}
+
+impl Rotation {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        lifetime: Duration,
+        serving: Arc<Serving>,
+    ) -> Self {
+        Rotation {
+            secrets: Api::namespaced(client.clone(), namespace),
+            configurations: Api::all(client),
+            name: name.to_owned(),
+            // The last one is for an API server on the same machine, as when developing.
+            names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
+            lifetime,
+            serving,
+            served: None,
+        }
+    }
+
+    /// Does so for as long as the process lives.
+    pub async fn run(mut self) {
+        let [most_often, least_often] = LOOKS;
+        let mut looks = interval((self.lifetime / 60).clamp(most_often, least_often));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            match timeout(PATIENCE, self.look()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(RotationError::Api(kube::Error::Api(status))))
+                    if [409, 422].contains(&status.code) =>
+                {
+                    // Another replica was faster: look again at once.
+                    looks.reset_immediately();
+                }
+                Ok(Err(error)) => warn!(%error, "the webhook's certificates are not renewed"),
+                Err(_) => warn!("the API server does not answer about the webhook's certificates"),
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), RotationError> {
+        let secret = self.secrets.get_opt(&self.name).await?;
+        let secret = secret.ok_or_else(|| RotationError::NoSecret(self.name.clone()))?;
+        let kept = secret.data.as_ref().and_then(Certificates::read);
+        // Told before anything is served that rests on it.
+        let announced = match &kept {
+            Some(kept) => self.announce(kept).await?,
+            None => false,
+        };
+        let now = Timestamp::now();
+        let due = due(kept.as_ref(), &self.names, now, self.lifetime, announced);
+        let renewed = self.renewed(kept.clone(), &due, now)?;
+        let Some(certificates) = renewed else {
+            return kept.map_or(Ok(()), |kept| self.serve(&kept));
+        };
+        let data = Some(certificates.write());
+        let secret = Secret { data, ..secret };
+        self.secrets
+            .replace(&self.name, &PostParams::default(), &secret)
+            .await?;
+        info!(?due, until = %certificates.current.until, "renewed the webhook's certificates");
+        self.announce(&certificates).await?;
+        self.serve(&certificates)
+    }
+
+    /// The certificates after what is due; None when they stay as they are.
+    fn renewed(
+        &self,
+        kept: Option<Certificates>,
+        due: &Due,
+        now: Timestamp,
+    ) -> Result<Option<Certificates>, CertificateError> {
+        let pair = || Pair::new(&self.names, now, self.lifetime);
+        Ok(match (due, kept) {
+            (Due::Nothing, _) => None,
+            (Due::Begin, _) | (_, None) => Some(Certificates::begin(pair()?)),
+            (Due::Announce, Some(kept)) => Some(Certificates {
+                next: Some(pair()?),
+                ..kept
+            }),
+            (Due::Promote, Some(kept)) => Some(kept.promote()),
+            (Due::Forget, Some(kept)) => Some(Certificates { old: None, ..kept }),
+        })
+    }
+
+    /// Serves what is current.
+    fn serve(&mut self, certificates: &Certificates) -> Result<(), RotationError> {
+        if self.served.as_ref() != Some(&certificates.current) {
+            self.serving.serve(certificates.current.serving_key()?);
+            self.served = Some(certificates.current.clone());
+        }
+        Ok(())
+    }
+
+    /// Puts the bundle into the webhook's configuration. Whether all API servers can know it.
+    async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
+        let Some(configuration) = self.configurations.get_opt(&self.name).await? else {
+            // Somebody else may call the webhook, or nobody.
+            return Ok(false);
+        };
+        let bundle = certificates.bundle();
+        let webhooks = configuration.webhooks.iter().flatten().enumerate();
+        let behind = webhooks.filter(|(_, webhook)| {
+            let known = webhook.client_config.ca_bundle.as_ref();
+            known.is_none_or(|known| known.0 != bundle.as_bytes())
+        });
+        let encoded = STANDARD.encode(&bundle);
+        let mut operations: Vec<_> = behind
+            .map(|(index, _)| {
+                let path = format!("/webhooks/{index}/clientConfig/caBundle");
+                json!({"op": "add", "path": path, "value": encoded})
+            })
+            .collect();
+        if operations.is_empty() {
+            return Ok(true);
+        }
+        // The indices are those of this version.
+        let version = configuration.metadata.resource_version;
+        let path = "/metadata/resourceVersion";
+        operations.insert(0, json!({"op": "test", "path": path, "value": version}));
+        let patch: json_patch::Patch =
+            serde_json::from_value(json!(operations)).map_err(kube::Error::SerdeError)?;
+        let patch = Patch::Json::<()>(patch);
+        self.configurations
+            .patch(&self.name, &PatchParams::default(), &patch)
+            .await?;
+        info!("told API servers whom to trust as webhook");
+        Ok(true)
+    }
+}
