@@ -81,6 +81,7 @@ async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut C
     panels_show_something(case, &prometheus).await?;
     alerts_can_be_asked(&prometheus).await?;
     labels_are_documented(case).await?;
+    the_runbook_ends_the_pause(case, &prometheus).await?;
     case.hooks
         .answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
@@ -303,6 +304,24 @@ async fn labels_are_documented(case: &Case) -> Result<()> {
     Ok(())
 }
 
+/// As docs/operations.md has it.
+async fn the_runbook_ends_the_pause(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
+    let resume = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
+    ensure!(runbook.contains(resume), "the runbook has another patch");
+    case.kubectl(&[
+        "patch",
+        "gamedeployment",
+        GAME,
+        "--type=merge",
+        "-p",
+        resume,
+    ])
+    .await?;
+    let paused = "absent(gamekeeper_rollout_state{reason=\"PausedByStepBasedHook\"})";
+    prometheus.until(case, paused, 1.0).await
+}
+
 fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
     let page = std::fs::read_to_string(repository().join("docs/metrics.md"))?;
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -342,6 +361,7 @@ async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Resul
     ] {
         prometheus.until(case, &query, 1.0).await?;
     }
+    the_runbook_finds_the_errors(case, &prometheus).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
     let settled = "gamekeeper_rollout_state{reason=\"Complete\"}";
@@ -349,6 +369,23 @@ async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Resul
     let age = "gamekeeper_rollout_age_seconds";
     prometheus.until(case, age, 0.0).await?;
     prometheus.stop().await
+}
+
+/// The queries of docs/operations.md show something.
+async fn the_runbook_finds_the_errors(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
+    let lines = runbook.lines().filter_map(|line| line.strip_prefix("    "));
+    let queries: Vec<_> = lines.filter(|line| line.contains("[15m]")).collect();
+    ensure!(queries.len() == 2, "{queries:?}");
+    for query in queries {
+        // An increase needs two scrapes with another error between them.
+        case.eventually(query, async || {
+            ensure!(!prometheus.query(query).await?.is_empty(), "no answer");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn of_two_replicas_the_leader_alone_tells_about_workloads(case: &mut Case) -> Result<()> {
