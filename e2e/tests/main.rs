@@ -6,6 +6,7 @@ mod admission;
 mod api;
 mod canary;
 mod chart;
+mod examples;
 mod first_hour;
 mod hook_examples;
 mod hook_jobs;
@@ -42,6 +43,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_runs::tests(),
         hook_options::tests(),
         hook_jobs::tests(),
+        examples::tests(),
         first_hour::tests(),
         hook_examples::tests(),
         hook_servers::tests(),

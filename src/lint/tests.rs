@@ -95,6 +95,7 @@ fn good_manifests_and_examples_are_not_refused() {
     for folder in [
         "e2e/manifests/good",
         "examples/canary",
+        "examples/features",
         "examples/first-hour",
         "examples/hooks",
         "examples/stateful",
