@@ -7,8 +7,10 @@ use super::eval::{Budget, Result, wrong};
 use super::value::{Text, Val};
 use crate::expr::jsonpath::text_of;
 
-/// Largest compiled regular expression, in bytes, and what compiling it costs in steps.
-const MAX_REGEX: usize = 1 << 16;
+/// Sizes of compiled regular expressions, in bytes, and what looking at one byte of text costs each
+/// in steps. The time that a match may take grows with text times expression.
+const REGEX_SIZES: [(usize, usize); 4] = [(1 << 11, 1), (1 << 13, 4), (1 << 15, 16), (1 << 16, 32)];
+/// What compiling an expression costs in steps, besides its length.
 const REGEX_STEPS: usize = 2_000;
 
 /// Longest text that `string` makes.
@@ -98,20 +100,27 @@ fn search(function: Function, text: &str, part: &str, budget: &mut Budget) -> Re
         Function::Contains => text.contains(part),
         Function::StartsWith => text.starts_with(part),
         Function::EndsWith => text.ends_with(part),
-        _ => {
-            budget.spend(REGEX_STEPS + text.len())?;
-            match RegexBuilder::new(part)
-                .size_limit(MAX_REGEX)
-                .dfa_size_limit(MAX_REGEX)
-                .build()
-            {
-                Ok(regex) => regex.is_match(text),
-                Err(_) => {
-                    return wrong(format!("{part:?} is no regular expression of a fair size"));
-                }
-            }
-        }
+        _ => matches(text, part, budget)?,
     })
+}
+
+/// Whether a regular expression is found in a text.
+fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
+    for (size, steps) in REGEX_SIZES {
+        budget.spend(REGEX_STEPS + expression.len())?;
+        let mut builder = RegexBuilder::new(expression);
+        match builder.size_limit(size).dfa_size_limit(1 << 16).build() {
+            Ok(regex) => {
+                budget.spend(text.len() * steps)?;
+                return Ok(regex.is_match(text));
+            }
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(_) => break,
+        }
+    }
+    wrong(format!(
+        "{expression:?} is no regular expression of a fair size"
+    ))
 }
 
 fn as_int(of: &Val<'_>) -> Result<i64> {

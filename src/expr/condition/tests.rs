@@ -353,6 +353,7 @@ fn sources_beyond_a_limit_are_refused() {
 fn expressions_that_explode_are_stopped() {
     let many = Value::from((0..100_000).collect::<Vec<_>>());
     let long = json!("x".repeat(1 << 20));
+    let wide = json!("y".repeat(50_000));
     on_guard(move || {
         let rows = [
             ("value.all(x, value.all(y, x + y >= 0))", &many),
@@ -377,6 +378,7 @@ fn expressions_that_explode_are_stopped() {
                 "[1,2,3,4,5,6,7,8,9].map(x, [1,2,3,4,5,6,7,8,9].map(y, value.matches('(x+x+)+y'))).size() < 0",
                 &long,
             ),
+            ("[1,2,3].all(x, value.matches('y{1,900}'))", &wide),
         ];
         for (condition, answer) in rows {
             let begun = std::time::Instant::now();
