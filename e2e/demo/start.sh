@@ -8,7 +8,7 @@ started=$SECONDS
 
 "$here/stop.sh"
 echo "Building the operator ..."
-cargo build --quiet --package gamekeeper --package e2e --bins
+cargo build --quiet --package gamekeeper --package kubectl-game --package e2e --bins
 echo "Starting a control plane ..."
 lines=$(e2e/cluster/up.sh demo)
 export KUBECONFIG=
@@ -45,9 +45,9 @@ cat <<END
 
 That was all of it, in $((SECONDS - started)) s. The cluster is up, with the operator; go on with
 
-  export KUBECONFIG=$KUBECONFIG PATH=${KUBECTL%/*}:\$PATH
-  kubectl apply -f examples/canary/hooktemplate.yaml -f examples/canary/gamedeployment.yaml
-  kubectl get gamedeployment,hookrun,pod
+  export KUBECONFIG=$KUBECONFIG PATH=${KUBECTL%/*}:$PWD/target/debug:\$PATH
+  kubectl apply -f examples/first-hour
+  kubectl game tree arena -w
   tail -f $state/operator.log
 
 and take it all away with make demo-down.

@@ -117,7 +117,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Told {
     }
     if outcome.victims > 0 {
         let message = format!(
-            "{} pods are to be deleted and wait for their hook",
+            "pods that are to be deleted and wait for their hook: {}",
             outcome.victims
         );
         return ("Ready", false, "PodsToDelete", message);
@@ -143,7 +143,7 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Told {
     if rollout.resume_ignored {
         let message = format!(
             "`paused: false` came with an apply and does not resume step {step}: take `paused` out of the manifest, \
-             or resume with kubectl patch"
+             or resume with kubectl game resume or kubectl patch"
         );
         return ("Progressing", false, "ResumeByApplyIgnored", message);
     }
