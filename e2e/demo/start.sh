@@ -49,6 +49,7 @@ That was all of it, in $((SECONDS - started)) s. The cluster is up, with the ope
   kubectl apply -f examples/first-hour
   kubectl game tree arena -w
   tail -f $state/operator.log
+  curl http://$listen/metrics
 
 and take it all away with make demo-down.
 END
