@@ -2,6 +2,7 @@
 
 use gamekeeper::api::names::{self, HookPoint};
 use gamekeeper::api::{HookPhase, HookRun};
+use gamekeeper::plan::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -116,12 +117,11 @@ pub fn phase(run: &HookRun) -> HookPhase {
 
 /// Whether a run ended, and not well.
 pub fn has_failed(run: &HookRun) -> bool {
-    phase(run).is_completed() && phase(run) != HookPhase::Successful
+    phase(run).has_failed()
 }
 
 /// The pod template that a revision holds, without the marker that makes it a patch.
 pub fn template_of(revision: &ControllerRevision) -> Option<Value> {
-    let mut template = revision.data.as_ref()?.0.pointer("/spec/template")?.clone();
-    template.as_object_mut()?.remove("$patch");
-    Some(template)
+    let template = recorded_template(revision.data.clone()?.0);
+    template.is_object().then_some(template)
 }

@@ -2,6 +2,7 @@
 
 use super::metrics::is_of_operator;
 use super::{Finding, Templates};
+use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::plan::CannotMake;
 use crate::plan::hook_run::{can_succeed, missing_arguments, used_arguments};
@@ -16,15 +17,10 @@ struct Hook<'a> {
 
 /// What is wrong with the hooks of a workload.
 pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
-    let points = [
-        "preDeleteUpdateStrategy",
-        "preInplaceUpdateStrategy",
-        "postInplaceUpdateStrategy",
-    ];
-    let of_pods = points.into_iter().zip(workload.pod_hooks());
+    let of_pods = HookPoint::OF_PODS.into_iter().zip(workload.pod_hooks());
     let of_pods = of_pods.filter_map(|(point, strategy)| {
         Some(Hook {
-            field: format!("spec.{point}.hook"),
+            field: format!("spec.{}.hook", point.strategy_field()?),
             step: strategy.hook.as_ref()?,
             of_pod: true,
         })

@@ -90,6 +90,11 @@ impl HookPhase {
     pub fn is_completed(self) -> bool {
         !matches!(self, HookPhase::Pending | HookPhase::Running)
     }
+
+    /// Whether it is an end other than a good one.
+    pub fn has_failed(self) -> bool {
+        self.is_completed() && self != HookPhase::Successful
+    }
 }
 
 /// What the operator last saw of a run.

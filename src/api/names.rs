@@ -144,6 +144,16 @@ impl HookPoint {
         }
     }
 
+    /// Field of a workload's spec with the hook of this point in a pod's life; None for a step.
+    pub fn strategy_field(self) -> Option<&'static str> {
+        match self {
+            HookPoint::Step => None,
+            HookPoint::PreDelete => Some("preDeleteUpdateStrategy"),
+            HookPoint::PreInplace => Some("preInplaceUpdateStrategy"),
+            HookPoint::PostInplace => Some("postInplaceUpdateStrategy"),
+        }
+    }
+
     /// The point that a type label names.
     pub fn parse(label: &str) -> Option<Self> {
         [

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Target;
-use crate::api::names::{self, HookPoint};
+use crate::api::names;
 use crate::plan::{
     ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, WorkloadPatch,
 };
@@ -197,7 +197,7 @@ pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
         body["spec"]["updateStrategy"]["paused"] = json!(paused);
     }
     for point in &patch.retry_off {
-        if let Some(field) = strategy_field(*point) {
+        if let Some(field) = point.strategy_field() {
             body["spec"][field]["retry"] = json!(false);
         }
     }
@@ -207,18 +207,10 @@ pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
     body
 }
 
-fn strategy_field(point: HookPoint) -> Option<&'static str> {
-    match point {
-        HookPoint::Step => None,
-        HookPoint::PreDelete => Some("preDeleteUpdateStrategy"),
-        HookPoint::PreInplace => Some("preInplaceUpdateStrategy"),
-        HookPoint::PostInplace => Some("postInplaceUpdateStrategy"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::names::HookPoint;
     use crate::plan::PodRef;
 
     fn patch() -> InPlacePatch {

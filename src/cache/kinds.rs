@@ -13,7 +13,7 @@ use super::store::{Cached, Head};
 use super::watch::version_number;
 use crate::api::names::NODE_DELETION_COST;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
-use crate::plan::{Claim, ClaimOwner, Revision};
+use crate::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
 /// A kind that is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,7 +138,7 @@ impl CachedRevision {
                 name: meta.name.unwrap_or_default(),
                 uid: meta.uid.unwrap_or_default(),
                 number: object.revision,
-                template: template(object.data.map(|data| data.0).unwrap_or_default()),
+                template: recorded_template(object.data.map(|it| it.0).unwrap_or_default()),
                 controlled: controller.is_some(),
             }),
             labels: meta.labels.unwrap_or_default(),
@@ -148,15 +148,6 @@ impl CachedRevision {
             terminating: meta.deletion_timestamp.is_some(),
         })
     }
-}
-
-/// The pod template in a revision's data, without the marker that makes it a patch.
-fn template(mut data: serde_json::Value) -> serde_json::Value {
-    let mut template = data["spec"]["template"].take();
-    if let Some(fields) = template.as_object_mut() {
-        fields.remove("$patch");
-    }
-    template
 }
 
 impl Cached for CachedRevision {

@@ -55,6 +55,6 @@ pub use duration::*;
 pub use hook_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use pod::*;
 pub use promotion::Promotion;
-pub use revision::{Revisions, canonical};
+pub use revision::{Revisions, canonical, recorded_template};
 pub use workload::{InvalidWorkload, Planned, Workload, duration};
 pub use world::*;

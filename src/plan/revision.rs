@@ -113,6 +113,17 @@ pub fn prune(
         .collect()
 }
 
+/// The pod template in a ControllerRevision's data, without the marker that makes it a patch; null
+/// when there is none.
+pub fn recorded_template(mut data: Value) -> Value {
+    let template = data.pointer_mut("/spec/template").map(Value::take);
+    let mut template = template.unwrap_or_default();
+    if let Some(fields) = template.as_object_mut() {
+        fields.remove("$patch");
+    }
+    template
+}
+
 /// A template in the one form that all templates of the same meaning share: no nulls, no empty
 /// maps and lists, no defaults of the API server, quantities in base units.
 pub fn canonical(template: &Value) -> Value {

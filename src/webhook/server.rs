@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use super::review::{Question, Request, review};
+use super::review::{Answer, Question, Request, review};
 use crate::admission::Templates;
 use crate::cache::Cache;
 use crate::expr::Guard;
@@ -80,10 +80,18 @@ impl Desk {
     /// Answers a question; None while the caches are not filled.
     async fn answer(&self, request: Request) -> Option<Value> {
         let cache = (self.cache)().filter(|cache| cache.is_ready())?;
-        let in_scope = self
+        if self
             .scope
             .as_ref()
-            .is_none_or(|scope| *scope == request.namespace);
+            .is_some_and(|it| *it != request.namespace)
+        {
+            let answer = Answer {
+                uid: request.uid,
+                allowed: true,
+                ..Answer::default()
+            };
+            return Some(answer.into_review());
+        }
         let answer = self.guard.run(move || {
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;
@@ -93,14 +101,7 @@ impl Desk {
                 find: &find,
                 place: "this namespace",
             };
-            match in_scope {
-                true => review(&request, &templates),
-                false => super::review::Answer {
-                    uid: request.uid,
-                    allowed: true,
-                    ..Default::default()
-                },
-            }
+            review(&request, &templates)
         });
         answer.await.ok().map(|answer| answer.into_review())
     }

@@ -18,8 +18,11 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
             .filter(|run| scene.point(run) == Some(at) && has_failed(run))
             .count();
         let failed = failed.max(blocked.len());
-        if failed > 0 && point.is_none_or(|point| point == at) {
-            set(&mut after, &["spec", field(at), "retry"], true);
+        if failed > 0
+            && point.is_none_or(|point| point == at)
+            && let Some(field) = at.strategy_field()
+        {
+            set(&mut after, &["spec", field, "retry"], true);
             let s = if failed == 1 { "" } else { "s" };
             told.push(format!("{failed} {} hook{s}", at.as_str()));
         }
@@ -33,14 +36,6 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
         format!("retried: {}", told.join(", "))
     };
     Ok(Change::new(after, did))
-}
-
-fn field(point: HookPoint) -> &'static str {
-    match point {
-        HookPoint::PreInplace => "preInplaceUpdateStrategy",
-        HookPoint::PostInplace => "postInplaceUpdateStrategy",
-        HookPoint::PreDelete | HookPoint::Step => "preDeleteUpdateStrategy",
-    }
 }
 
 fn nothing_failed(scene: &Scene, point: Option<HookPoint>) -> Error {

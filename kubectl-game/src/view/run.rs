@@ -43,9 +43,7 @@ pub fn message(metric: &MetricResult) -> Option<String> {
 /// The metric that says most: one that ended badly, else the last that was measured.
 fn telling(run: &HookRun) -> Option<&MetricResult> {
     let metrics = &run.status.as_ref()?.metric_results;
-    let is_bad = |metric: &&MetricResult| {
-        metric.phase.is_completed() && metric.phase != HookPhase::Successful && !metric.dry_run
-    };
+    let is_bad = |metric: &&MetricResult| metric.phase.has_failed() && !metric.dry_run;
     let measured = || {
         metrics
             .iter()

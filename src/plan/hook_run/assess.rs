@@ -141,7 +141,7 @@ pub fn assess(
 
 /// Whether a metric ends its run: it has ended otherwise than well, and counts.
 fn decides_badly(result: &MetricResult) -> bool {
-    result.phase.is_completed() && result.phase != HookPhase::Successful && !result.dry_run
+    result.phase.has_failed() && !result.dry_run
 }
 
 /// Ends a metric whose counters say so.
