@@ -1,33 +1,43 @@
-# The operator's image: docker build --tag REGISTRY/gamekeeper:0.1.0 .
-# (or buildah build; any builder that knows cache mounts).
+# The operator's image:
+#   docker build --tag REGISTRY/gamekeeper:0.1.0 --build-arg REVISION=$(git rev-parse HEAD) \
+#     --build-arg SOURCE=$(git remote get-url origin) --build-arg CREATED=$(date -u +%FT%TZ) .
+# (or buildah build). e2e/image/check.sh builds the last stage and looks at what is in it.
 
 FROM docker.io/library/rust:1.95-slim-bookworm AS build
 WORKDIR /src
+# Dependencies first, in a layer of their own, which stays until the manifests change. Of the program
+# there is only a place to be: a workspace must have its members' sources.
+COPY Cargo.toml Cargo.lock ./
+COPY kubectl-game/Cargo.toml kubectl-game/
+COPY model/Cargo.toml model/
+COPY e2e/Cargo.toml e2e/
+COPY e2e/image/places.sh /
+RUN /places.sh && cargo build --release --locked --package gamekeeper --bin gamekeeper
 COPY . .
-# What the dependencies compile to outlives this layer in the cache mounts.
-RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
-    cargo build --release --locked --package gamekeeper --bin gamekeeper \
+# Cargo goes by times: the sources must be newer than what was built of the places.
+RUN find src -name '*.rs' -exec touch {} + \
+    && cargo build --release --locked --package gamekeeper --bin gamekeeper \
     && cp target/release/gamekeeper /usr/local/bin/
 # The program, the C library that it is linked with, and the authorities that hooks trust.
-RUN mkdir /image \
-    && cd /image \
-    && ldd /usr/local/bin/gamekeeper | grep -o '/[^ ]*' | xargs -I{} cp --parents --dereference {} . \
-    && cp --parents --dereference /etc/ssl/certs/ca-certificates.crt . \
-    && cp /usr/local/bin/gamekeeper .
+RUN e2e/image/files.sh /usr/local/bin/gamekeeper /image
 
 # Nothing else is in it: no shell, no package manager, nothing that could be written to.
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+ARG CREATED=
+ARG SOURCE=
 LABEL org.opencontainers.image.title="gamekeeper" \
       org.opencontainers.image.description="Runs game servers on Kubernetes without ever killing a match" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
-      org.opencontainers.image.revision="$REVISION"
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.created="$CREATED" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.url="$SOURCE"
 COPY --from=build /image /
 USER 65532:65532
-EXPOSE 8080
+EXPOSE 8080 9443
 # SIGTERM ends what is under way, gives the lease back, and exits with 0.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/gamekeeper"]

@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test bench
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test image-check bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -29,12 +29,18 @@ crds: ## write crds/ and the chart's CRDs anew from the types in src/api
 	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say
 
 test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
-	@e2e/require.sh cargo cc go flock
+	@e2e/require.sh cargo cc go flock script
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
+	e2e/image/check.sh
+
+image-check: ## what the Dockerfile builds, as far as that goes here: labels, files, an end on SIGTERM
+	@e2e/require.sh cargo cc
+	cargo build --locked --package gamekeeper --bin gamekeeper
+	e2e/image/check.sh
 
 bench: ## 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
 	@e2e/require.sh cargo cc go flock

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod api;
 pub mod apply;
 pub mod cache;
+pub mod causes;
 pub mod controller;
 pub mod expr;
 pub mod lint;

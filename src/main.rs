@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gamekeeper::causes::with_causes;
 use gamekeeper::manager::{Options, RunError};
 use gamekeeper::{lint, rehearsal};
 
@@ -31,12 +32,12 @@ fn main() -> ExitCode {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
-        Command::Lint(options) => return lint_manifests(&options),
+        Command::Lint(options) => return ExitCode::from(lint::run(&options)),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gamekeeper: {error}");
+            eprintln!("gamekeeper: {}", with_causes(&*error));
             ExitCode::FAILURE
         }
     }
@@ -54,21 +55,6 @@ async fn try_template(options: &rehearsal::Options) -> ExitCode {
             let message = status.message.map(|message| format!(": {message}"));
             println!("{}{}", status.phase, message.unwrap_or_default());
             ExitCode::from(rehearsal::exit_code(status.phase))
-        }
-        Err(error) => {
-            eprintln!("gamekeeper: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn lint_manifests(options: &lint::Options) -> ExitCode {
-    match lint::lint(options) {
-        Ok(diagnostics) => {
-            diagnostics
-                .iter()
-                .for_each(|diagnostic| println!("{diagnostic}"));
-            ExitCode::from(lint::exit_code(&diagnostics, options.strict))
         }
         Err(error) => {
             eprintln!("gamekeeper: {error}");

@@ -19,10 +19,16 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "api", "metrics", "plan", "expr", "cache", "apply", "provider",
         ],
     ),
-    ("rehearsal", &["api", "plan", "provider"]),
     ("admission", &["api", "plan", "expr", "provider"]),
     ("lint", &["api", "expr", "admission"]),
-    ("webhook", &["api", "plan", "expr", "cache", "admission"]),
+    (
+        "rehearsal",
+        &["api", "plan", "provider", "admission", "lint"],
+    ),
+    (
+        "webhook",
+        &["api", "metrics", "plan", "expr", "cache", "admission"],
+    ),
     (
         "manager",
         &[

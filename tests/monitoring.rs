@@ -96,3 +96,23 @@ fn panels_have_titles_descriptions_and_the_data_source_that_one_chooses() {
         }
     }
 }
+
+/// kubectl shows ten lines of each pod when they are named by a label, and looks in the namespace of the
+/// moment: what a runbook looks for would not be there.
+#[test]
+fn runbooks_look_at_whole_logs_where_the_operators_are() {
+    let runbooks = read("docs/operations.md");
+    let logs: Vec<&str> = runbooks
+        .lines()
+        .filter(|line| line.contains("kubectl") && line.contains(" logs -l "))
+        .collect();
+    assert!(logs.len() > 4, "{logs:#?}");
+    for line in logs {
+        assert!(line.contains("--tail="), "{line}");
+        let of_operators = line.contains("app.kubernetes.io/name=gamekeeper");
+        assert!(
+            !of_operators || line.contains("-n gamekeeper-system"),
+            "{line}"
+        );
+    }
+}

@@ -31,7 +31,7 @@ spec:
   metrics:
   - name: webtest
     count: 3
-    interval: 100ms
+    interval: 1s
     failureLimit: 1
     inconclusiveLimit: 1
     consecutiveErrorLimit: 0
@@ -117,7 +117,7 @@ fn what_cannot_be_tried_is_an_error_that_says_why() {
         (
             template.replace("successCondition", "sucessCondition"),
             &["--arg", "PodIP=127.0.0.1"][..],
-            "gamekeeper: unknown field spec.metrics[0].sucessCondition",
+            "gamekeeper: -:11: spec.metrics[0].sucessCondition: unknown field ",
         ),
         (template, &["--arg", "PodIP"][..], "write NAME=VALUE"),
     ] {

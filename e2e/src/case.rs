@@ -3,22 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::audit::object::controller;
-use crate::audit::{Counts, Event, judge};
+use crate::audit::object::{controller, text, uid};
+use crate::audit::{Counts, Event, Witness, judge, unanswered};
 use crate::command::{Ended, run, run_to_end};
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
 use crate::operator::{ACCOUNT, Operator};
+use crate::shell::Shell;
 use crate::table::Table;
 use crate::view::{Pod, Run, View};
 use crate::wait::{eventually, throughout};
 
 /// How long anything may take that should happen.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Name of the workload that most tests are about, as in the documents.
 pub const GAME: &str = "test-gamedeployment";
 /// Name of the GameStatefulSet that a test is about.
@@ -39,6 +40,8 @@ pub struct Case {
     pub hooks: HookServer,
     /// Its operator, which nobody else's workloads notice when it is killed.
     pub operator: Operator,
+    /// Who sees what became of writes that got no answer.
+    witness: Option<Witness>,
 }
 
 impl Case {
@@ -62,6 +65,7 @@ impl Case {
             name: GAME,
             hooks: HookServer::start().await?,
             operator,
+            witness: None,
         })
     }
 
@@ -75,12 +79,22 @@ impl Case {
         format!("{}/{}", self.kind, self.name)
     }
 
+    /// The path of that workload in the API.
+    pub fn path(&self) -> String {
+        let (namespace, kind, name) = (&self.namespace, self.kind, self.name);
+        format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/{kind}s/{name}")
+    }
+
     /// Ends the operator and asks the judge.
     pub async fn close(&mut self) -> Result<()> {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
-        let events = self.plane.audit.writes(&self.namespace)?;
+        let mut events = self.plane.audit.writes(&self.namespace)?;
+        if let Some(witness) = &self.witness {
+            let made = unanswered(&events, &witness.sights().await?);
+            events.extend(made);
+        }
         let accounts = format!("system:serviceaccount:{}:", self.namespace);
         let own = events
             .iter()
@@ -94,6 +108,21 @@ impl Case {
         let violations = judge(&events, |user| user.starts_with(&accounts));
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
         ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// kill -9 of the operator.
+    pub async fn kill_operator(&mut self) -> Result<()> {
+        self.call_witness().await?;
+        self.operator.kill().await
+    }
+
+    /// From now on the judge knows also of the writes that get no answer. For tests in which an
+    /// operator is killed or cut off.
+    pub async fn call_witness(&mut self) -> Result<()> {
+        if self.witness.is_none() {
+            self.witness = Some(Witness::call(&self.plane.client(), &self.namespace).await?);
+        }
         Ok(())
     }
 
@@ -130,6 +159,11 @@ impl Case {
             Ok(stdout) => anyhow::bail!("kubectl {args:?} was not refused: {stdout}"),
             Err(error) => Ok(format!("{error:#}")),
         }
+    }
+
+    /// A shell of a user of this namespace.
+    pub async fn shell(&self) -> Result<Shell> {
+        Shell::with(self.plane, self.kubeconfig.clone()).await
     }
 
     /// kubectl with its plugin on PATH, not yet started.
@@ -224,11 +258,7 @@ impl Case {
 
     /// The objects of a resource, by name.
     pub async fn list(&self, resource: &str) -> Result<Vec<Value>> {
-        let mut list = self.get(resource).await?;
-        match list["items"].take() {
-            Value::Array(items) => Ok(items),
-            other => anyhow::bail!("{resource} is no list: {other}"),
-        }
+        items(self.get(resource).await?)
     }
 
     /// The workload with its pods and HookRuns.
@@ -236,22 +266,26 @@ impl Case {
         self.view_of(self.name).await
     }
 
-    /// Another workload with its pods and HookRuns.
+    /// Another workload with its pods and HookRuns, all as they were at one moment: read one after
+    /// the other, a HookRun could be seen whose pod was not marked yet when the pods were read.
     pub async fn view_of(&self, name: &str) -> Result<View> {
-        let game = self.get(&format!("{}s/{name}", self.kind)).await?;
-        let uid = game["metadata"]["uid"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        let is_of = |object: &Value| controller(object) == Some(uid.as_str());
-        let mut pods = self.list("pods").await?;
-        let mut runs = self.list("hookruns").await?;
-        pods.retain(is_of);
-        runs.retain(is_of);
+        let runs = self.get("hookruns").await?;
+        let version = text(&runs, "/metadata/resourceVersion");
+        let moment = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        let (kind, named) = (self.kind, format!("fieldSelector=metadata.name={name}"));
+        let game = items(self.get(&format!("{kind}s?{moment}&{named}")).await?)?.pop();
+        let game = game.with_context(|| format!("no {kind} {name}"))?;
+        let owner = uid(&game).to_owned();
+        let owned = |list| -> Result<Vec<Value>> {
+            let mut objects = items(list)?;
+            objects.retain(|object| controller(object) == Some(owner.as_str()));
+            Ok(objects)
+        };
+        let pods = owned(self.get(&format!("pods?{moment}")).await?)?;
         Ok(View {
-            game,
             pods: pods.into_iter().map(Pod).collect(),
-            runs: runs.into_iter().map(Run).collect(),
+            runs: owned(runs)?.into_iter().map(Run).collect(),
+            game,
         })
     }
 
@@ -330,6 +364,13 @@ impl Case {
     /// What the operator wrote so far, counted.
     pub fn writes(&self) -> Result<Counts> {
         Ok(Counts::of(&self.events()?, |_| true))
+    }
+}
+
+fn items(mut list: Value) -> Result<Vec<Value>> {
+    match list["items"].take() {
+        Value::Array(items) => Ok(items),
+        other => bail!("no list: {other}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -20,6 +20,15 @@ use crate::wait::eventually;
 
 /// What the names of clusters of test runs begin with; the process's id follows.
 const PREFIX: &str = "e2e-";
+/// How long a CRD may take until its kind is found.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What `crds/` defines.
+const KINDS: [&str; 4] = [
+    "gamedeployments",
+    "gamestatefulsets",
+    "hookruns",
+    "hooktemplates",
+];
 
 /// A control plane that is up.
 pub struct ControlPlane {
@@ -88,12 +97,26 @@ impl ControlPlane {
         self.apply(&roles).await?;
         let crds = ["wait", "--for=condition=Established", "crd", "--all"];
         self.kubectl(&crds, "").await?;
-        let kinds = "/apis/tkex.tencent.com/v1alpha1/namespaces/default/gamedeployments";
-        eventually("kinds are served", Duration::from_secs(30), async || {
-            self.get(kinds).await
+        self.kinds_are_found().await
+    }
+
+    /// Waits until kubectl finds every kind: the API server publishes a kind in its discovery
+    /// some time after the CRD is Established, and apart from serving it.
+    pub(crate) async fn kinds_are_found(&self) -> Result<()> {
+        let found = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];
+        eventually("kubectl finds the kinds", LIMIT, async || {
+            let found = self.kubectl(&found, "").await?;
+            for kind in KINDS {
+                ensure!(
+                    found.contains(&format!("{kind}.")),
+                    "{kind} is not in {found}"
+                );
+                let path = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/default/{kind}");
+                self.get(&path).await?;
+            }
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Runs helm as the administrator; the chart is `charts/gamekeeper` to it.
@@ -103,10 +126,10 @@ impl ControlPlane {
         run(&mut command, "").await
     }
 
-    /// A PATH on which kubectl, helm and the plugin are found.
+    /// A PATH on which kubectl, helm, the plugin and the operator's program are found.
     pub async fn path(&self) -> Result<OsString> {
-        let plugin = program("kubectl-game").await?;
-        let programs = [&plugin, &self.kubectl, &self.helm];
+        let (plugin, own) = (program("kubectl-game").await?, program("gamekeeper").await?);
+        let programs = [&plugin, &own, &self.kubectl, &self.helm];
         let folders = programs.into_iter().filter_map(|it| it.parent());
         let completion = repository().join("kubectl-game");
         let rest = std::env::var_os("PATH").unwrap_or_default();
@@ -143,6 +166,15 @@ impl ControlPlane {
         answer.with_context(|| format!("GET {path}"))
     }
 
+    /// Changes an object with a JSON patch, without kubectl, whose start would be measured with it.
+    pub async fn patch(&self, path: &str, operations: &Value) -> Result<Value> {
+        let request = Request::patch(path)
+            .header("content-type", "application/json-patch+json")
+            .body(operations.to_string().into_bytes())?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.with_context(|| format!("PATCH {path}"))
+    }
+
     /// Stops it and removes what it left.
     pub async fn stop(&self) -> Result<()> {
         run(Command::new(scripts().join("down.sh")).arg(&self.name), "").await?;
@@ -157,8 +189,18 @@ async fn client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Stops all that this process started, also those whose test was broken off.
+pub async fn stop_all() {
+    stop_those(|id| id == std::process::id()).await;
+}
+
 /// Stops clusters of test runs whose process is gone.
 async fn reap() {
+    stop_those(|id| !Path::new("/proc").join(id.to_string()).exists()).await;
+}
+
+/// Stops clusters of test runs, by the ids of their processes.
+async fn stop_those(are_to_go: impl Fn(u32) -> bool) {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let Some(clusters) = cache.or(home).map(|dir| dir.join("gamekeeper/clusters")) else {
@@ -168,12 +210,12 @@ async fn reap() {
         return;
     };
     let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_left = |name: &String| {
+    let is_to_go = |name: &String| {
         let rest = name.strip_prefix(PREFIX);
         let id = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        id.is_some_and(|id| !Path::new("/proc").join(id.to_string()).exists())
+        id.is_some_and(&are_to_go)
     };
-    for name in names.filter(is_left) {
+    for name in names.filter(is_to_go) {
         // What cannot be stopped now is tried again by the next run.
         if let Err(error) = run(Command::new(scripts().join("down.sh")).arg(&name), "").await {
             eprintln!("{error:#}");

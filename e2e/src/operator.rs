@@ -1,15 +1,19 @@
 //! The operator as a process of its own, with no more rights than its own roles give it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use crate::command::run;
 use crate::control_plane::ControlPlane;
@@ -34,8 +38,37 @@ pub struct Operator {
 }
 
 struct Running {
-    child: Child,
+    process: Process,
+    keeper: JoinHandle<()>,
     port: u16,
+    /// Where it serves admission, if it has the command line of a Deployment.
+    webhook_port: u16,
+}
+
+/// The process of the moment; None when it was told to end.
+type Process = Arc<Mutex<Option<Child>>>;
+
+fn with<T>(process: &Process, look: impl FnOnce(&mut Option<Child>) -> T) -> T {
+    look(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// How it ended, if it has; None when it was told to.
+fn look(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
+    with(process, |child| child.as_mut().map(Child::try_wait))
+}
+
+impl Running {
+    /// The process, which nobody starts anew from now on.
+    fn end(self) -> Result<Child> {
+        with(&self.process, Option::take).context("the operator has ended")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // With it goes what it holds: a process that a test left behind is killed.
+        self.keeper.abort();
+    }
 }
 
 impl Operator {
@@ -52,6 +85,7 @@ impl Operator {
     }
 
     /// The operator of a release: under its service account, with the command line of its Deployment.
+    /// No pod of a Deployment is up before its kinds are found, as this process could be.
     pub async fn installed(
         plane: &ControlPlane,
         namespace: &str,
@@ -60,6 +94,7 @@ impl Operator {
     ) -> Result<Self> {
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
         let deployment = plane.get(&path).await?;
+        plane.kinds_are_found().await?;
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
         let args = serde_json::from_value(args.clone()).context("the Deployment has args")?;
         Self::under(plane, namespace, name, args, folder).await
@@ -106,6 +141,13 @@ impl Operator {
         self.elects = false;
     }
 
+    /// Leaves it as it is when it ends; until its next start.
+    pub fn keep_no_more(&self) {
+        if let Some(running) = &self.running {
+            running.keeper.abort();
+        }
+    }
+
     /// From the next start on it is told more.
     pub fn tell(&mut self, flags: Vec<String>) {
         self.args.extend(flags);
@@ -120,6 +162,12 @@ impl Operator {
     pub fn port(&self) -> Result<u16> {
         let running = self.running.as_ref();
         Ok(running.context("the operator does not run")?.port)
+    }
+
+    /// The port of its webhook, where its command line is that of a Deployment.
+    pub fn webhook_port(&self) -> Result<u16> {
+        let running = self.running.as_ref();
+        Ok(running.context("the operator does not run")?.webhook_port)
     }
 
     /// What it prints.
@@ -162,12 +210,14 @@ impl Operator {
             .open(&self.log)?;
         let port = free_port().await?;
         // Several of one Deployment run on this machine.
-        let webhook = format!("--webhook-listen=127.0.0.1:{}", free_port().await?);
+        let webhook_port = free_port().await?;
+        let webhook = format!("--webhook-listen=127.0.0.1:{webhook_port}");
         let args = self.args.iter().map(|arg| match arg.as_str() {
             arg if arg.starts_with("--webhook-listen=0.0.0.0:") => &webhook,
             arg => arg,
         });
-        let child = Command::new(&self.binary)
+        let mut command = Command::new(&self.binary);
+        command
             .args(args)
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .arg(format!("--leader-elect={}", self.elects))
@@ -176,23 +226,29 @@ impl Operator {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start {}", self.binary.display()))?;
-        self.running = Some(Running { child, port });
+            .kill_on_drop(true);
+        let child = command.spawn();
+        let child = child.with_context(|| format!("start {}", self.binary.display()))?;
+        let process = Arc::new(Mutex::new(Some(child)));
+        let keeper = keep(command, Arc::clone(&process), self.log.clone());
+        self.running = Some(Running {
+            process,
+            keeper: tokio::spawn(keeper),
+            port,
+            webhook_port,
+        });
         Ok(())
     }
 
-    /// Whether it ended by itself, which it does only when it has lost its lease.
+    /// Whether it ended by itself and nobody keeps it, which it does only when it has lost its lease.
     pub fn has_lost_its_lease(&mut self) -> Result<bool> {
         let Some(status) = self.exit_status()? else {
             return Ok(false);
         };
         self.running = None;
-        let log = std::fs::read_to_string(&self.log)?;
-        let said = log.lines().last().unwrap_or_default();
+        let said = last_line(&self.log);
         ensure!(
-            status.code() == Some(1) && said.contains("the lease is lost"),
+            has_lost_its_lease(status, &said),
             "the operator ended: {status}: {said}"
         );
         Ok(true)
@@ -221,20 +277,20 @@ impl Operator {
 
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         let running = self.running.as_mut().context("the operator does not run")?;
-        Ok(running.child.try_wait()?)
+        Ok(look(&running.process).transpose()?.flatten())
     }
 
     /// kill -9.
-    pub async fn kill(&mut self) -> Result<()> {
-        let mut running = self.running.take().context("the operator does not run")?;
-        Ok(running.child.kill().await?)
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        let running = self.running.take().context("the operator does not run")?;
+        Ok(running.end()?.kill().await?)
     }
 
     /// SIGTERM; it must end well, and soon.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal("TERM").await?;
-        let mut running = self.running.take().context("the operator does not run")?;
-        let ended = timeout(Duration::from_secs(20), running.child.wait()).await;
+        let running = self.running.take().context("the operator does not run")?;
+        let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
         let status = ended.context("the operator did not end within 20 s of SIGTERM")??;
         ensure!(status.success(), "the operator ended: {status}");
         Ok(())
@@ -264,7 +320,8 @@ impl Operator {
 
     fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("the operator does not run")?;
-        running.child.id().context("the operator has ended")
+        let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
+        id.context("the operator has ended")
     }
 
     /// The processor time that it has used.
@@ -278,6 +335,33 @@ impl Operator {
         // Linux counts hundredths of a second here on every machine.
         Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
     }
+}
+
+/// Starts it anew each time it has lost its lease: a machine that stands still for ten seconds costs every
+/// operator on it the lease. How it ends otherwise is left for the test to see.
+async fn keep(mut command: Command, process: Process, log: PathBuf) {
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let status = match look(&process) {
+            Some(Ok(None)) => continue,
+            Some(Ok(Some(status))) => status,
+            Some(Err(_)) | None => return,
+        };
+        if !has_lost_its_lease(status, &last_line(&log)) {
+            return;
+        }
+        let Ok(next) = command.spawn() else { return };
+        with(&process, |child| *child = Some(next));
+    }
+}
+
+fn last_line(log: &Path) -> String {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    log.lines().last().unwrap_or_default().to_owned()
+}
+
+fn has_lost_its_lease(status: ExitStatus, said: &str) -> bool {
+    status.code() == Some(1) && said.contains("the lease is lost")
 }
 
 /// Makes a service account with the operator's roles.
@@ -309,10 +393,21 @@ fn move_to(object: &mut Value, namespace: &str, account: &str) {
     }
 }
 
-/// A port on which nobody listens.
+/// Below those that the system gives to whoever asks for any: what is chosen here is bound only later.
+const PORTS: Range<u32> = 20_000..30_000;
+
+/// A port on which nobody listens, and which no other test of this process is given.
 pub async fn free_port() -> Result<u16> {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in PORTS {
+        // Runs side by side begin at different ports.
+        let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
+        if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
 }
 
 /// The operator's program; GAMEKEEPER_BINARY names another one.

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use http::Request;
+use anyhow::{Context, Result};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::audit::Event;
-use crate::case::{Case, GAME};
+use crate::case::Case;
 use crate::operator::Operator;
 use crate::wait::eventually;
 
@@ -32,11 +31,12 @@ pub async fn takeover(
 ) -> Result<Duration> {
     let begun = Timestamp::now();
     match end {
-        End::Killed => case.operator.kill().await?,
+        End::Killed => case.kill_operator().await?,
         End::Terminated => case.operator.terminate().await?,
     }
     std::mem::swap(&mut case.operator, standby);
-    scale(case, replicas).await?;
+    let scale = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);
+    case.plane().patch(&case.path(), &scale).await?;
     let is_work = |event: &Event| {
         let about = event.object_ref.as_ref();
         event.received > begun && about.is_some_and(|it| it.resource == "pods")
@@ -53,18 +53,4 @@ pub async fn takeover(
     case.until_settled(replicas).await?;
     standby.start().await?;
     Ok(at_work.duration_since(begun).unsigned_abs())
-}
-
-/// Scales without kubectl, whose start is longer than a takeover may be.
-async fn scale(case: &Case, replicas: i64) -> Result<()> {
-    let namespace = &case.namespace;
-    let path =
-        format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/gamedeployments/{GAME}");
-    let patch = json!({"spec": {"replicas": replicas}}).to_string();
-    let request = Request::patch(path)
-        .header("content-type", "application/merge-patch+json")
-        .body(patch.into_bytes())?;
-    let answer: Value = case.plane().client().request(request).await?;
-    ensure!(answer["spec"]["replicas"] == replicas, "{answer:#}");
-    Ok(())
 }

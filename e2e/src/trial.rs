@@ -19,13 +19,13 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::case::Case;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, stop_all};
 use crate::evidence;
 
 /// Tests at a time: they mostly wait.
 const SIDE_BY_SIDE: usize = 8;
-/// How long a test may take.
-const LIMIT: Duration = Duration::from_secs(240);
+/// How long a test may take; some start a control plane of their own, and read whole documents.
+const LIMIT: Duration = Duration::from_secs(600);
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
@@ -75,7 +75,7 @@ pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
         })
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    runtime.block_on(stop())?;
+    runtime.block_on(stop_all());
     Ok(conclusion.exit_code())
 }
 
@@ -87,22 +87,13 @@ async fn plane() -> Result<&'static ControlPlane> {
     PLANE.get_or_try_init(start).await
 }
 
-async fn stop() -> Result<()> {
-    match PLANE.get() {
-        Some(plane) if std::env::var_os("E2E_CLUSTER").is_none() => plane.stop().await,
-        _ => Ok(()),
-    }
-}
-
 async fn stop_when_interrupted() -> Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         pressed = tokio::signal::ctrl_c() => pressed?,
         _ = terminated.recv() => {}
     }
-    if let Err(error) = stop().await {
-        eprintln!("{error:#}");
-    }
+    stop_all().await;
     std::process::exit(130)
 }
 

@@ -2,195 +2,37 @@
 //! as the chart installs it, but for the address: operators run beside the cluster here.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::bad_manifest::BadManifest;
+use e2e::audit::Event;
+use e2e::bad_manifest::{BadManifest, manifests};
 use e2e::case::{Case, GAME};
-use e2e::chart::render;
-use e2e::command::run_to_end;
+use e2e::command::{run, run_to_end};
 use e2e::control_plane::repository;
 use e2e::manifest::Game;
 use e2e::operator::{ACCOUNT, free_port};
-use e2e::wait::{eventually, throughout};
-use k8s_openapi::ByteString;
-use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use e2e::shell::Shell;
+use e2e::wait::throughout;
+use e2e::webhook::{BAD, Webhook, refused};
+use serde_json::json;
 use tokio::process::Command;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 e2e::tests![
     bad_manifests_are_refused_by_the_webhook_in_the_linters_words,
+    what_only_the_api_server_knows_of_a_template_is_refused_in_its_words,
+    a_template_is_tried_when_it_changes_and_only_for_what_it_says,
+    a_webhook_that_may_try_no_templates_lets_them_pass,
     what_was_stored_before_can_still_be_worked_on,
     a_dead_operator_blocks_nothing_and_a_standby_serves_too,
     certificates_are_renewed_without_a_gap_or_a_restart,
-    a_protected_workload_is_deleted_only_as_its_label_says,
+    certificates_begin_anew_when_their_secret_is_emptied,
 ];
-
-/// A template that only the webhook refuses.
-const BAD: &str = "
-apiVersion: tkex.tencent.com/v1alpha1
-kind: HookTemplate
-metadata: {name: probe}
-spec:
-  metrics:
-  - name: players
-    successCondition: result contains \"idle\"
-    provider: {web: {url: \"http://10.0.0.1\"}}
-";
-
-/// The chart's objects for a test of its own: in its namespace, for its account, and called where its
-/// operator listens.
-struct Installed {
-    /// Name of Secret and configuration.
-    name: String,
-    /// Where the test's operator listens.
-    port: u16,
-}
-
-impl Installed {
-    async fn of(case: &mut Case, lifetime: &str) -> Result<Self> {
-        let name = format!("admission-{}", case.namespace);
-        let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();
-        let port = free_port().await?;
-        let objects = rendered(case, &name, "admission.deletionProtection=None").await?;
-        let mut mine = objects;
-        mine.retain(|object| {
-            let of_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
-            of_webhook && object["kind"] != "Service"
-        });
-        ensure!(mine.len() == 6, "{} objects", mine.len());
-        case.plane().apply(&mine).await?;
-        let name = format!("{name}-webhook");
-        let installed = Installed { name, port };
-        case.operator.terminate().await?;
-        case.operator.tell(installed.flags(port, lifetime));
-        installed.call(case, port).await?;
-        case.operator.start().await?;
-        Ok(installed)
-    }
-
-    fn flags(&self, port: u16, lifetime: &str) -> Vec<String> {
-        vec![
-            format!("--webhook-listen=127.0.0.1:{port}"),
-            format!("--webhook-name={}", self.name),
-            format!("--webhook-certificate-lifetime={lifetime}"),
-        ]
-    }
-
-    /// From now on the API server calls this port.
-    async fn call(&self, case: &Case, port: u16) -> Result<()> {
-        let url = format!("https://localhost:{port}/validate");
-        let patch = json!([
-            {"op": "remove", "path": "/webhooks/0/clientConfig/service"},
-            {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url},
-        ]);
-        let again =
-            json!([{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": url}]);
-        let configuration = self.configuration(case).await?;
-        let called = &configuration["webhooks"][0]["clientConfig"];
-        let patch = if called["url"].is_string() {
-            again
-        } else {
-            patch
-        };
-        let patch = format!("-p={patch}");
-        let kind = "validatingwebhookconfiguration";
-        let args = ["patch", kind, &self.name, "--type=json", &patch];
-        case.plane().kubectl(&args, "").await?;
-        Ok(())
-    }
-
-    async fn configuration(&self, case: &Case) -> Result<Value> {
-        let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-        case.plane().get(&format!("{path}/{}", self.name)).await
-    }
-
-    /// The certificate that is served now.
-    async fn served(&self, case: &Case) -> Result<String> {
-        let secret = case.get(&format!("secrets/{}", self.name)).await?;
-        let served = secret["data"]["tls.crt"].as_str();
-        Ok(served.context("no certificate")?.to_owned())
-    }
-
-    /// Connects as the API server would, with the authorities that it is told of.
-    async fn shake_hands(&self, case: &Case) -> Result<()> {
-        let configuration = self.configuration(case).await?;
-        let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
-        let bundle: ByteString = serde_json::from_value(bundle.clone())?;
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(&bundle.0) {
-            roots.add(authority?)?;
-        }
-        let config = ClientConfig::builder()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        let name = ServerName::try_from("localhost")?;
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .context("what is served is not trusted")?;
-        Ok(())
-    }
-
-    /// Waits until the API server asks the webhook.
-    async fn until_asked(&self, case: &Case) -> Result<()> {
-        case.eventually("the webhook is asked", async || refused(case).await)
-            .await
-    }
-
-    /// What is not of the test's namespace goes with it.
-    async fn remove(&self, case: &Case) -> Result<()> {
-        for kind in [
-            "validatingwebhookconfiguration",
-            "clusterrolebinding",
-            "clusterrole",
-        ] {
-            case.plane()
-                .kubectl(&["delete", kind, &self.name], "")
-                .await?;
-        }
-        Ok(())
-    }
-}
-
-/// The chart, rendered for a test's namespace and account.
-async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>> {
-    let override_ = format!("fullnameOverride={name}");
-    let scope = format!("watchNamespace={}", case.namespace);
-    let set = ["--set", &override_, "--set", value, "--set", &scope];
-    let objects = render(&case.plane().helm, &set).await?;
-    let account = format!("system:serviceaccount:gamekeeper-system:{name}");
-    let own = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
-    let moved = objects.into_iter().map(|mut object| {
-        if object["subjects"].is_array() {
-            object["subjects"][0]["name"] = json!(ACCOUNT);
-        }
-        let text = object.to_string().replace(&account, &own);
-        let text = text.replace("\"gamekeeper-system\"", &format!("\"{}\"", case.namespace));
-        Ok(serde_json::from_str(&text)?)
-    });
-    moved.collect()
-}
-
-/// Fails unless the webhook refuses what only it can.
-async fn refused(case: &Case) -> Result<()> {
-    let apply = ["apply", "--dry-run=server", "-f", "-"];
-    let said = case.refused(&apply, BAD).await?;
-    let expected = "The HookTemplate \"probe\" is invalid: spec.metrics[0].successCondition: ";
-    ensure!(said.contains(expected), "{said}");
-    Ok(())
-}
 
 async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Installed::of(case, "2160h").await?;
+    let installed = Webhook::of(case, "2160h").await?;
     installed.until_asked(case).await?;
     let bad = BadManifest::all("e2e/manifests/admission")?;
     BadManifest::prepare_all(&bad, case).await?;
@@ -202,7 +44,7 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
     })
     .await?;
     BadManifest::check_all(&bad, case).await?;
-    ensure!(bad.len() >= 50, "only {} bad manifests", bad.len());
+    ensure!(bad.len() >= 60, "only {} bad manifests", bad.len());
 
     let mut lint = Command::new(case.operator.binary());
     lint.args(["lint", "e2e/manifests/admission"])
@@ -233,14 +75,183 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
     let good = Game::in_place(1).pre_delete("later");
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.kubectl_with(&apply, &good.to_string()).await?;
+    for folder in [
+        "e2e/manifests/good",
+        "examples/canary",
+        "examples/features",
+        "examples/first-hour",
+        "examples/hooks",
+        "examples/stateful",
+    ] {
+        for path in manifests(folder)? {
+            let path = path.to_string_lossy();
+            case.kubectl(&["apply", "--dry-run=server", "-f", &path])
+                .await?;
+        }
+    }
     installed.remove(case).await
+}
+
+async fn what_only_the_api_server_knows_of_a_template_is_refused_in_its_words(
+    case: &mut Case,
+) -> Result<()> {
+    let installed = Webhook::of(case, "2160h").await?;
+    installed.until_asked(case).await?;
+    let bad = BadManifest::all("e2e/manifests/server")?;
+    BadManifest::check_all(&bad, case).await?;
+    // What docs/admission.md says of them: the linter does not know.
+    let mut lint = Command::new(case.operator.binary());
+    lint.args(["lint", "e2e/manifests/server"])
+        .current_dir(repository());
+    let linted = run_to_end(&mut lint).await?;
+    ensure!(linted.code == 0, "{linted:?}");
+    installed.remove(case).await
+}
+
+/// A template with a field that there is none of.
+fn misspelt(game: Game) -> Game {
+    game.set("/spec/template/spec/hostNetwrok", true)
+}
+
+/// What the operator tried so far: each template as text, or the answer to one that cannot be read.
+/// A patch that meets another write is made again by the API server, and its template tried again.
+fn tries(case: &Case) -> Result<Vec<String>> {
+    let mut requests = case.plane().audit.requests(&case.namespace)?;
+    let operator = case.operator.username();
+    requests.retain(|event| event.user.username == operator && event.resource() == "podtemplates");
+    ensure!(
+        requests
+            .iter()
+            .all(|event| event.uri.contains("dryRun=All")),
+        "a template was stored: {requests:#?}"
+    );
+    let tried = |event: Event| match (event.request_object, event.response_status) {
+        (Some(template), _) => template.to_string(),
+        (None, answer) => answer.unwrap_or_default().message,
+    };
+    Ok(requests.into_iter().map(tried).collect())
+}
+
+/// Waits until a template with these words is tried, as the audit log has it after the answer.
+async fn until_tried(case: &Case, words: &str) -> Result<()> {
+    case.eventually(&format!("{words} is tried"), async || {
+        let tries = tries(case)?;
+        ensure!(tries.iter().any(|it| it.contains(words)), "{tries:#?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_template_is_tried_when_it_changes_and_only_for_what_it_says(
+    case: &mut Case,
+) -> Result<()> {
+    let installed = Webhook::of(case, "2160h").await?;
+    installed.until_asked(case).await?;
+    // Neither a quota nor pod security is about templates.
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
+        "spec": {"hard": {"pods": "0"}},
+    }))
+    .await?;
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    let label = ["label", "namespace", &case.namespace, restricted];
+    case.plane().kubectl(&label, "").await?;
+    case.apply(Game::in_place(2)).await?;
+    let mounts = "/spec/template/spec/containers/0/volumeMounts";
+    let mount = json!([{"name": "world", "mountPath": "/world"}]);
+    let claim =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let claims = json!([{"metadata": {"name": "world"}, "spec": claim}]);
+    let set = Game::parallel(1).set("/spec/volumeClaimTemplates", claims);
+    case.apply(set.set(mounts, mount)).await?;
+    case.eventually("both templates are tried", async || {
+        let tries = tries(case)?;
+        ensure!(tries.len() == 2, "{tries:#?}");
+        Ok(())
+    })
+    .await?;
+
+    case.scale(3).await?;
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    case.kubectl(&["label", "gamedeployment", GAME, "team=red"])
+        .await?;
+    case.set_image("game:v2").await?;
+    until_tried(case, "game:v2").await?;
+    // What changed no template was not tried.
+    let mut later = tries(case)?.split_off(2);
+    later.retain(|tried| !tried.contains("game:v2"));
+    ensure!(later.is_empty(), "{later:#?}");
+    let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);
+    let patch = format!("-p={add}");
+    let patch = ["patch", "gamedeployment", GAME, "--type=json", &patch];
+    let said = case.refused(&patch, "").await?;
+    let expected =
+        "spec.template.spec.hostNetwrok: unknown field \"spec.template.spec.hostNetwrok\"";
+    ensure!(said.contains(expected), "{said}");
+    until_tried(case, "hostNetwrok").await?;
+    installed.remove(case).await
+}
+
+async fn a_webhook_that_may_try_no_templates_lets_them_pass(case: &mut Case) -> Result<()> {
+    let installed = Webhook::of(case, "2160h").await?;
+    installed.until_asked(case).await?;
+    let bad = misspelt(Game::in_place(0)).to_string();
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    case.refused(&apply, &bad).await?;
+
+    may_do_all_but_try_templates(case).await?;
+    case.eventually("the webhook may not ask", async || {
+        case.kubectl_with(&apply, &bad).await
+    })
+    .await?;
+    refused(case).await?;
+    let (_, page) = case.operator.get("/metrics").await?;
+    for outcome in ["refused", "forbidden"] {
+        let counted = format!("template_dry_runs_total{{outcome=\"{outcome}\"}}");
+        let zero = format!("{counted} 0\n");
+        let is_counted = page.contains(&counted) && !page.contains(&zero);
+        ensure!(is_counted, "{outcome} is not counted:\n{page}");
+    }
+    let log = std::fs::read_to_string(case.operator.log())?;
+    ensure!(
+        log.contains("a pod template passes without the API server's verdict"),
+        "{log}"
+    );
+    installed.remove(case).await
+}
+
+/// Binds the operator to a role of its own, without that permission.
+async fn may_do_all_but_try_templates(case: &Case) -> Result<()> {
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gamekeeper";
+    let mut role = case.plane().get(role).await?;
+    let name = format!("untried-{}", case.namespace);
+    let rules = role["rules"].as_array_mut().context("rules")?;
+    let all = rules.len();
+    rules.retain(|rule| rule["resources"] != json!(["podtemplates"]));
+    ensure!(rules.len() == all - 1, "one rule is about podtemplates");
+    let api = "rbac.authorization.k8s.io/v1";
+    let reference =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+    let subject = json!([{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": case.namespace}]);
+    case.plane()
+        .apply(&[
+            json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}),
+            json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+                "roleRef": reference, "subjects": subject}),
+        ])
+        .await?;
+    let binding = format!("gamekeeper-{ACCOUNT}-{}", case.namespace);
+    let delete = ["delete", "clusterrolebinding", &binding];
+    case.plane().kubectl(&delete, "").await?;
+    Ok(())
 }
 
 async fn what_was_stored_before_can_still_be_worked_on(case: &mut Case) -> Result<()> {
     case.apply(BAD.replace("probe", "stored")).await?;
-    let mismatch = Game::in_place(0).set("/spec/template/spec/containers/0/image", "game:v1 ");
+    let image = "/spec/template/spec/containers/0/image";
+    let mismatch = misspelt(Game::in_place(0)).set(image, "game:v1 ");
     case.apply(&mismatch).await?;
-    let installed = Installed::of(case, "2160h").await?;
+    let installed = Webhook::of(case, "2160h").await?;
     installed.until_asked(case).await?;
     case.kubectl(&["label", "hooktemplate", "stored", "team=red"])
         .await?;
@@ -248,6 +259,7 @@ async fn what_was_stored_before_can_still_be_worked_on(case: &mut Case) -> Resul
     case.patch("hooktemplate/stored", policy).await?;
     case.scale(1).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
+    case.set_image("game:v2").await?;
     let worse =
         json!([{"op": "add", "path": "/spec/metrics/0/failureCondition", "value": "a or b"}]);
     let args = [
@@ -267,7 +279,7 @@ async fn what_was_stored_before_can_still_be_worked_on(case: &mut Case) -> Resul
 }
 
 async fn a_dead_operator_blocks_nothing_and_a_standby_serves_too(case: &mut Case) -> Result<()> {
-    let installed = Installed::of(case, "2160h").await?;
+    let installed = Webhook::of(case, "2160h").await?;
     installed.until_asked(case).await?;
     let mut standby = case.another_operator("standby").await?;
     allow(case, &installed, "standby").await?;
@@ -298,7 +310,7 @@ async fn a_dead_operator_blocks_nothing_and_a_standby_serves_too(case: &mut Case
 }
 
 /// Lets another account keep the certificates too.
-async fn allow(case: &Case, installed: &Installed, account: &str) -> Result<()> {
+async fn allow(case: &Case, installed: &Webhook, account: &str) -> Result<()> {
     let (name, namespace) = (&installed.name, &case.namespace);
     let subject = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
     let role =
@@ -321,7 +333,7 @@ async fn allow(case: &Case, installed: &Installed, account: &str) -> Result<()> 
 }
 
 async fn certificates_are_renewed_without_a_gap_or_a_restart(case: &mut Case) -> Result<()> {
-    let installed = Installed::of(case, "30s").await?;
+    let installed = Webhook::of(case, "30s").await?;
     installed.until_asked(case).await?;
     let mut served = BTreeSet::new();
     // Due when a third is left, and served a tenth later.
@@ -346,75 +358,27 @@ async fn certificates_are_renewed_without_a_gap_or_a_restart(case: &mut Case) ->
     installed.remove(case).await
 }
 
-async fn a_protected_workload_is_deleted_only_as_its_label_says(case: &mut Case) -> Result<()> {
-    let name = format!("protect-{}", case.namespace);
-    let name = name[..name.len().min(40)].trim_end_matches('-').to_owned();
-    for (policy, label, allowed) in [
-        ("Labelled", None, true),
-        ("Labelled", Some("Always"), true),
-        ("Labelled", Some("Never"), false),
-        ("All", None, false),
-    ] {
-        let value = format!("admission.deletionProtection={policy}");
-        let mut objects = rendered(case, &name, &value).await?;
-        objects.retain(|it| {
-            it["kind"]
-                .as_str()
-                .is_some_and(|kind| kind.contains("AdmissionPolicy"))
-        });
-        ensure!(objects.len() == 2, "{} objects", objects.len());
-        case.plane().apply(&objects).await?;
-        let mut game = Game::in_place(1);
-        if let Some(label) = label {
-            game = game.set("/metadata/labels/io.tencent.bcs.dev~1deletion-allow", label);
-        }
-        case.apply(&game).await?;
-        let delete = ["delete", "gamedeployment", GAME, "--dry-run=server"];
-        eventually(
-            "the policy is followed",
-            Duration::from_secs(30),
-            async || {
-                match case.kubectl(&delete).await {
-                    Ok(_) => ensure!(allowed, "{policy} {label:?}: deleted"),
-                    Err(error) => {
-                        let said = format!("{error:#}");
-                        ensure!(
-                            !allowed && said.contains("must be Always, or Cascading"),
-                            "{said}"
-                        );
-                    }
-                }
-                Ok(())
-            },
-        )
-        .await?;
-        case.kubectl(&[
-            "label",
-            "gamedeployment",
-            GAME,
-            "io.tencent.bcs.dev/deletion-allow-",
-        ])
-        .await?;
-    }
-    let label = "io.tencent.bcs.dev/deletion-allow=Cascading";
-    case.kubectl(&["label", "gamedeployment", GAME, label])
-        .await?;
-    case.until("a pod is there", |view| view.pods.len() == 1)
-        .await?;
-    let delete = ["delete", "gamedeployment", GAME];
-    let said = case.refused(&delete, "").await?;
-    let expected =
-        "metadata.labels.io.tencent.bcs.dev/deletion-allow: is Cascading, and there are pods (1)";
-    ensure!(said.contains(expected), "{said}");
-    case.scale(0).await?;
-    case.until_counts([0; 5]).await?;
-    case.kubectl(&delete).await?;
-    for kind in [
-        "validatingadmissionpolicybinding",
-        "validatingadmissionpolicy",
-    ] {
-        let name = format!("{name}-deletion");
-        case.plane().kubectl(&["delete", kind, &name], "").await?;
-    }
-    Ok(())
+/// By the command of docs/admission.md.
+async fn certificates_begin_anew_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
+    let installed = Webhook::of(case, "10m").await?;
+    installed.until_asked(case).await?;
+    let before = installed.served(case).await?;
+    let page = std::fs::read_to_string(repository().join("docs/admission.md"))?;
+    let mut lines = page.lines().map(str::trim);
+    let empty = lines.find(|line| line.starts_with("kubectl patch secret "));
+    let empty = empty.context("no command")?;
+    let empty = empty.replace("NAME-webhook", &installed.name);
+    let empty = empty.replace("gamekeeper-system", &case.namespace);
+    let shell = Shell::of(case.plane()).await?;
+    run(&mut shell.command(&empty), "").await?;
+    case.eventually("others are served, and trusted", async || {
+        ensure!(installed.served(case).await? != before, "the old ones are");
+        installed.shake_hands(case).await
+    })
+    .await?;
+    installed.until_asked(case).await?;
+    let log = std::fs::read_to_string(case.operator.log())?;
+    let begun = log.matches("due=Begin").count();
+    ensure!(begun == 2, "begun {begun} times: {log}");
+    installed.remove(case).await
 }

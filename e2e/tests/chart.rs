@@ -12,8 +12,11 @@ use e2e::control_plane::{ControlPlane, repository};
 use e2e::manifest::Game;
 use e2e::operator::Operator;
 use e2e::wait::eventually;
+use e2e::webhook::{configuration, shake_hands};
 use serde_json::Value;
 use tokio::process::Command;
+
+mod release;
 
 e2e::tests![
     helm_has_nothing_to_say_against_it,
@@ -121,6 +124,10 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "'/log/format': value must be one of 'text', 'json'",
         ),
         (
+            "log.level=warning",
+            "'/log/level': 'warning' does not match pattern",
+        ),
+        (
             "hooks.secrets[0].namespace=games",
             "missing property 'names'",
         ),
@@ -142,6 +149,11 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
         (
             "watchNamespace=a,hooks.secrets[0].namespace=b,hooks.secrets[0].names={c}",
             "no hook runs in namespace b, because watchNamespace is a",
+        ),
+        (
+            "hooks.secrets[0].namespace=a,hooks.secrets[0].names={b},\
+            hooks.secrets[1].namespace=a,hooks.secrets[1].names={c}",
+            "namespace a is there twice: put its names into one list",
         ),
     ] {
         let said = match render(&case.plane().helm, &["--set", value]).await {
@@ -256,7 +268,7 @@ async fn crds_alerts_and_dashboards_come_as_they_are(case: &mut Case) -> Result<
     Ok(())
 }
 
-/// Install, upgrade, uninstall, and install again for one namespace, each with an operator at work
+/// Install, upgrade, roll back, uninstall, and install again for one namespace, each with an operator at work
 /// under the permissions that the chart gave it.
 async fn a_cluster_from_install_to_uninstall(case: &mut Case) -> Result<()> {
     let plane = ControlPlane::empty("chart").await?;
@@ -270,6 +282,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         let words: Vec<&str> = line.split(' ').collect();
         plane.kubectl(&words, "").await
     };
+    release::nodes_with_common_addresses(plane).await?;
     for namespace in [SYSTEM, GAMES, "team"] {
         kubectl(&format!("create namespace {namespace}")).await?;
     }
@@ -282,6 +295,8 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         CHART,
         "--namespace",
         SYSTEM,
+        // Operators look at certificates the more often the sooner they run out.
+        "--set=extraArgs={--webhook-certificate-lifetime=10m}",
         "--wait",
         "--timeout=90s",
     ];
@@ -298,6 +313,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let nodes = kubectl(&nodes).await?;
     let apart: BTreeSet<&str> = nodes.split(' ').collect();
     ensure!(apart.len() == 2, "both operators on {apart:?}");
+    release::is_wired(plane).await?;
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     let game = Game::in_place(3).to_string();
@@ -309,6 +325,8 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         "get gamedeployments -n {GAMES} -o jsonpath={{..uid}}"
     ))
     .await?;
+
+    let certificates = trusted_certificates(plane, &operator).await?;
 
     let newer = newer_chart(folder).await?;
     let upgrade = [
@@ -333,6 +351,12 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ))
     .await?;
     until_ready(plane, 4).await?;
+    let kept = trusted_certificates(plane, &operator).await?;
+    ensure!(kept == certificates, "an upgrade changes the certificates");
+    release::rolls_back(plane).await?;
+    let kept = trusted_certificates(plane, &operator).await?;
+    ensure!(kept == certificates, "a rollback changes the certificates");
+    release::makes_its_secret_again(plane, &operator, &upgrade).await?;
     operator.terminate().await?;
     permitted(plane, &operator)?;
 
@@ -371,6 +395,24 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         .helm(&[other.as_slice(), &["--take-ownership"]].concat())
         .await?;
     Ok(())
+}
+
+/// The webhook's Secret and the bundle that API servers trust, once what the operator serves is valid for the
+/// Service that they call.
+async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Result<[Value; 2]> {
+    let configuration = plane.get(&configuration("gamekeeper-webhook")).await?;
+    let called = &configuration["webhooks"][0]["clientConfig"];
+    let part = |name: &str| called["service"][name].as_str().unwrap_or_default();
+    let host = format!("{}.{}.svc", part("name"), part("namespace"));
+    ensure!(
+        host == "gamekeeper-webhook.gamekeeper-system.svc",
+        "{called:#}"
+    );
+    shake_hands(&configuration, operator.webhook_port()?, &host).await?;
+    let secret = format!("/api/v1/namespaces/{SYSTEM}/secrets/gamekeeper-webhook");
+    let data = plane.get(&secret).await?["data"].clone();
+    ensure!(data["tls.key"].is_string(), "the Secret is empty");
+    Ok([data, called["caBundle"].clone()])
 }
 
 /// A release for the namespace of the games alone, beside CRDs that are there.
@@ -413,6 +455,9 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
         ("list", "pods", GAMES, true),
         ("list", "pods", SYSTEM, false),
         ("delete", "persistentvolumeclaims", GAMES, false),
+        ("create", "podtemplates", GAMES, true),
+        ("update", "podtemplates", GAMES, false),
+        ("create", "podtemplates", SYSTEM, false),
     ] {
         let name = operator.username();
         let question = [

@@ -31,32 +31,11 @@ async fn hook_examples_come_up(case: &mut Case) -> Result<()> {
 }
 
 async fn stateful_examples_come_up(case: &mut Case) -> Result<()> {
-    // A cluster of yours makes volumes for claims; this one has none that would.
-    for ordinal in 0..3 {
-        let volume = json!({
-            "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": {"name": format!("{}-{ordinal}", case.namespace)},
-            "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-                "hostPath": {"path": "/data"},
-                "claimRef": {"namespace": case.namespace, "name": format!("data-world-{ordinal}")},
-            },
-        });
-        case.plane()
-            .kubectl(&["apply", "-f", "-"], &volume.to_string())
-            .await?;
-    }
-    let outcome = come_up(case, "stateful").await;
-    for ordinal in 0..3 {
-        let volume = format!("{}-{ordinal}", case.namespace);
-        case.kubectl(&["delete", "pv", &volume, "--wait=false"])
-            .await?;
-    }
-    outcome
+    come_up_on_volumes(case, "stateful", &["world-0", "world-1", "world-2"]).await
 }
 
 async fn each_feature_has_an_example_that_comes_up(case: &mut Case) -> Result<()> {
-    come_up(case, "features").await
+    come_up_on_volumes(case, "features", &["realm-0", "realm-1"]).await
 }
 
 async fn no_example_is_left_out(_: &mut Case) -> Result<()> {
@@ -90,4 +69,29 @@ async fn come_up(case: &Case, folder: &str) -> Result<()> {
         case.kubectl(&["delete", "-f", &path]).await?;
     }
     Ok(())
+}
+
+/// The same where pods claim volumes: a cluster of yours makes them; this one has none that would.
+async fn come_up_on_volumes(case: &Case, folder: &str, pods: &[&str]) -> Result<()> {
+    let name = |pod: &str| format!("{}-{pod}", case.namespace);
+    for pod in pods {
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": name(pod)},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": "/data"},
+                "claimRef": {"namespace": case.namespace, "name": format!("data-{pod}")},
+            },
+        });
+        case.plane()
+            .kubectl(&["apply", "-f", "-"], &volume.to_string())
+            .await?;
+    }
+    let outcome = come_up(case, folder).await;
+    for pod in pods {
+        case.kubectl(&["delete", "pv", &name(pod), "--wait=false"])
+            .await?;
+    }
+    outcome
 }

@@ -1,115 +1,233 @@
-//! A stranger's first hour: what the README tells him to type, typed on an empty cluster, prints what
-//! the README shows.
+//! What the documents tell a stranger to type, typed from top to bottom on an empty cluster, prints
+//! what they show.
 
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::command::run;
 use e2e::control_plane::{ControlPlane, repository};
 use e2e::operator::Operator;
-use e2e::transcript::{Typed, commands, lasting};
-use e2e::wait::eventually;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
-use tokio::time::timeout;
+use e2e::shell::Shell;
+use e2e::transcript::{Typed, commands};
 
-e2e::tests![the_readme_keeps_its_word];
+e2e::tests![
+    the_first_hour_is_as_the_readme_has_it,
+    a_canary_is_as_the_readme_has_it,
+    a_guarded_deletion_and_what_follows_are_as_the_documents_have_them,
+    no_command_of_the_readme_is_left_out,
+];
 
-/// The workload of the README.
-const ARENA: &str = "arena";
-/// How long something may take to show.
-const LIMIT: Duration = Duration::from_secs(90);
+/// Sections of the README that are typed one after the other, on a cluster of their own each.
+const SECTIONS: [&[&str]; 3] = [
+    &["The first hour"],
+    &[
+        "Installing it in a cluster",
+        "A canary, step by step",
+        "kubectl game",
+    ],
+    &["A pod that is not deleted until its hook says so"],
+];
 
-async fn the_readme_keeps_its_word(case: &mut Case) -> Result<()> {
-    case.operator.terminate().await?;
-    let plane = ControlPlane::empty("first-hour").await?;
-    let outcome = follow(&plane, case).await;
-    plane.stop().await?;
-    outcome
+/// Where the README installs.
+const SYSTEM: &str = "gamekeeper-system";
+
+/// What the README tells to type, and nobody types here; and why.
+const NOT_TYPED: [(&str, &str); 9] = [
+    (
+        "make demo",
+        "plays what walkthroughs.rs plays, in minutes and on a cluster that stays",
+    ),
+    ("make test", "is what types all this"),
+    (
+        "make bench",
+        "takes an hour, of a machine that does nothing else",
+    ),
+    (
+        "make install-plugin",
+        "a release build; the plugin that the tests built is on the PATH",
+    ),
+    (
+        "docker build",
+        "needs a container engine and a registry; e2e/image/check.sh builds what it can",
+    ),
+    (
+        "gamekeeper lint",
+        "typed as kubectl game lint, which is the same code",
+    ),
+    (
+        "gamekeeper try",
+        "tests/try.rs types it, with files of its own",
+    ),
+    ("kubectl logs", "nodes are simulated: nothing logs"),
+    (
+        "kubectl -n gamekeeper-system logs",
+        "nodes are simulated: nothing logs",
+    ),
+];
+
+/// What the README tells of in the middle of a sentence.
+const IN_PASSING: [&str; 2] = ["make help", "gamekeeper run --help"];
+
+fn is_typed(command: &str) -> bool {
+    !NOT_TYPED.iter().any(|(not, _)| command.starts_with(not))
 }
 
-async fn follow(plane: &ControlPlane, case: &Case) -> Result<()> {
-    let readme = std::fs::read_to_string(repository().join("README.md"))?;
-    let typed = commands(&readme, "The first hour")?;
-    ensure!(typed.len() > 10, "{typed:#?}");
-    let mut operator = None;
-    for typed in &typed {
-        play(plane, typed)
-            .await
-            .with_context(|| format!("$ {}", typed.command))?;
-        if typed.command.starts_with("helm install") {
-            // Nodes are simulated, so what the Deployment's pods would run is started here.
-            let folder = case.folder();
-            let system = "gamekeeper-system";
-            let mut installed = Operator::installed(plane, system, "gamekeeper", folder).await?;
-            installed.start().await?;
-            operator = Some(installed);
+fn read(document: &str) -> Result<String> {
+    let path = repository().join(document);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+async fn no_command_of_the_readme_is_left_out(_: &mut Case) -> Result<()> {
+    let readme = read("README.md")?;
+    let mut blocks = commands(&readme)?;
+    blocks.retain(|it| is_typed(&it.command));
+    for typed in &blocks {
+        let section = typed.section.as_str();
+        let is_there = SECTIONS.iter().any(|sections| sections.contains(&section));
+        ensure!(is_there, "nobody types {typed:?}");
+    }
+    // So that nothing is passed over when somebody lays the document out in another way.
+    ensure!(blocks.len() > 30, "{blocks:#?}");
+    let text = readme.lines().filter(|line| !line.starts_with("    "));
+    let in_text = text.flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_command = |code: &&str| {
+        let programs = ["make ", "docker ", "helm ", "cargo ", "gamekeeper "];
+        programs.iter().any(|program| code.starts_with(program))
+    };
+    for command in in_text.filter(is_command).filter(|it| is_typed(it)) {
+        ensure!(IN_PASSING.contains(&command), "nobody types `{command}`");
+    }
+    Ok(())
+}
+
+async fn the_first_hour_is_as_the_readme_has_it(case: &mut Case) -> Result<()> {
+    on_an_empty_cluster(case, "first-hour", async |reader| {
+        reader.reads_the_readme(SECTIONS[0]).await?;
+        for line in IN_PASSING {
+            reader.types(&typed("In passing", line), "arena").await?;
         }
-    }
-    operator.context("helm install")?.terminate().await
-}
-
-/// Types a command. What only looks is looked at until it shows what is expected.
-async fn play(plane: &ControlPlane, typed: &Typed) -> Result<()> {
-    let mut command = Command::new("bash");
-    command
-        .args(["-c", &typed.command])
-        .current_dir(repository())
-        .env("PATH", plane.path().await?)
-        .env("KUBECONFIG", &plane.kubeconfig)
-        .kill_on_drop(true);
-    if typed.command.ends_with(" -w") {
-        return timeout(LIMIT, watched(command, &typed.printed)).await?;
-    }
-    if typed.command.contains(" --watch ") {
-        // What it waits for on the way is as it comes; how it ends is not.
-        let printed = run(&mut command, "").await?;
-        let end = printed.lines().last().unwrap_or_default();
-        return shows(end, &typed.printed);
-    }
-    let looks = ["get", "game tree", "game hooks"];
-    let looks = looks.map(|look| format!("kubectl {look} "));
-    if !looks.iter().any(|look| typed.command.starts_with(look)) {
-        return shows(&run(&mut command, "").await?, &typed.printed);
-    }
-    eventually("it shows that", LIMIT, async || {
-        shows(&run(&mut command, "").await?, &typed.printed)
+        Ok(())
     })
     .await
 }
 
-/// Whether a text is what the README shows, if it shows any.
-fn shows(text: &str, expected: &[String]) -> Result<()> {
-    let expected = lasting(expected.iter().map(String::as_str), ARENA);
-    let shown = lasting(text.lines(), ARENA);
-    ensure!(
-        expected.is_empty() || shown == expected,
-        "{}\nis not\n{}\nprinted:\n{text}",
-        shown.join("\n"),
-        expected.join("\n")
-    );
-    Ok(())
+async fn a_canary_is_as_the_readme_has_it(case: &mut Case) -> Result<()> {
+    on_an_empty_cluster(case, "canary", async |reader| {
+        reader.reads_the_readme(SECTIONS[1]).await
+    })
+    .await
 }
 
-/// Follows a command that never ends until a frame of it is what is expected.
-async fn watched(mut command: Command, expected: &[String]) -> Result<()> {
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let output = child.stdout.take().context("its output")?;
-    let mut lines = BufReader::new(output).lines();
-    let mut frame = String::new();
-    while let Some(line) = lines.next_line().await? {
-        // Each frame stands under a line with its time.
-        if line.starts_with("---") {
-            frame.clear();
-            continue;
+async fn a_guarded_deletion_and_what_follows_are_as_the_documents_have_them(
+    case: &mut Case,
+) -> Result<()> {
+    on_an_empty_cluster(case, "guarded", async |reader| {
+        let install =
+            "helm install gamekeeper charts/gamekeeper -n gamekeeper-system --create-namespace";
+        reader.types(&typed("Before", install), "none").await?;
+        reader.reads_the_readme(SECTIONS[2]).await?;
+        reader.reads_operations().await
+    })
+    .await
+}
+
+async fn on_an_empty_cluster(
+    case: &mut Case,
+    purpose: &str,
+    read: impl AsyncFnOnce(&mut Reader<'_>) -> Result<()>,
+) -> Result<()> {
+    case.operator.terminate().await?;
+    let plane = ControlPlane::empty(purpose).await?;
+    let mut reader = Reader {
+        shell: Shell::of(&plane).await?,
+        plane: &plane,
+        folder: case.folder(),
+        operator: None,
+    };
+    let outcome = read(&mut reader).await;
+    let ended = reader.ends_the_operator().await;
+    plane.stop().await?;
+    outcome.and(ended)
+}
+
+/// Somebody who types what he reads.
+struct Reader<'a> {
+    shell: Shell,
+    plane: &'a ControlPlane,
+    folder: &'a Path,
+    /// Nodes are simulated, so what the Deployment's pods would run is started here.
+    operator: Option<Operator>,
+}
+
+impl Reader<'_> {
+    async fn reads_the_readme(&mut self, sections: &[&str]) -> Result<()> {
+        let mut typed = commands(&read("README.md")?)?;
+        typed.retain(|it| sections.contains(&it.section.as_str()));
+        for typed in typed {
+            let workload = match typed.section.as_str() {
+                "The first hour" => "arena",
+                _ => "test-gamedeployment",
+            };
+            self.types(&typed, workload).await?;
         }
-        frame.push_str(&line);
-        frame.push('\n');
-        if shows(&frame, expected).is_ok() {
+        Ok(())
+    }
+
+    /// `NAME` is a workload with each sort of hook, `RUN` one of the HookRuns that the README left.
+    async fn reads_operations(&mut self) -> Result<()> {
+        let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
+        self.types(&typed("Before", example), "checked").await?;
+        let run = [
+            "get",
+            "hookruns",
+            "-o",
+            "jsonpath={.items[0].metadata.name}",
+        ];
+        let run = self.plane.kubectl(&run, "").await?;
+        let (mut steps, mut last) = (Vec::new(), None);
+        for mut it in commands(&read("docs/operations.md")?)? {
+            it.command = it.command.replace("NAME", "checked").replace("RUN", &run);
+            match it.command.starts_with("helm uninstall") {
+                true => last = Some(it),
+                false => steps.push(it),
+            }
+        }
+        ensure!(steps.len() > 15, "{steps:#?}");
+        for typed in steps.iter().chain(&last) {
+            self.types(typed, "checked").await?;
+        }
+        Ok(())
+    }
+
+    async fn types(&mut self, typed: &Typed, workload: &str) -> Result<()> {
+        let line = &typed.command;
+        if !is_typed(line) {
             return Ok(());
         }
+        if line.starts_with("helm uninstall") {
+            self.ends_the_operator().await?;
+        }
+        self.shell.play(typed, workload).await?;
+        if line.starts_with("helm install") {
+            let (plane, folder) = (self.plane, self.folder);
+            let operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
+            self.operator.insert(operator).start().await?;
+        }
+        Ok(())
     }
-    anyhow::bail!("it ended")
+
+    async fn ends_the_operator(&mut self) -> Result<()> {
+        match self.operator.take() {
+            Some(mut operator) => operator.terminate().await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn typed(section: &str, line: &str) -> Typed {
+    Typed {
+        section: section.to_owned(),
+        command: line.to_owned(),
+        printed: Vec::new(),
+    }
 }

@@ -136,7 +136,7 @@ async fn a_job_goes_on_while_the_operator_is_killed(case: &mut Case) -> Result<(
             Ok(measurement["startedAt"].clone())
         })
         .await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     case.operator.start().await?;
     let status = until_phase(case, "slow", "Successful").await?;
     let result = &status["metricResults"][0];
@@ -178,7 +178,7 @@ async fn a_job_that_nobody_waits_for_is_deleted(case: &mut Case) -> Result<()> {
     };
     // One run is terminated, in the other one another metric fails.
     case.apply(run_of("stopped", json!([slow()]))).await?;
-    let late = Answer::Late(Duration::from_secs(3), Box::new(Answer::Status(500)));
+    let late = Answer::Late(Duration::from_secs(6), Box::new(Answer::Status(500)));
     case.hooks.answer("/late", late);
     let web = json!({
         "name": "web", "consecutiveErrorLimit": 0,

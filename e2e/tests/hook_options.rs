@@ -66,7 +66,7 @@ async fn a_dry_run_is_shown_and_decides_nothing(case: &mut Case) -> Result<()> {
 }
 
 async fn a_run_keeps_as_many_measurements_as_it_is_told(case: &mut Case) -> Result<()> {
-    let counted = json!({"count": 13, "interval": "100ms"});
+    let counted = json!({"count": 13, "interval": "1s"});
     let metrics = json!([
         metric(case, "few", counted.clone()),
         metric(case, "some", counted.clone()),

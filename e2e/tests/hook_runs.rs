@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::audit::object::text;
 use e2e::case::Case;
 use e2e::hook_server::Answer;
+use e2e::wait::throughout;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -192,7 +193,7 @@ async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> 
             Ok(())
         })
         .await?;
-        case.operator.kill().await?;
+        case.kill_operator().await?;
         case.operator.start().await?;
     }
     let status = until_phase(case, "game", "Successful").await?;
@@ -229,7 +230,7 @@ async fn terminate_stops_a_run_and_deleting_ends_its_calls(case: &mut Case) -> R
         Box::new(Answer::Json(json!({"age": 45}))),
     );
     case.hooks.answer("/late", late);
-    case.apply(web(case, "late", json!({"count": 3, "interval": "1s"})))
+    case.apply(web(case, "late", json!({"count": 1000, "interval": "1s"})))
         .await?;
     for run in ["good", "gone"] {
         case.eventually("two measurements", async || {
@@ -254,17 +255,19 @@ async fn terminate_stops_a_run_and_deleting_ends_its_calls(case: &mut Case) -> R
 
     case.kubectl(&["delete", "hookrun", "gone"]).await?;
     let calls = |run: &str| case.hooks.calls(&format!("/{run}")).len();
-    // A call may have been on its way.
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let before = (calls("gone"), calls("good"), calls("late"));
-    let steady = async || {
-        ensure!(
-            (calls("gone"), calls("good"), calls("late")) == before,
-            "a call more"
-        );
-        Ok(())
-    };
-    e2e::wait::throughout("no more calls", Duration::from_secs(3), steady).await
+    // A call may be on its way, and the deletion is not seen at once.
+    case.eventually("no more calls", async || {
+        let before = (calls("gone"), calls("good"), calls("late"));
+        let steady = async || {
+            ensure!(
+                (calls("gone"), calls("good"), calls("late")) == before,
+                "a call more"
+            );
+            Ok(())
+        };
+        throughout("no more calls", Duration::from_secs(3), steady).await
+    })
+    .await
 }
 
 async fn a_run_reads_and_writes_its_own_pod(case: &mut Case) -> Result<()> {

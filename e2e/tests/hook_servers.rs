@@ -18,6 +18,7 @@ use crate::run::{hook_run, until_phase};
 e2e::tests![
     prometheus_tells_about_the_operator_itself,
     a_server_with_a_ca_of_its_own_is_trusted_by_its_secret,
+    a_token_server_is_trusted_by_the_same_secret,
     servers_that_mean_no_good_are_errors,
     a_compressed_answer_is_read_and_a_bomb_is_not,
     a_name_that_resolves_to_a_metadata_address_is_refused,
@@ -29,6 +30,21 @@ fn metric(provider: Value, condition: &str) -> Value {
         metric["successCondition"] = json!(condition);
     }
     metric
+}
+
+/// Begins a run of one metric.
+async fn measure(case: &Case, run: &str, metric: Value) -> Result<()> {
+    case.apply(hook_run(run, json!({"metrics": [metric]})))
+        .await?;
+    Ok(())
+}
+
+/// Waits until a run has ended so and says so, and returns its status.
+async fn ends(case: &Case, run: &str, phase: &str, told: &str) -> Result<Value> {
+    let status = until_phase(case, run, phase).await?;
+    let message = text(&status, "/message");
+    ensure!(message.contains(told), "{run}: {message}");
+    Ok(status)
 }
 
 async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<()> {
@@ -43,12 +59,17 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
     first["consecutiveErrorLimit"] = json!(60);
     first["failureLimit"] = json!(60);
     first["consecutiveSuccessfulLimit"] = json!(3);
-    case.apply(hook_run("up", json!({"metrics": [first]})))
-        .await?;
+    measure(case, "up", first).await?;
     until_phase(case, "up", "Successful").await?;
 
     for (run, query, condition, phase, told) in [
-        ("scalar", "scalar(up)", "result == 1.0", "Successful", ""),
+        (
+            "scalar",
+            "scalar(max_over_time(up[10s]))",
+            "result == 1.0",
+            "Successful",
+            "",
+        ),
         ("range", "up[10s]", "len(result) > 1", "Successful", ""),
         (
             "nothing",
@@ -59,14 +80,14 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
         ),
         (
             "nan",
-            "0 / scalar(up - 1)",
+            "0 / scalar(max_over_time(up[10s]) - 1)",
             "result > 0.5",
             "Failed",
             "the query gave NaN",
         ),
         (
             "is-nan",
-            "0 / scalar(up - 1)",
+            "0 / scalar(max_over_time(up[10s]) - 1)",
             "isNaN(result)",
             "Successful",
             "",
@@ -87,14 +108,8 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
             "",
         ),
     ] {
-        case.apply(hook_run(
-            run,
-            json!({"metrics": [metric(up(query), condition)]}),
-        ))
-        .await?;
-        let status = until_phase(case, run, phase).await.context(query)?;
-        let message = text(&status, "/message");
-        ensure!(message.contains(told), "{query}: {message}");
+        measure(case, run, metric(up(query), condition)).await?;
+        ends(case, run, phase, told).await.context(query)?;
     }
     prometheus.stop().await?;
     Ok(())
@@ -129,11 +144,46 @@ async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case)
         web["url"] = json!(server.url);
         web["jsonPath"] = json!("{$.age}");
         let metric = metric(json!({"web": web}), "asInt(result) == 45");
-        case.apply(hook_run(run, json!({"metrics": [metric]})))
-            .await?;
-        let status = until_phase(case, run, phase).await?;
-        let message = text(&status, "/message");
-        ensure!(message.contains(told), "{run}: {message}");
+        measure(case, run, metric).await?;
+        ends(case, run, phase, told).await?;
+    }
+    Ok(())
+}
+
+async fn a_token_server_is_trusted_by_the_same_secret(case: &mut Case) -> Result<()> {
+    let tokens = br#"{"access_token":"t-1","expires_in":300}"#;
+    let (tokens, of_tokens) = RawServer::start_tls(Raw::answer("200 OK", "", tokens)).await?;
+    let (server, of_server) =
+        RawServer::start_tls(Raw::answer("200 OK", "", br#"{"age":45}"#)).await?;
+    let both = format!("{of_server}{of_tokens}");
+    let secret = |name: &str, ca: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "stringData": {"ca.crt": ca, "id": "arena", "password": name},
+            "metadata": {"name": name, "labels": {"tkex.tencent.com/hook-access": "true"}},
+        })
+    };
+    for (name, ca, phase, told) in [
+        ("both", &both, "Successful", ""),
+        (
+            "one",
+            &of_server,
+            "Error",
+            "authentication: no answer from https://127.0.0.1",
+        ),
+    ] {
+        case.apply(secret(name, ca)).await?;
+        let key = |key: &str| json!({"name": name, "key": key});
+        let oauth2 = json!({
+            "tokenUrl": tokens.url, "clientId": key("id"), "clientSecret": key("password"),
+        });
+        let web = json!({
+            "url": server.url, "jsonPath": "{$.age}", "caSecret": key("ca.crt"),
+            "authentication": {"oauth2": oauth2},
+        });
+        let metric = metric(json!({"web": web}), "asInt(result) == 45");
+        measure(case, name, metric).await?;
+        ends(case, name, phase, told).await?;
     }
     Ok(())
 }
@@ -157,14 +207,11 @@ async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
     for (run, raw, told) in rows {
         let server = RawServer::start(raw).await?;
         let web = json!({"web": {"url": server.url, "timeoutSeconds": 2}});
-        case.apply(hook_run(run, json!({"metrics": [metric(web, "")]})))
-            .await?;
+        measure(case, run, metric(web, "")).await?;
         servers.push((run, server, told));
     }
     for (run, _, told) in &servers {
-        let status = until_phase(case, run, "Error").await?;
-        let message = text(&status, "/message");
-        ensure!(message.contains(told), "{run}: {message}");
+        let status = ends(case, run, "Error", told).await?;
         let measurement = &status["metricResults"][0]["measurements"][0];
         ensure!(measurement["phase"] == "Error", "{run}: {status:#}");
     }
@@ -192,17 +239,11 @@ async fn a_compressed_answer_is_read_and_a_bomb_is_not(case: &mut Case) -> Resul
         let server = RawServer::start(Raw::answer("200 OK", headers, &body)).await?;
         let web = json!({"web": {"url": server.url, "jsonPath": "{$.age}"}});
         let metric = metric(web, "asInt(result) == 45");
-        case.apply(hook_run(run, json!({"metrics": [metric]})))
-            .await?;
+        measure(case, run, metric).await?;
         servers.push(server);
     }
     until_phase(case, "good", "Successful").await?;
-    let bomb = until_phase(case, "bomb", "Error").await?;
-    let message = text(&bomb, "/message");
-    ensure!(
-        message.contains("the answer is longer than 1 MiB"),
-        "{message}"
-    );
+    ends(case, "bomb", "Error", "the answer is longer than 1 MiB").await?;
     Ok(())
 }
 

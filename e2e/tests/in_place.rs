@@ -176,7 +176,7 @@ async fn three_quick_updates_end_in_the_third(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(3);
     settled(
         case,
-        game.annotated("stage.gamekeeper/pull-seconds", "2"),
+        game.annotated("stage.gamekeeper/pull-seconds", "5"),
         3,
     )
     .await?;

@@ -161,12 +161,12 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
 async fn a_change_under_way_is_finished_before_the_next(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
-    change(case, "game:v2-slow3").await?;
+    change(case, "game:v2-slow8").await?;
     let begun = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
     reports(case, &begun).await?;
     change(case, "game:v3").await?;
     let ended = [
-        "3/3 game:v2-slow3 1 ready, Ready",
+        "3/3 game:v2-slow8 1 ready, Ready",
         "3/3 game:v3 2 ready, Ready",
     ];
     reports(case, &[begun, ended].concat()).await?;

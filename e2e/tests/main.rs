@@ -6,6 +6,7 @@ mod admission;
 mod api;
 mod canary;
 mod chart;
+mod chart_values;
 mod examples;
 mod first_hour;
 mod hook_examples;
@@ -23,6 +24,7 @@ mod ownership;
 mod plugin;
 mod pod_hooks;
 mod process;
+mod protection;
 mod revisions;
 mod rolling;
 mod run;
@@ -39,6 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
         walkthroughs::tests(),
         canary::tests(),
         chart::tests(),
+        chart_values::tests(),
         pod_hooks::tests(),
         hook_runs::tests(),
         hook_options::tests(),
@@ -61,6 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
         kubectl::tests(),
         plugin::tests(),
         process::tests(),
+        protection::tests(),
         leader::tests(),
         metrics::tests(),
         api::tests(),

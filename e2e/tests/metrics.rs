@@ -9,6 +9,7 @@ use e2e::dashboard;
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, hook_template, patient_hook_template};
 use e2e::prometheus::Prometheus;
+use e2e::webhook::Webhook;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -73,13 +74,18 @@ async fn until_set(case: &Case, pods: i64, image: &str) -> Result<()> {
 }
 
 async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut Case) -> Result<()> {
+    let webhook = Webhook::of(case, "2160h").await?;
+    webhook.until_asked(case).await?;
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
+    // What happened before the first scrape is no increase.
+    prometheus.until(case, "gamekeeper_leader", 1.0).await?;
     play(case).await?;
+    told_about_admission(case, &prometheus).await?;
     told_about_the_rollout(case, &prometheus).await?;
     told_about_hooks(case, &prometheus).await?;
     boards_of_bk_bcs_show_something(case, &prometheus).await?;
     panels_show_something(case, &prometheus).await?;
-    alerts_can_be_asked(&prometheus).await?;
+    alerts_can_be_asked(case, &prometheus).await?;
     labels_are_documented(case).await?;
     the_runbook_ends_the_pause(case, &prometheus).await?;
     case.hooks
@@ -95,7 +101,45 @@ async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut C
         Ok(())
     })
     .await?;
+    webhook.remove(case).await?;
     prometheus.stop().await
+}
+
+/// One template was refused, by the webhook itself; and pod templates were tried.
+async fn told_about_admission(case: &Case, prometheus: &Prometheus) -> Result<()> {
+    let typo = Game::in_place(1).named("typo");
+    let typo = typo.set("/spec/template/spec/hostNetwrok", true);
+    case.refused(&["apply", "-f", "-"], &typo.to_string())
+        .await?;
+    let requests = "gamekeeper_admission_requests_total";
+    let tried = "gamekeeper_admission_template_dry_runs_total";
+    let expiry = "gamekeeper_admission_certificate_expiry_timestamp_seconds";
+    for (query, value) in [
+        (
+            format!(
+                "{requests}{{kind=\"GameDeployment\", operation=\"CREATE\", verdict=\"refused\"}}"
+            ),
+            1.0,
+        ),
+        (
+            format!(
+                "{requests}{{kind=\"GameStatefulSet\", operation=\"CREATE\", verdict=\"allowed\"}}"
+            ),
+            1.0,
+        ),
+        (
+            format!("sum({requests}{{operation=\"UPDATE\", verdict=\"allowed\"}}) > bool 1"),
+            1.0,
+        ),
+        (format!("sum({requests}{{verdict=\"failed_open\"}})"), 0.0),
+        (format!("{tried}{{outcome=\"refused\"}}"), 1.0),
+        // Both workloads, and a new image for each; a patch that meets another write is tried again.
+        (format!("{tried}{{outcome=\"accepted\"}} >= bool 4"), 1.0),
+        (format!("round(({expiry} - time()) / 86400)"), 90.0),
+    ] {
+        prometheus.until(case, &query, value).await?;
+    }
+    Ok(())
 }
 
 async fn told_about_the_rollout(case: &Case, prometheus: &Prometheus) -> Result<()> {
@@ -131,9 +175,12 @@ async fn told_about_the_rollout(case: &Case, prometheus: &Prometheus) -> Result<
         prometheus.until(case, &query, value).await?;
     }
     let age = format!("gamekeeper_rollout_age_seconds{{{of}}}");
-    let age = prometheus.value(&age).await?;
-    ensure!((0.5..240.0).contains(&age), "{age}");
-    Ok(())
+    case.eventually("the rollout has an age", async || {
+        let age = prometheus.value(&age).await?;
+        ensure!((0.5..240.0).contains(&age), "{age}");
+        Ok(())
+    })
+    .await
 }
 
 async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
@@ -166,7 +213,8 @@ async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
         prometheus.until(case, &query, value).await?;
     }
     let wait = format!("gamekeeper_hook_wait_seconds{{{of}, point=\"PreDelete\"}}");
-    let before = prometheus.value(&wait).await?;
+    let before = async || prometheus.value(&wait).await;
+    let before = case.eventually("somebody waits", before).await?;
     case.eventually("the wait grows", async || {
         let now = prometheus.value(&wait).await?;
         ensure!(now > before, "{now} after {before}");
@@ -175,113 +223,104 @@ async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
     .await
 }
 
-/// Boards made for bk-bcs ask for sums and quotients of these series, by these labels.
+/// Each line of e2e/boards/bk-bcs.promql, as the heading above it has it.
 async fn boards_of_bk_bcs_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
-    let namespace = &case.namespace;
-    let mut queries = Vec::new();
-    for (kind, by, one) in [
-        ("gamedeployment", "gd", format!("gd=\"{namespace}/{GAME}\"")),
-        (
-            "gamestatefulset",
-            "exported_namespace,name",
-            format!("exported_namespace=\"{namespace}\",name=\"{SET}\""),
-        ),
-    ] {
-        let fifth = match kind {
-            "gamedeployment" => "available",
-            _ => "current",
-        };
-        let replicas = [
-            "",
-            "ready_",
-            "updated_",
-            "updated_ready_",
-            &format!("{fifth}_"),
-        ]
-        .map(|which| format!("bkbcs_{kind}_{which}replicas"));
-        for series in &replicas {
-            queries.push(format!("topk(10,sum({series}) by({by}))"));
-            queries.push(format!("{series}{{{one}}}"));
+    let table = std::fs::read_to_string(repository().join("e2e/boards/bk-bcs.promql"))?;
+    let mut asked = BTreeMap::<&str, usize>::new();
+    let mut heading = "";
+    let lines = table.lines().filter(|line| !line.starts_with("#!"));
+    for line in lines.filter(|line| !line.is_empty()) {
+        if let Some(comment) = line.strip_prefix("# ") {
+            heading = comment.split_once(':').map_or("", |(heading, _)| heading);
+            continue;
         }
-        for what in ["reconcile", "pod_create", "pod_update", "pod_delete"] {
-            let series = format!("bkbcs_{kind}_{what}_duration_seconds");
-            let well = "{status=\"success\"}";
-            queries.push(format!(
-                "topk(10, sum({series}_sum{well}) by({by})/sum({series}_count{well}) by({by}))"
-            ));
-            queries.push(format!(
-                "sum({series}_bucket{{status=\"success\",le=\"10\"}})"
-            ));
-            queries.push(format!("sum({series}_bucket{well}) by(le)"));
-            queries.push(format!("{series}_count{{status=\"success\",{one}}}"));
-            if what != "reconcile" {
-                queries.push(format!("max({series}_max) by(status)"));
-                queries.push(format!("min({series}_min) by(status)"));
-            }
-        }
-        let deleted = format!("bkbcs_{kind}_pod_delete_duration_seconds_count");
-        queries.push(format!(
-            "{deleted}{{action=\"deletePod\",status=\"success\"}}"
-        ));
-        let updated = format!("bkbcs_{kind}_pod_update_duration_seconds_count");
-        queries.push(format!("{updated}{{action=\"inplaceUpdate\"}}"));
+        let query = line
+            .replace("$namespace", &case.namespace)
+            .replace("$gd", GAME)
+            .replace("$gsts", SET);
+        // After a scrape that came late, nothing is answered until the next one.
+        case.eventually(heading, async || {
+            let answer = prometheus.query(&query).await?;
+            let is_right = match heading {
+                "answered" => !answer.is_empty(),
+                "never" => answer.is_empty(),
+                "quiet" => true,
+                _ => anyhow::bail!("{line} stands under no heading"),
+            };
+            ensure!(is_right, "{heading}: {query} gives {answer:?}");
+            Ok(())
+        })
+        .await?;
+        *asked.entry(heading).or_default() += 1;
     }
-    let created = "bkbcs_gameworkload_hookrun_create_duration_seconds";
-    let pods = "action=~\"preinplace|predelete\",objectKind=\"GameDeployment\"";
-    queries.push(format!(
-        "{created}_bucket{{{pods},status=\"success\",le=\"10\"}}"
-    ));
-    let owner = format!("exported_namespace=\"{namespace}\",owner=\"GameDeployment|{GAME}\"");
-    let survive = "bkbcs_hook_hookrun_survive_time_seconds";
-    queries.push(format!("{survive}{{phase=\"Running\",{owner}}}"));
-    let ran = "bkbcs_hook_hookrun_exec_duration_seconds";
-    queries.push(format!("{ran}_count{{action=\"executeHookRun\",{owner}}}"));
-    queries.push(format!("max({ran}_max) by(status)"));
-    let metric = "bkbcs_hook_metric_exec_duration_seconds";
-    for phases in ["phase=\"Successful\"", "phase=~\"Error|Failed\""] {
-        let by = "by(namespace, owner, metric)";
-        queries.push(format!("sum({metric}_count{{{phases}}}) {by}"));
-        queries.push(format!("sum({metric}_bucket{{{phases}}}) by(le)"));
-    }
-    queries.push("sum(bkbcs_hook_reconcile_duration_seconds_count) by(namespace, owner)".into());
-    for query in queries {
-        let answer = prometheus.query(&query).await?;
-        ensure!(!answer.is_empty(), "nothing answers {query}");
-    }
+    ensure!(asked.len() == 3 && asked["answered"] > 90, "{asked:?}");
     Ok(())
 }
 
+/// Panels that say 0 when nothing answers, so that only a number tells whether they work.
+const AT_LEAST_ONE: [&str; 3] = [
+    "Not as wanted",
+    "Paused by a failed hook",
+    "Longest wait to be deleted",
+];
+/// Panels that have nothing to show of a workload without steps and hooks, which the set is.
+const OF_HOOKS: [&str; 7] = [
+    "Canary step",
+    "Longest wait for a hook",
+    "HookRuns",
+    "HookRuns that ended",
+    "Measurements",
+    "Time of a measurement",
+    "Wait for hooks",
+];
+
 async fn panels_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
-    let variables = [
-        ("kind", "GameDeployment"),
-        ("namespace", case.namespace.as_str()),
-        ("name", GAME),
-    ];
-    for board in ["fleet", "rollout"] {
-        for query in dashboard::queries(board, &variables)? {
-            let answer = prometheus.query(&query.expr).await?;
-            ensure!(!answer.is_empty(), "{board}: nothing answers {query:?}");
-            let numbers = answer.iter().filter(|sample| sample.value.is_finite());
-            ensure!(numbers.count() > 0, "{board}: no number answers {query:?}");
+    for (kind, name) in [("GameDeployment", GAME), ("GameStatefulSet", SET)] {
+        let variables = [
+            ("cluster", ".*"),
+            ("job", "gamekeeper"),
+            ("kind", kind),
+            ("namespace", case.namespace.as_str()),
+            ("name", name),
+        ];
+        for board in ["fleet", "rollout"] {
+            for query in dashboard::queries(board, &variables)? {
+                let is_of_hooks = OF_HOOKS.contains(&&*query.of);
+                case.eventually(board, async || {
+                    let answer = prometheus.query(&query.expr).await?;
+                    let mut values = answer.iter().map(|sample| sample.value);
+                    let is_right = match AT_LEAST_ONE.contains(&&*query.of) {
+                        _ if name == SET && board == "rollout" && is_of_hooks => answer.is_empty(),
+                        true => values.any(|value| value >= 1.0),
+                        false => values.any(f64::is_finite),
+                    };
+                    ensure!(is_right, "{board} of {name}: {query:?} gives {answer:?}");
+                    Ok(())
+                })
+                .await?;
+            }
         }
     }
     Ok(())
 }
 
 /// When they fire is for promtool to show (e2e/alerts); here is that the series are as they take them.
-async fn alerts_can_be_asked(prometheus: &Prometheus) -> Result<()> {
+async fn alerts_can_be_asked(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
     let rules = alerts["groups"][0]["rules"].as_array().context("rules")?;
-    let mut firing = Vec::new();
-    for rule in rules {
-        let expr = rule["expr"].as_str().context("an expression")?;
-        if !prometheus.query(expr).await?.is_empty() {
-            firing.push(rule["alert"].as_str().unwrap_or_default());
+    case.eventually("one alert fires", async || {
+        let mut firing = Vec::new();
+        for rule in rules {
+            let expr = rule["expr"].as_str().context("an expression")?;
+            if !prometheus.query(expr).await?.is_empty() {
+                firing.push(rule["alert"].as_str().unwrap_or_default());
+            }
         }
-    }
-    ensure!(firing == ["GamekeeperRolloutPausedByHook"], "{firing:?}");
-    Ok(())
+        ensure!(firing == ["GamekeeperRolloutPausedByHook"], "{firing:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// Each series of the page has the labels that docs/metrics.md gives it.
@@ -403,7 +442,7 @@ async fn of_two_replicas_the_leader_alone_tells_about_workloads(case: &mut Case)
         .until(case, "sum(gamekeeper_leader)", 1.0)
         .await?;
     prometheus.until(case, told, 1.0).await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     let successor = format!("gamekeeper_leader{{instance=\"127.0.0.1:{}\"}}", ports[1]);
     prometheus.until(case, &successor, 1.0).await?;
     prometheus.until(case, told, 1.0).await?;

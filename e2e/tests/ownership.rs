@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::view::View;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -48,8 +49,9 @@ async fn a_pod_that_matches_no_longer_is_released(case: &mut Case) -> Result<()>
     let name = before.pod_names()[0].to_owned();
     case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"])
         .await?;
-    let view = case.until_settled(2).await?;
-    view.ensure(!view.pod_names().contains(&name.as_str()))?;
+    let replaced = |view: &View| view.pods.len() == 2 && !view.pod_names().contains(&name.as_str());
+    case.until("another pod in its place", replaced).await?;
+    case.until_settled(2).await?;
     let released = case.get(&format!("pods/{name}")).await?;
     ensure!(
         released["metadata"]["ownerReferences"].is_null(),
@@ -74,7 +76,7 @@ async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
         .set("/spec/template/metadata/labels/team", "a");
     case.apply(wide).await?;
     case.apply(narrow).await?;
-    let settled = |view: &e2e::view::View| view.counts() == [2; 5] && view.is_observed();
+    let settled = |view: &View| view.counts() == [2; 5] && view.is_observed();
     case.until("two pods", settled).await?;
     case.until_of("narrow", "two pods", settled).await?;
     case.keeps("two pods", 2, settled).await?;
@@ -97,7 +99,7 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
         .pre_delete(&template)
         .named(&name);
     case.apply(game).await?;
-    let is_full = |view: &e2e::view::View| view.counts() == [2; 5] && view.is_observed();
+    let is_full = |view: &View| view.counts() == [2; 5] && view.is_observed();
     case.until_of(&name, "two pods", is_full).await?;
     let resource = format!("gamedeployment/{name}");
     let image = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"}]);

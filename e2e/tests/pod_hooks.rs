@@ -64,7 +64,7 @@ async fn a_killed_operator_keeps_its_victims(case: &mut Case) -> Result<()> {
     case.scale(4).await?;
     let chosen = |view: &View| victims(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     // What would now be the first choice must not become the third victim.
     let others: Vec<&str> = before
         .pod_names()
@@ -155,7 +155,7 @@ async fn a_success_before_a_revert_does_not_count_after_it(case: &mut Case) -> R
     case.set_image("game:v2").await?;
     let asked = |view: &View| view.phases("PreInplace") == ["Running"];
     let first = case.until("the hook runs", asked).await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     // While nobody looks, the hook succeeds and the user changes his mind twice.
     let run = first.runs[0].name();
     let now = jiff::Timestamp::now().to_string();

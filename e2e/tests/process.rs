@@ -109,6 +109,7 @@ async fn a_frozen_leader_writes_nothing_when_it_thaws(case: &mut Case) -> Result
     case.set_image("game:v2").await?;
     case.until("it has begun", |view| view.with_image("game:v2") > 0)
         .await?;
+    case.operator.keep_no_more();
     case.operator.freeze().await?;
     case.until_settled(6).await?;
     let writes = |case: &Case| -> Result<Vec<String>> {
@@ -149,7 +150,7 @@ async fn killed_again_and_again_it_keeps_its_word(case: &mut Case) -> Result<()>
     case.operator.elect_no_more();
     case.set_image("game:v2").await?;
     for kill in 0..12 {
-        case.operator.kill().await?;
+        case.kill_operator().await?;
         match kill {
             4 => case.scale(8).await?,
             8 => case.scale(5).await?,

@@ -48,7 +48,7 @@ async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
 
 async fn surge_brings_new_pods_before_old_ones_go(case: &mut Case) -> Result<()> {
     let game = Game::rolling(3).max_unavailable(0).max_surge("50%");
-    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3"))
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "5"))
         .await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;

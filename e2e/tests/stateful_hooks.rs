@@ -212,7 +212,7 @@ async fn a_killed_operator_goes_on_where_it_was(case: &mut Case) -> Result<()> {
     case.scale(2).await?;
     let waits = |view: &View| victims(view) == [name(3)] && view.runs.len() == 1;
     let before = case.until("the highest waits", waits).await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     case.operator.start().await?;
     case.keeps("it still does", 2, waits).await?;
     let after = case.view().await?;

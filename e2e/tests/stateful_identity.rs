@@ -165,7 +165,7 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
 
 async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "6");
+    let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "20");
     case.apply(game).await?;
     case.until_settled(2).await?;
     case.kubectl(&["delete", "pod", &name(1), "--wait=false"])
@@ -174,7 +174,7 @@ async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> R
         view.pods.iter().any(|pod| pod.is_terminating())
     })
     .await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     case.operator.start().await?;
     case.keeps("nobody takes its place", 3, |view| view.pods.len() == 2)
         .await?;
@@ -255,12 +255,12 @@ async fn killed_operators_make_every_ordinal_once(case: &mut Case) -> Result<()>
     case.is_about_a_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {
-        case.operator.kill().await?;
+        case.kill_operator().await?;
         case.operator.start().await?;
     }
     case.until_settled(20).await?;
     case.set_image("game:v2").await?;
-    case.operator.kill().await?;
+    case.kill_operator().await?;
     case.operator.start().await?;
     case.until_settled(20).await?;
     Ok(())

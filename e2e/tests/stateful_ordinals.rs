@@ -73,8 +73,8 @@ async fn pods_come_upward_and_go_downward_one_at_a_time(case: &mut Case) -> Resu
 async fn parallel_pods_come_and_go_side_by_side(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::parallel(6)
-        .annotated("stage.gamekeeper/ready-seconds", "2")
-        .annotated("stage.gamekeeper/stop-seconds", "2");
+        .annotated("stage.gamekeeper/ready-seconds", "5")
+        .annotated("stage.gamekeeper/stop-seconds", "5");
     case.apply(game).await?;
     case.until("six pods at once, none of them ready", |view| {
         view.pods.len() == 6 && view.pods.iter().all(|pod| !pod.is_ready())
@@ -193,7 +193,7 @@ async fn ordinals_start_where_the_spec_says(case: &mut Case) -> Result<()> {
 
 async fn min_ready_seconds_hold_the_next_pod_back(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    case.apply(Game::ordered(2).set("/spec/minReadySeconds", 4))
+    case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8))
         .await?;
     case.until("the first pod is ready", |view| {
         view.ready_with("game:v1") == 1

@@ -234,7 +234,7 @@ async fn with_on_delete_the_user_says_when(case: &mut Case) -> Result<()> {
 async fn surge_pods_stand_above_and_go_at_the_end(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::parallel(3).max_surge(1).max_unavailable(0);
-    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "1"))
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3"))
         .await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
@@ -281,7 +281,7 @@ async fn several_pods_at_a_time(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::ordered(5)
         .max_unavailable(3)
-        .annotated("stage.gamekeeper/stop-seconds", "2");
+        .annotated("stage.gamekeeper/stop-seconds", "5");
     case.apply(game).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;

@@ -187,7 +187,7 @@ async fn a_claim_is_given_up_only_after_the_hook(case: &mut Case) -> Result<()> 
 
 async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
-    let game = retention(game, "Retain", "Delete").annotated("stage.gamekeeper/stop-seconds", "4");
+    let game = retention(game, "Retain", "Delete").annotated("stage.gamekeeper/stop-seconds", "15");
     case.apply(game).await?;
     case.until_settled(2).await?;
     let before = case

@@ -325,10 +325,11 @@ async fn canary_with_a_hook_that_succeeds(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// The documents' template for hooks of pods, with 2 s between its three measurements.
+/// The documents' template for hooks of pods, with 5 s between its three measurements: time for all
+/// the tables that the documents show meanwhile.
 fn pod_template(case: &Case, name: &str) -> Result<String> {
     let name = format!("hooks/hook-template-{name}.yaml");
-    example(case, &name, &[("interval: 60s", "interval: 2s")])
+    example(case, &name, &[("interval: 60s", "interval: 5s")])
 }
 
 fn pod_example(case: &Case, name: &str) -> Result<String> {
@@ -482,7 +483,7 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let view = case
         .until("two hooks have measured once", |view| {
             let measured = |run: &Run| run.0["status"]["metricResults"][0]["count"] == 1;
-            view.runs.len() == 2 && view.runs.iter().all(measured)
+            view.runs.len() == 2 && view.runs.iter().all(measured) && asked(view).len() == 2
         })
         .await?;
     let expected = asked(&view);
@@ -543,7 +544,7 @@ fn check_argument_run(
         "{} instead of {args}",
         run.0["spec"]["args"]
     );
-    let metric = json!({"count": 3, "failureLimit": 2, "interval": "2s", "name": "webtest",
+    let metric = json!({"count": 3, "failureLimit": 2, "interval": "5s", "name": "webtest",
         "provider": {"web": {"jsonPath": "{$.age}", "url": url}},
         "successCondition": "asInt(result) > 30"});
     contains(&run.0["spec"]["metrics"][0], &metric)?;

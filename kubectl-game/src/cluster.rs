@@ -1,32 +1,40 @@
 //! The API server: where it is (as kubectl finds it), what is read from it, what is written.
 
-use gamekeeper::api::names::WorkloadKind;
+use std::time::Duration;
+
+use gamekeeper::api::names::{PLUGIN_FIELD_MANAGER, WorkloadKind};
 use gamekeeper::api::{GameDeployment, GameStatefulSet, HookRun};
+use gamekeeper::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::{sleep, timeout};
 
 use crate::change::Change;
-use crate::error::{Error, chain};
+use crate::config::config;
+use crate::error::{Error, is_foreign};
 use crate::game::Game;
-use crate::kind::{KINDS, Reference, full_name, short_name};
-use crate::options::ClusterOptions;
+use crate::kind::{Reference, full_name, short_name};
+use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
 use crate::suggest::closest;
 
-/// Who writes, as `metadata.managedFields` shows it; the operator takes it for a person.
-const FIELD_MANAGER: &str = "kubectl-game";
 /// How often a write is decided anew when somebody else was faster.
 const ATTEMPTS: usize = 5;
+/// How often a busy server is asked again, and how long after.
+const RETRIES: usize = 5;
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A cluster and the namespace to work in.
+#[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    /// Longest wait for the answer to a request; None is forever.
+    patience: Option<Duration>,
     /// The namespace.
     pub namespace: String,
 }
@@ -51,8 +59,39 @@ impl Cluster {
             .unwrap_or_else(|| config.default_namespace.clone());
         Ok(Cluster {
             client: Client::try_from(config)?,
+            patience: limit(options.request_timeout),
             namespace,
         })
+    }
+
+    /// A cluster that is reached so.
+    #[cfg(test)]
+    pub fn of(client: Client, namespace: &str) -> Self {
+        Cluster {
+            client,
+            patience: None,
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// The answer to a request, or that there is none in time. Who is told to come again later, does.
+    async fn answer<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
+        let answer = async {
+            for _ in 0..RETRIES {
+                match request().await {
+                    Err(kube::Error::Api(status)) if status.code == 429 => sleep(RETRY).await,
+                    answer => return answer,
+                }
+            }
+            request().await
+        };
+        match self.patience {
+            None => Ok(answer.await?),
+            Some(limit) => match timeout(limit, answer).await {
+                Ok(answer) => Ok(answer?),
+                Err(_) => Err(Error::no_answer(limit)),
+            },
+        }
     }
 
     /// Workloads of a kind, in the namespace (or in all).
@@ -79,13 +118,22 @@ impl Cluster {
         kinds: &[WorkloadKind],
         all_namespaces: bool,
     ) -> Result<Vec<Game>, Error> {
+        let any = ListParams::default();
+        self.list_selected(kinds, all_namespaces, &any).await
+    }
+
+    /// Those of them that are selected.
+    pub async fn list_selected(
+        &self,
+        kinds: &[WorkloadKind],
+        all_namespaces: bool,
+        params: &ListParams,
+    ) -> Result<Vec<Game>, Error> {
         let mut games = Vec::new();
         for kind in kinds {
-            let found = self
-                .workloads(*kind, all_namespaces)
-                .list(&ListParams::default())
-                .await;
-            let found = found.map_err(|error| not_installed(*kind, error.into()))?;
+            let workloads = self.workloads(*kind, all_namespaces);
+            let found = self.answer(async || workloads.list(params).await).await;
+            let found = found.map_err(|error| not_installed(*kind, error))?;
             for object in found.items {
                 games.push(read(*kind, object)?);
             }
@@ -94,11 +142,25 @@ impl Cluster {
         Ok(games)
     }
 
+    /// All HookRuns: those of workloads with them, and those of nobody.
+    pub async fn runs(&self, all_namespaces: bool) -> Result<(Vec<Scene>, Vec<HookRun>), Error> {
+        let api = match all_namespaces {
+            true => Api::all(self.client.clone()),
+            false => self.api::<HookRun>(),
+        };
+        let params = ListParams::default();
+        let runs = self.answer(async || api.list(&params).await).await?;
+        let games = self.list(&WorkloadKind::ALL, all_namespaces).await?;
+        Ok(Scene::of_runs(games, runs.items))
+    }
+
     /// The workload of that name.
     pub async fn find(&self, reference: &Reference) -> Result<Game, Error> {
         let mut found = Vec::new();
         for kind in reference.kinds() {
-            if let Some(object) = self.workloads(kind, false).get_opt(&reference.name).await? {
+            let workloads = self.workloads(kind, false);
+            let name = &reference.name;
+            if let Some(object) = self.answer(async || workloads.get_opt(name).await).await? {
                 found.push(read(kind, object)?);
             }
         }
@@ -117,7 +179,7 @@ impl Cluster {
 
     /// Says what there is instead: a name like it, or the same name in another namespace.
     async fn not_found(&self, reference: &Reference) -> Error {
-        let here = match self.list(&KINDS, false).await {
+        let here = match self.list(&WorkloadKind::ALL, false).await {
             Ok(games) => games,
             Err(error) => return error,
         };
@@ -127,7 +189,10 @@ impl Cluster {
             return Error::NotFound(format!("{missing}: did you mean {}?", other.short_name()));
         }
         // Whoever may not look beyond his namespace gets no hint about others.
-        let elsewhere = self.list(&KINDS, true).await.unwrap_or_default();
+        let elsewhere = self
+            .list(&WorkloadKind::ALL, true)
+            .await
+            .unwrap_or_default();
         let is_it =
             |game: &&Game| game.name == reference.name && reference.kinds().contains(&game.kind);
         if let Some(other) = elsewhere.iter().find(is_it) {
@@ -169,7 +234,9 @@ impl Cluster {
             + std::fmt::Debug,
     {
         let params = ListParams::default().labels(selector);
-        Ok(self.api::<K>().list(&params).await?.items)
+        let api = self.api::<K>();
+        let found = self.answer(async || api.list(&params).await).await?;
+        Ok(found.items)
     }
 
     /// Changes a workload, on the state that the change was decided on; decides anew when somebody
@@ -203,14 +270,12 @@ impl Cluster {
         };
         let params = PatchParams {
             dry_run,
-            ..PatchParams::apply(FIELD_MANAGER)
+            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
         };
         let patch = Patch::Json::<()>(patch);
-        let written = self
-            .workloads(game.kind, false)
-            .patch(&game.name, &params, &patch)
-            .await?;
-        read(game.kind, written)
+        let workloads = self.workloads(game.kind, false);
+        let write = async || workloads.patch(&game.name, &params, &patch).await;
+        read(game.kind, self.answer(write).await?)
     }
 }
 
@@ -226,7 +291,11 @@ pub fn resource(kind: WorkloadKind) -> ApiResource {
 pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let odd = |error: &dyn std::error::Error| {
-        Error::Odd(format!("{}: {}", full_name(kind, &name), chain(error)))
+        Error::Odd(format!(
+            "{}: {}",
+            full_name(kind, &name),
+            with_causes(error)
+        ))
     };
     let mut object = serde_json::to_value(object).map_err(|error| odd(&error))?;
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -239,49 +308,13 @@ pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
 
 fn not_installed(kind: WorkloadKind, error: Error) -> Error {
     match &error {
-        Error::Server(status) if status.code == 404 => Error::NotFound(format!(
-            "the cluster does not know {}s ({}): install gamekeeper's CRDs first",
-            kind.as_str(),
-            short_name(kind, "NAME")
-        )),
+        Error::Server(status) if status.code == 404 && !is_foreign(status) => {
+            Error::NotFound(format!(
+                "the cluster does not know {}s ({}): install gamekeeper's CRDs first",
+                kind.as_str(),
+                short_name(kind, "NAME")
+            ))
+        }
         _ => error,
     }
-}
-
-async fn config(options: &ClusterOptions) -> Result<Config, Error> {
-    let told = |error: &dyn std::error::Error| Error::Config(chain(error));
-    let kubeconfig = match &options.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = match kubeconfig {
-        Ok(kubeconfig) => kubeconfig,
-        Err(error) if options.kubeconfig.is_none() && options.context.is_none() => {
-            return Config::incluster().map_err(|_| told(&error));
-        }
-        Err(error) => return Err(told(&error)),
-    };
-    if let Some(context) = &options.context {
-        let names: Vec<&str> = kubeconfig
-            .contexts
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
-        if !names.contains(&context.as_str()) {
-            let hint = match closest(context, names.iter().copied()) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("there are: {}", names.join(", ")),
-            };
-            return Err(Error::Config(format!(
-                "context {context:?} does not exist: {hint}"
-            )));
-        }
-    }
-    let options = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|error| told(&error))
 }

@@ -3,10 +3,14 @@
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::CommandFactory;
+use gamekeeper::api::HookRun;
+use gamekeeper::api::names::WorkloadKind;
 use gamekeeper::lint;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+use kube::api::ListParams;
 use serde_json::Value;
 
 use crate::change::undo::numbered;
@@ -14,10 +18,10 @@ use crate::cluster::Cluster;
 use crate::complete::{self, Wanted};
 use crate::error::Error;
 use crate::follow::{follow_status, follow_tree};
-use crate::kind::{KINDS, Reference, parse_kind};
-use crate::options::{Cli, ClusterOptions, Command, Output, Workload};
+use crate::kind::{Reference, parse_kind};
+use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
 use crate::print;
-use crate::scene::Scene;
+use crate::scene::{Scene, has_failed};
 use crate::steer::steer;
 use crate::style::Style;
 use crate::verdict::{End, Verdict, judge};
@@ -30,16 +34,21 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::Get {
             workloads,
             all_namespaces,
+            selector,
             output,
-        } => get(at, &workloads, all_namespaces, output).await?,
-        Command::Tree { workload, watch } => show_tree(at, &workload, watch).await?,
+        } => get(at, &workloads, all_namespaces, selector, output).await?,
+        Command::Tree {
+            workload,
+            watch,
+            all_pods,
+        } => show_tree(at, &workload, watch, all_pods).await?,
         Command::Status {
             workload,
             watch,
             timeout,
             output,
         } => {
-            let wait = watch.then_some(timeout);
+            let wait = watch.then_some(limit(timeout));
             return status(at, &workload, wait, output).await;
         }
         Command::Steer(command) => steer(at, command).await?,
@@ -48,10 +57,23 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             revision,
             output,
         } => show_history(at, &workload, revision, output).await?,
-        Command::Hooks { workload, output } => show_hooks(at, &workload, output).await?,
+        Command::Hooks {
+            workload,
+            all_namespaces,
+            failed,
+            output,
+        } if workload.is_empty() => show_all_hooks(at, all_namespaces, failed, output).await?,
+        Command::Hooks {
+            workload,
+            failed,
+            output,
+            ..
+        } => show_hooks(at, &workload, failed, output).await?,
         Command::Lint(options) => return lint_files(options).await,
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "kubectl-game", &mut stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kubectl-game", &mut script);
+            stdout().write_all(&script)?;
         }
         Command::Complete { words } => complete_words(&words).await?,
     }
@@ -72,12 +94,28 @@ async fn get(
     at: &ClusterOptions,
     words: &[String],
     all: bool,
+    selector: Option<String>,
     output: Option<Output>,
 ) -> Result<(), Error> {
     let cluster = Cluster::connect(at).await?;
+    let params = ListParams {
+        label_selector: selector,
+        ..ListParams::default()
+    };
     let games = match words {
-        [] => cluster.list(&KINDS, all).await?,
-        [word] if parse_kind(word).is_ok() => cluster.list(&[parse_kind(word)?], all).await?,
+        [] => {
+            cluster
+                .list_selected(&WorkloadKind::ALL, all, &params)
+                .await?
+        }
+        [word] if parse_kind(word).is_ok() => {
+            let kind = parse_kind(word)?;
+            cluster.list_selected(&[kind], all, &params).await?
+        }
+        _ if params.label_selector.is_some() => {
+            let said = "a name and a selector exclude each other: leave out one of them";
+            return Err(Error::Usage(said.to_owned()));
+        }
         words if all => {
             let words = words.join(" ");
             let said = format!(
@@ -112,15 +150,26 @@ async fn get(
     }
 }
 
-async fn show_tree(at: &ClusterOptions, workload: &Workload, watch: bool) -> Result<(), Error> {
+async fn show_tree(
+    at: &ClusterOptions,
+    workload: &Workload,
+    watch: bool,
+    all_pods: bool,
+) -> Result<(), Error> {
     let style = Style::of_stdout();
+    let most = if all_pods {
+        usize::MAX
+    } else {
+        tree::MOST_PODS
+    };
     if watch {
         let reference = Reference::parse(&workload.words)?;
         let cluster = Cluster::connect(at).await?;
-        return follow_tree(&cluster, &reference, style).await;
+        return follow_tree(&cluster, &reference, most, style).await;
     }
     put(&tree::tree(
         &scene_of(at, workload).await?,
+        most,
         style,
         Timestamp::now(),
     ))
@@ -129,7 +178,7 @@ async fn show_tree(at: &ClusterOptions, workload: &Workload, watch: bool) -> Res
 async fn status(
     at: &ClusterOptions,
     workload: &Workload,
-    wait: Option<SignedDuration>,
+    wait: Option<Option<Duration>>,
     output: Option<Output>,
 ) -> Result<ExitCode, Error> {
     let style = Style::of_stdout();
@@ -141,17 +190,16 @@ async fn status(
         }
         Some(limit) => {
             let reference = Reference::parse(&workload.words)?;
-            let cluster = Cluster::connect(at).await?;
             let mut last = String::new();
             let tell = |scene: &Scene, verdict: &Verdict| {
-                let line = format!("{}: {}\n", scene.game.short_name(), verdict.sentence);
+                let line = status::sentence(&scene.game, verdict);
                 if output.is_none() && line != last {
                     put(&line)?;
                 }
                 last = line;
                 Ok(())
             };
-            follow_status(&cluster, &reference, limit, tell).await?
+            follow_status(at, &reference, limit, tell).await?
         }
     };
     put(&match output {
@@ -183,36 +231,56 @@ async fn show_history(
 
 async fn show_hooks(
     at: &ClusterOptions,
-    workload: &Workload,
+    words: &[String],
+    failed: bool,
     output: Option<Output>,
 ) -> Result<(), Error> {
-    let scene = scene_of(at, workload).await?;
+    let reference = Reference::parse(words)?;
+    let mut scene = Cluster::connect(at).await?.scene(&reference).await?;
+    scene.runs.retain(|run| !failed || has_failed(run));
     match output {
         Some(output) => put(&print::list(&scene.runs, output)?),
         None if scene.runs.is_empty() => {
-            eprintln!("{} has no HookRuns", scene.game.short_name());
+            let which = if failed { "failed " } else { "" };
+            eprintln!("{} has no {which}HookRuns", scene.game.short_name());
             Ok(())
         }
         None => put(&hooks::hooks(&scene, Style::of_stdout(), Timestamp::now())),
     }
 }
 
+async fn show_all_hooks(
+    at: &ClusterOptions,
+    all: bool,
+    failed: bool,
+    output: Option<Output>,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let (mut scenes, mut others) = cluster.runs(all).await?;
+    for runs in scenes.iter_mut().map(|scene| &mut scene.runs) {
+        runs.retain(|run| !failed || has_failed(run));
+    }
+    others.retain(|run| !failed || has_failed(run));
+    let owned = scenes.iter().flat_map(|scene| &scene.runs);
+    let runs: Vec<&HookRun> = owned.chain(&others).collect();
+    let (style, now) = (Style::of_stdout(), Timestamp::now());
+    match output {
+        Some(output) => put(&print::list(&runs, output)?),
+        None if runs.is_empty() => {
+            let namespace = (!all).then_some(cluster.namespace.as_str());
+            eprintln!("{}", none_found(namespace));
+            Ok(())
+        }
+        None => put(&hooks::all(&scenes, &others, all, style, now)),
+    }
+}
+
 /// As `gamekeeper lint`.
 async fn lint_files(options: lint::Options) -> Result<ExitCode, Error> {
-    let strict = options.strict;
     // It waits for a thread of its own, which an asynchronous one must not.
-    let linted = tokio::task::spawn_blocking(move || lint::lint(&options)).await;
-    let diagnostics = match linted.map_err(|error| Error::Odd(error.to_string()))? {
-        Ok(diagnostics) => diagnostics,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return Ok(ExitCode::from(2));
-        }
-    };
-    for diagnostic in &diagnostics {
-        put(&format!("{diagnostic}\n"))?;
-    }
-    Ok(ExitCode::from(lint::exit_code(&diagnostics, strict)))
+    let linted = tokio::task::spawn_blocking(move || lint::run(&options)).await;
+    let code = linted.map_err(|error| Error::Odd(error.to_string()))?;
+    Ok(ExitCode::from(code))
 }
 
 /// Answers kubectl's completion. What goes wrong must not disturb whoever is typing.
@@ -230,7 +298,7 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
 async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
-    let games = cluster.list(&KINDS, false).await?;
+    let games = cluster.list(&WorkloadKind::ALL, false).await?;
     let names = games
         .iter()
         .flat_map(|game| [game.short_name(), game.name.clone()]);

@@ -124,6 +124,9 @@ mod tests {
         assert_eq!(after("get -o "), words(&["json", "yaml", "name"]));
         assert_eq!(after("completion z"), words(&["zsh"]));
         assert_eq!(after("tree "), Wanted::Workload);
+        assert_eq!(after("hooks --failed "), Wanted::Workload);
+        assert_eq!(after("tree --all"), words(&["--all-pods"]));
+        assert_eq!(after("get --as"), words(&["--as", "--as-group"]));
         assert_eq!(after("resume -n prod ga"), Wanted::Workload);
         assert_eq!(after("get --namespace "), words(&[]));
     }

@@ -1,6 +1,15 @@
 //! What goes wrong, in words for whoever typed the command.
 
+use std::time::Duration;
+
+use gamekeeper::causes::with_causes;
+use http::StatusCode;
 use kube::core::Status;
+
+use crate::view::cut;
+
+/// Longest part of an answer that is shown when it is not Kubernetes'.
+const BODY: usize = 200;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +45,9 @@ pub enum Error {
 
 /// As kubectl puts it.
 fn said(status: &Status) -> String {
+    if is_foreign(status) {
+        return not_of_kubernetes(status);
+    }
     if status.reason.is_empty() {
         format!("Error from server: {}", status.message)
     } else {
@@ -43,10 +55,42 @@ fn said(status: &Status) -> String {
     }
 }
 
+/// Whether an answer is not that of a Kubernetes API server, but of something before it. What kube then
+/// calls the reason is none.
+pub fn is_foreign(status: &Status) -> bool {
+    status.reason == "Failed to parse error data" && status.message != "404 page not found"
+}
+
+fn not_of_kubernetes(status: &Status) -> String {
+    let code = StatusCode::from_u16(status.code).ok();
+    let reason = code.and_then(|code| code.canonical_reason());
+    let reason = reason.map(|reason| format!(" {reason}"));
+    let mut words = format!(
+        "Error from server ({}{}): this is not how Kubernetes answers",
+        status.code,
+        reason.unwrap_or_default()
+    );
+    let body = cut(&status.message, BODY);
+    if !body.is_empty() {
+        words = format!("{words}: {body}");
+    }
+    words
+}
+
 impl Error {
+    /// That nothing was heard for so long.
+    pub fn no_answer(limit: Duration) -> Self {
+        Error::Unreachable(format!("no answer within {limit:?}"))
+    }
+
     /// Whether the object was changed by somebody else in the meantime.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 409)
+    }
+
+    /// Whether a watch asked for what the server no longer knows.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Error::Server(status) if status.code == 410)
     }
 
     /// Whether asking again is of no use.
@@ -65,7 +109,10 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Error::Server(status),
-            other => Error::Unreachable(chain(&other)),
+            kube::Error::SerdeError(error) => Error::Odd(format!(
+                "the server does not answer as Kubernetes does: {error}"
+            )),
+            other => Error::Unreachable(with_causes(&other)),
         }
     }
 }
@@ -81,18 +128,4 @@ impl From<kube::runtime::watcher::Error> for Error {
             other @ Watch::NoResourceVersion => Error::Odd(other.to_string()),
         }
     }
-}
-
-/// An error with its causes: the first one alone often says only that something failed.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !words.contains(&more) {
-            words = format!("{words}: {more}");
-        }
-        cause = error.source();
-    }
-    words
 }

@@ -90,6 +90,49 @@ pub fn failed_step() -> Scene {
     scene
 }
 
+/// The same, of somebody who is after whoever looks.
+pub fn hostile() -> Scene {
+    const EVIL: &str = "\x1b[2J\x1b]0;title\x07\u{9b}31m\r\nforged";
+    let mut scene = failed_step();
+    for run in &mut scene.runs {
+        for metric in run.status.iter_mut().flat_map(|it| &mut it.metric_results) {
+            metric.name = EVIL.to_owned();
+            metric.message = Some(EVIL.to_owned());
+            for measurement in &mut metric.measurements {
+                measurement.value = Some(EVIL.to_owned());
+                measurement.message = Some(EVIL.to_owned());
+            }
+        }
+    }
+    for revision in &mut scene.revisions {
+        let annotations = revision.metadata.annotations.get_or_insert_default();
+        annotations.insert("kubernetes.io/change-cause".to_owned(), EVIL.to_owned());
+    }
+    for pod in &mut scene.pods {
+        pod.status.get_or_insert_default().reason = Some(EVIL.to_owned());
+    }
+    let blocked = json!([{"type": "FailedUpdate", "status": "True", "reason": EVIL, "message": EVIL,
+        "lastTransitionTime": "2026-11-21T10:00:00Z"}]);
+    let steps = json!([{"hook": {"templateName": EVIL}}]);
+    with(
+        scene,
+        json!({"status": {"conditions": blocked}, "spec": {"updateStrategy": {"canary": {"steps": steps}}}}),
+    )
+}
+
+/// A deployment of eleven: one that its hook keeps, one that is not ready, and nine more of no interest.
+pub fn many() -> Scene {
+    let mut scene = failed_pod_hook();
+    let names = (0..8).map(|number| format!("game-{number}0000"));
+    let mut more: Vec<Pod> = names.map(|name| pod("game", &name, "game-old")).collect();
+    if let Some(status) = more.last_mut().and_then(|pod| pod.status.as_mut()) {
+        status.conditions = None;
+    }
+    more.extend(scene.pods);
+    scene.pods = more;
+    scene
+}
+
 /// A deployment without steps that is to be smaller, with a pod that its hook keeps.
 pub fn failed_pod_hook() -> Scene {
     let change = json!({

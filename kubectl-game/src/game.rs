@@ -176,6 +176,12 @@ impl Game {
         self.paused && self.status.pause_conditions.is_empty()
     }
 
+    /// Whether there is a hook at this point of a pod's life.
+    pub fn has_hook(&self, at: HookPoint) -> bool {
+        let mut hooks = self.hooks.iter();
+        hooks.any(|(point, strategy)| *point == at && strategy.hook.is_some())
+    }
+
     /// Images of a pod template, by container, those of init containers last.
     pub fn images_of(template: &Value) -> Vec<&str> {
         let lists = ["/spec/containers", "/spec/initContainers"].into_iter();

@@ -9,9 +9,6 @@ use gamekeeper::api::names::WorkloadKind;
 use crate::error::Error;
 use crate::suggest::closest;
 
-/// Both kinds, in the order in which they are shown.
-pub const KINDS: [WorkloadKind; 2] = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
-
 /// What kubectl calls this kind when there is one of it.
 pub fn singular(kind: WorkloadKind) -> &'static str {
     match kind {
@@ -47,7 +44,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
         let singular = singular(*kind);
         resource == short(*kind) || resource.strip_suffix('s').unwrap_or(resource) == singular
     };
-    if let Some(kind) = KINDS.into_iter().find(is_called) {
+    if let Some(kind) = WorkloadKind::ALL.into_iter().find(is_called) {
         return Ok(kind);
     }
     if let Some(native) = ["deploy", "sts", "statefulset"]
@@ -63,7 +60,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
             "kubectl game does not look after {whole}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
-    let known = KINDS
+    let known = WorkloadKind::ALL
         .iter()
         .flat_map(|kind| [short(*kind), singular(*kind)]);
     let hint = match closest(resource, known) {
@@ -116,7 +113,8 @@ impl Reference {
 
     /// The kinds that it may be of.
     pub fn kinds(&self) -> Vec<WorkloadKind> {
-        self.kind.map_or_else(|| KINDS.to_vec(), |kind| vec![kind])
+        self.kind
+            .map_or_else(|| WorkloadKind::ALL.to_vec(), |kind| vec![kind])
     }
 }
 

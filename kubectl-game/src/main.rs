@@ -8,6 +8,7 @@ mod change;
 mod cluster;
 mod command;
 mod complete;
+mod config;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -15,7 +16,9 @@ mod follow;
 mod game;
 mod kind;
 mod options;
+mod page;
 mod print;
+mod proxy;
 mod scene;
 mod steer;
 mod style;
@@ -32,6 +35,7 @@ use clap::Parser;
 
 use crate::error::Error;
 use crate::options::Cli;
+use crate::page::inert_lines;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -52,7 +56,7 @@ async fn main() -> ExitCode {
         // Whoever reads has seen enough: `kubectl game get | head -1`.
         Err(Error::Print(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", inert_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -35,6 +36,35 @@ pub struct ClusterOptions {
     /// Path of the kubeconfig; KUBECONFIG or ~/.kube/config when absent.
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Cluster of the kubeconfig, instead of the context's.
+    #[arg(long, global = true)]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig, instead of the context's.
+    #[arg(long, global = true)]
+    pub user: Option<String>,
+    /// Act as this user: a person, or system:serviceaccount:NAMESPACE:NAME.
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Act as a member of this group; may be repeated.
+    #[arg(long, global = true, value_name = "GROUP")]
+    pub as_group: Vec<String>,
+    /// Longest wait for the answer to a request, such as 5s; 0 is forever.
+    #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = seconds)]
+    pub request_timeout: SignedDuration,
+}
+
+/// A longest wait; None is forever.
+pub fn limit(wait: SignedDuration) -> Option<Duration> {
+    let wait = Duration::try_from(wait).ok()?;
+    (!wait.is_zero()).then_some(wait)
+}
+
+/// A duration, or a number of seconds, as kubectl takes it for requests.
+fn seconds(word: &str) -> Result<SignedDuration, String> {
+    match word.parse::<u32>() {
+        Ok(seconds) => Ok(SignedDuration::from_secs(seconds.into())),
+        Err(_) => parse_duration(word),
+    }
 }
 
 /// A workload.
@@ -81,7 +111,7 @@ pub enum Output {
 const STATUS_EXIT_CODES: &str = "\
 Exit codes:
   0  the rollout is complete
-  1  error
+  1  error; with --watch: also when the cluster had not answered once when the time was over
   2  it is stopped and waits for a person: paused, or blocked by a failed hook, a refused template, ...
   3  it is under way; with --watch: it still was when the time was over";
 
@@ -103,6 +133,9 @@ pub enum Command {
         /// In all namespaces.
         #[arg(short = 'A', long)]
         all_namespaces: bool,
+        /// Only those with these labels, such as app=game,tier!=test.
+        #[arg(short = 'l', long)]
+        selector: Option<String>,
         /// Print the objects.
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
@@ -114,6 +147,9 @@ pub enum Command {
         /// Follow what happens, until interrupted.
         #[arg(short, long)]
         watch: bool,
+        /// Show all pods, however many there are.
+        #[arg(long)]
+        all_pods: bool,
     },
     /// Say how a rollout is, or why it does not go on.
     #[command(after_help = STATUS_EXIT_CODES)]
@@ -146,8 +182,15 @@ pub enum Command {
     },
     /// List HookRuns with their last measurements.
     Hooks {
-        #[command(flatten)]
-        workload: Workload,
+        /// NAME, gd/NAME or gsts/NAME; HookRuns of all workloads when absent.
+        #[arg(value_name = "WORKLOAD")]
+        workload: Vec<String>,
+        /// In all namespaces.
+        #[arg(short = 'A', long, conflicts_with = "workload")]
+        all_namespaces: bool,
+        /// Only those that ended, and not well.
+        #[arg(long)]
+        failed: bool,
         /// Print the HookRuns.
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,

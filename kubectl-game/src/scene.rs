@@ -1,5 +1,7 @@
 //! A workload with everything that belongs to it: what `tree`, `status`, `history` and `hooks` show.
 
+use std::collections::HashMap;
+
 use gamekeeper::api::names::{self, HookPoint};
 use gamekeeper::api::{HookPhase, HookRun};
 use gamekeeper::plan::recorded_template;
@@ -32,10 +34,7 @@ impl Scene {
         mut runs: Vec<HookRun>,
         mut revisions: Vec<ControllerRevision>,
     ) -> Self {
-        let is_own = |meta: &ObjectMeta| {
-            let mut owners = meta.owner_references.iter().flatten();
-            owners.any(|owner| owner.controller == Some(true) && owner.uid == game.uid)
-        };
+        let is_own = |meta: &ObjectMeta| controller(meta) == Some(&game.uid);
         pods.retain(|pod| is_own(&pod.metadata));
         runs.retain(|run| is_own(&run.metadata));
         revisions.retain(|revision| is_own(&revision.metadata));
@@ -54,16 +53,32 @@ impl Scene {
         }
     }
 
+    /// HookRuns with the workloads that control them, and those that none of these controls.
+    pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
+        let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
+        for run in runs {
+            let owner = controller(&run.metadata).unwrap_or_default().to_owned();
+            by_owner.entry(owner).or_default().push(run);
+        }
+        let mut scenes = Vec::new();
+        for game in games {
+            if let Some(runs) = by_owner.remove(&game.uid) {
+                scenes.push(Scene::new(game, Vec::new(), runs, Vec::new()));
+            }
+        }
+        let mut others: Vec<HookRun> = by_owner.into_values().flatten().collect();
+        others.sort_by_cached_key(|run| (run.namespace(), run.name_any()));
+        (scenes, others)
+    }
+
     /// The point of a run, when it belongs to a hook.
     pub fn point(&self, run: &HookRun) -> Option<HookPoint> {
-        HookPoint::parse(run.labels().get(self.game.kind.type_label())?)
+        run.point(self.game.kind)
     }
 
     /// The pod that a run is about, while it is there.
     pub fn pod_of(&self, run: &HookRun) -> Option<&Pod> {
-        let uid = run.annotations().get(names::RUN_POD_UID)?;
-        let mut pods = self.pods.iter();
-        pods.find(|pod| pod.metadata.uid.as_ref() == Some(uid))
+        self.pods.iter().find(|pod| is_about(run, pod))
     }
 
     /// The pod or the canary step that a run is about.
@@ -98,6 +113,19 @@ impl Scene {
             (false, false) => "",
         }
     }
+}
+
+/// The uid of what controls an object; the API server lets it have one controller at most.
+fn controller(meta: &ObjectMeta) -> Option<&str> {
+    let mut owners = meta.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    Some(&owner.uid)
+}
+
+/// Whether a run is about this pod.
+pub fn is_about(run: &HookRun, pod: &Pod) -> bool {
+    let about = run.annotations().get(names::RUN_POD_UID);
+    about.is_some() && about == pod.metadata.uid.as_ref()
 }
 
 /// The revision of a pod.

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::game::Game;
 use crate::kind::Reference;
 use crate::options::{ClusterOptions, On, SetCommand, Steer, Write};
+use crate::page::inert;
 use crate::print;
 use crate::scene::Scene;
 
@@ -73,11 +74,12 @@ async fn change(
             } else {
                 ""
             };
-            put(&format!("{} {}{dry_run}\n", game.full_name(), change.did))?;
+            let did = inert(&change.did);
+            put(&format!("{} {did}{dry_run}\n", game.full_name()))?;
         }
     }
     if let Some(note) = change.note {
-        eprintln!("note: {note}");
+        eprintln!("note: {}", inert(&note));
     }
     Ok(())
 }

@@ -20,6 +20,20 @@ pub enum Tone {
     Faint,
 }
 
+impl Tone {
+    /// What a terminal calls its colour.
+    pub fn code(self) -> Option<&'static str> {
+        match self {
+            Tone::Plain => None,
+            Tone::Good => Some("32"),
+            Tone::Busy => Some("36"),
+            Tone::Held => Some("33"),
+            Tone::Bad => Some("31"),
+            Tone::Faint => Some("2"),
+        }
+    }
+}
+
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -44,22 +58,6 @@ impl Style {
         Style {
             symbols: is_terminal && !is_dumb,
             colour: is_terminal && !is_dumb && set("NO_COLOR").is_none(),
-        }
-    }
-
-    /// A text in the colour of its tone.
-    pub fn paint(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Plain => None,
-            Tone::Good => Some("32"),
-            Tone::Busy => Some("36"),
-            Tone::Held => Some("33"),
-            Tone::Bad => Some("31"),
-            Tone::Faint => Some("2"),
-        };
-        match code.filter(|_| self.colour && !text.is_empty()) {
-            Some(code) => format!("\x1b[{code}m{text}\x1b[0m"),
-            None => text.to_owned(),
         }
     }
 

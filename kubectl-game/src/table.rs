@@ -1,5 +1,6 @@
 //! Tables as kubectl prints them: columns with three spaces between, no lines.
 
+use crate::page::{Page, inert};
 use crate::style::{Style, Tone};
 
 /// What stands in one field.
@@ -26,7 +27,7 @@ impl Cell {
         } else {
             ""
         };
-        format!("{mark}{}", self.text)
+        format!("{mark}{}", inert(&self.text))
     }
 }
 
@@ -70,21 +71,21 @@ impl Table {
             })
             .collect();
         let headings: Vec<Cell> = self.headings.iter().map(|it| Cell::from(*it)).collect();
-        let mut text = String::new();
+        let mut page = Page::new(style);
         for line in std::iter::once(&headings).chain(&self.lines) {
             let mut padding = 0;
             for (cell, width_of_column) in line.iter().zip(&widths) {
                 let shown = cell.shown(style);
                 // Spaces go before the next field, so that no line ends in them.
                 if !shown.is_empty() {
-                    text.push_str(&" ".repeat(padding));
-                    text.push_str(&style.paint(cell.tone, &shown));
+                    page.write(Tone::Plain, &" ".repeat(padding));
+                    page.write(cell.tone, &shown);
                     padding = 0;
                 }
                 padding += width_of_column + 3 - width(&shown);
             }
-            text.push('\n');
+            page.end_line();
         }
-        text
+        page.text()
     }
 }

@@ -35,8 +35,10 @@ pub struct Verdict {
     pub sentence: String,
     /// What a person may do about it.
     pub mend: Option<String>,
-    /// What else keeps it.
+    /// What else keeps it, or will.
     pub also: Vec<String>,
+    /// Whether a user's pause will keep the next rollout, although this one is complete.
+    pub holds_next: bool,
 }
 
 impl Verdict {
@@ -47,6 +49,14 @@ impl Verdict {
             "Paused" => Tone::Held,
             "Blocked" => Tone::Bad,
             _ => Tone::Busy,
+        }
+    }
+
+    /// The word for a table, with what must not be overlooked.
+    pub fn label(&self) -> String {
+        match self.holds_next {
+            true => format!("{},Paused", self.word),
+            false => self.word.to_owned(),
         }
     }
 
@@ -87,6 +97,9 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.push(unseen(game));
     } else if game.holds("Ready").is_some() {
         findings.push(finding(End::Done, "Complete", done(game)));
+        if game.is_paused_by_user() {
+            findings.push(holds_next(game));
+        }
     } else {
         findings.extend(pause(scene, now));
         findings.extend(failures(game));
@@ -102,13 +115,25 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let first = findings
         .next()
         .unwrap_or_else(|| finding(End::UnderWay, "Updating", under_way(game)));
+    let holds_next = first.end == End::Done && game.is_paused_by_user();
     Verdict {
         end: first.end,
         word: first.word,
         sentence: first.sentence,
         mend: first.mend,
         also: findings.map(|finding| finding.sentence).collect(),
+        holds_next,
     }
+}
+
+/// A pause that nobody sees until the next rollout.
+fn holds_next(game: &Game) -> Finding {
+    let sentence = format!(
+        "paused by a user (spec.updateStrategy.paused is true): the next change of the template waits; \
+         lift it with: kubectl game resume {}",
+        game.short_name()
+    );
+    finding(End::Done, "Paused", sentence)
 }
 
 fn unseen(game: &Game) -> Finding {

@@ -278,6 +278,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     }
     let is_left = workload.pause_note != 0
         || workload.retry_note != 0
+        || (workload.promote_note != 0 && !facts.is_rolling())
         || workload.retry != 0
         || !workload.named.is_empty();
     is_left.then(|| format!("something is left of {workload:?}"))

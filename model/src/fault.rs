@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
-use gamekeeper::plan::{Action, Gate, Plan, Pod, Verdict, World};
+use gamekeeper::plan::{Action, Gate, Plan, Pod, Promotion, Verdict, World};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -48,6 +48,8 @@ pub enum Fault {
     GateForgotten,
     /// HookRuns of steps stay when the steps start over.
     StepRunsKept,
+    /// A full promotion counts for whatever rollout there is.
+    AnyPromotionCounts,
     /// The status is written after what rests on it.
     StatusLast,
     /// The quorum GET before what cannot be taken back is left out.
@@ -82,6 +84,7 @@ impl Fault {
                 gd.spec.update_strategy.max_unavailable = Some(IntOrString::Int(100));
             }
             Fault::NoPartition => no_partition(gd),
+            Fault::AnyPromotionCounts => promote(gd, world),
             Fault::WaitingIgnored => name_victims(gd, world),
             Fault::NotAcceptedFirst => {
                 let names = world.revisions.iter().map(|it| it.name.clone());
@@ -164,6 +167,23 @@ fn no_partition(gd: &mut GameDeployment) {
         .flat_map(|canary| &mut canary.steps)
     {
         step.partition = step.partition.as_ref().map(|_| IntOrString::Int(0));
+    }
+}
+
+/// Says that a promotion, if there is one, is of the newest revision.
+fn promote(gd: &mut GameDeployment, world: &World) {
+    let update = world.revisions.iter().max_by_key(|it| it.number);
+    let hash = gd.status.as_ref().map(|it| it.current_step_hash.clone());
+    if let (Some(note), Some(update), Some(Some(step_hash))) = (
+        gd.annotations_mut().get_mut(names::PROMOTE_ANNOTATION),
+        update,
+        hash,
+    ) {
+        let promotion = Promotion {
+            revision: update.name.clone(),
+            step_hash,
+        };
+        *note = serde_json::to_string(&promotion).expect("JSON");
     }
 }
 

@@ -176,8 +176,19 @@ fn promotion(model: &Model, state: &State, sync: &Sync, new: &Facts) -> Result<(
     Ok(())
 }
 
+/// Whether the user lets this rollout skip its steps.
+fn is_promoted(model: &Model, workload: &Workload) -> bool {
+    let own = model
+        .translator
+        .promotion(workload.template, workload.steps);
+    workload.promote_note == own && !workload.paused
+}
+
 fn may_leave(model: &Model, state: &State, sync: &Sync, step: Step, index: u8) -> bool {
     let planned = &sync.planned;
+    if is_promoted(model, planned) {
+        return true;
+    }
     let pause = state.memory.pause.as_ref();
     let own = pause.filter(|pause| pause.index == index && pause.is_of(planned));
     let is_resumed = own.is_some_and(|pause| pause.resumed);

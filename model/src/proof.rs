@@ -71,6 +71,13 @@ fn bugs_in_pauses_and_steps_are_found() {
         ..canary(&[Step::Hook])
     };
     find(Fault::StepRunsKept, SETTLES, scope);
+    let scope = Scope {
+        templates: 3,
+        user: vec![User::Template(1), User::Promote, User::Template(2)],
+        left: left(3, 0, 0),
+        ..canary(&pause)
+    };
+    find(Fault::AnyPromotionCounts, PAUSES, scope);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Random histories, longer and in larger worlds than can be walked: what is not proved there is at
-//! least looked for.
+//! least looked for. `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` looks
+//! elsewhere, and longer.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -18,8 +19,6 @@ use super::start::settled;
 use super::state::{Left, State};
 use super::telling::tell;
 
-/// Histories of each world.
-const HISTORIES: u32 = 300;
 /// Moves of the longest.
 const MOVES: usize = 250;
 
@@ -29,10 +28,10 @@ fn live(name: &str, scope: Scope) {
     let start = settled(&model);
     let moves = Cell::new(0);
     let config = Config {
-        cases: HISTORIES,
         failure_persistence: None,
         ..Config::default()
     };
+    let histories = config.cases;
     let history = vec(any::<u16>(), 1..MOVES);
     let lived = TestRunner::new(config).run(&history, |choices| {
         let end = follow(&model, &start, &choices).map_err(|(moves, broken)| {
@@ -55,7 +54,7 @@ fn live(name: &str, scope: Scope) {
     });
     lived.unwrap_or_else(|broken| panic!("{name}: {broken}"));
     let moves = moves.get();
-    let line = format!("model: random, {name}: {HISTORIES} histories of {moves} moves\n");
+    let line = format!("model: random, {name}: {histories} histories of {moves} moves\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("a terminal");
@@ -193,7 +192,7 @@ fn canary_histories() {
     };
     scope
         .user
-        .extend([User::Steps(0), User::Steps(1), User::Apply]);
+        .extend([User::Steps(0), User::Steps(1), User::Apply, User::Promote]);
     live("canary", scope);
 }
 

@@ -71,6 +71,8 @@ pub enum User {
     Template(Rev),
     Pause,
     Resume,
+    /// The rollout is to skip the steps that are left.
+    Promote,
     /// An apply of a manifest with `paused: false`.
     Apply,
     Retry(HookPoint),

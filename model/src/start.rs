@@ -24,6 +24,7 @@ fn nothing(scope: &Scope) -> State {
         named: Vec::new(),
         pause_note: 0,
         retry_note: 0,
+        promote_note: 0,
         status: 0,
     };
     State {

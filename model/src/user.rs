@@ -13,6 +13,7 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Template(rev) => workload.template != rev,
         User::Pause => !workload.paused,
         User::Resume | User::Apply => workload.paused,
+        User::Promote => workload.promote_note == 0,
         User::Retry(point) => workload.retry & retry_bit(point) == 0,
         User::Hook(version) => workload.hook != version,
         User::Unhook => workload.hooked,
@@ -44,7 +45,14 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         pause.outdated = true;
     }
     let workload = state.workload.change(scope.lags.workload, seen_before);
-    workload.generation += 1;
+    // A note alone is no change of the spec.
+    workload.generation += u8::from(what != User::Promote || workload.paused);
+    if what == User::Promote {
+        let note = model
+            .translator
+            .promotion(workload.template, workload.steps);
+        workload.promote_note = note;
+    }
     match what {
         User::Scale(replicas) => workload.replicas = replicas,
         User::Template(rev) => workload.template = rev,
@@ -58,7 +66,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
                 pause.resumed = false;
             }
         }
-        User::Resume | User::Apply => {
+        User::Resume | User::Apply | User::Promote => {
             let by_apply = what == User::Apply;
             workload.paused = false;
             workload.by_apply = by_apply;

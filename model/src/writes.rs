@@ -75,6 +75,7 @@ fn change_workload(model: &Model, state: &mut State, sync: &Sync, change: &Workl
     }
     workload.pause_note = change.pause_note.unwrap_or(workload.pause_note);
     workload.retry_note = change.retry_note.unwrap_or(workload.retry_note);
+    workload.promote_note = change.promote_note.unwrap_or(workload.promote_note);
     workload.retry &= !change.retry_off;
     if let Some(named) = &change.named {
         workload.named.clone_from(named);

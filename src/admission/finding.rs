@@ -37,6 +37,11 @@ impl Finding {
         Finding::error(field, format!("Invalid value: {value:?}: {mend}"))
     }
 
+    /// A refusal of a field that is not known: misspelt, or at the wrong place.
+    pub fn unknown(field: &str) -> Self {
+        Finding::error(field, format!("unknown field {field:?}"))
+    }
+
     /// The same, as a warning.
     pub fn as_warning(self) -> Self {
         Finding {
@@ -51,11 +56,38 @@ impl Finding {
     }
 }
 
+/// Whether a path is this field or lies in it: `spec.a[0].b` lies in `spec.a`, `spec.ab` does not, and
+/// everything lies in the object as a whole, whose path is empty.
+pub fn lies_in(path: &str, field: &str) -> bool {
+    let rest = path.strip_prefix(field);
+    field.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => f.write_str(&self.message),
             field => write!(f, "{field}: {}", self.message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_holds_what_is_in_it_and_nothing_that_is_only_spelt_alike() {
+        for (within, field, expected) in [
+            ("spec.a", "spec.a", true),
+            ("spec.a.b", "spec.a", true),
+            ("spec.a[0].b", "spec.a", true),
+            ("spec.ab", "spec.a", false),
+            ("spec.a", "spec.a.b", false),
+            ("spec.a", "", true),
+            ("", "spec.a", false),
+        ] {
+            assert_eq!(lies_in(within, field), expected, "{within} in {field}");
         }
     }
 }

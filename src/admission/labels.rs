@@ -28,7 +28,7 @@ fn is_subdomain(name: &str) -> bool {
 }
 
 /// Whether a text is a DNS label.
-pub(super) fn is_dns_label(name: &str) -> bool {
+pub fn is_dns_label(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())
         && name.chars().all(|c| ends(c) || c == '-')

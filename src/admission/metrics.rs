@@ -2,15 +2,17 @@
 
 use http::{HeaderName, HeaderValue};
 
-use super::Finding;
+use super::{Finding, pods};
 use crate::api::{
     Argument, HookRunSpec, HookTemplateSpec, KubernetesFunction, KubernetesMetric, Metric,
     WebHeader,
 };
 use crate::expr::Condition;
 use crate::expr::jsonpath::JsonPath;
-use crate::plan::OPERATOR_ARGUMENTS;
-use crate::plan::hook_run::{arguments_in, can_succeed, fill, texts_with_arguments};
+use crate::plan::hook_run::{
+    SHORTEST_INTERVAL, arguments_in, can_succeed, fill, texts_with_arguments,
+};
+use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 use crate::provider::{metadata_key, parse_field_path, writable};
 
 /// What is wrong with a template. Arguments without a value get one from the workload.
@@ -106,6 +108,7 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
         let at = format!("spec.metrics[{index}]");
+        findings.extend(interval(&at, metric));
         findings.extend(conditions(&at, metric));
         findings.extend(calls(&at, metric));
         for (field, text) in texts_with_arguments(metric) {
@@ -114,6 +117,15 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// An interval that is shorter than the one at which it would be measured. Not a rule of the CRD: the
+/// operator makes runs of templates that were stored before there was one.
+fn interval(at: &str, metric: &Metric) -> Option<Finding> {
+    let text = metric.interval.as_deref()?;
+    let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
+    let mend = "must be at least 1s";
+    is_short.then(|| Finding::invalid(format!("{at}.interval"), text, mend))
 }
 
 /// Conditions that cannot be read, or compare what can never be equal.
@@ -182,6 +194,10 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
         let at = format!("{at}.provider.prometheus");
         findings.extend(url(&format!("{at}.address"), &prometheus.address));
         findings.extend(headers(&at, &prometheus.headers));
+    }
+    if let Some(job) = &metric.provider.job {
+        let at = format!("{at}.provider.job.spec.template");
+        findings.extend(pods::of_template(&at, &job.spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
         findings.extend(fields(&format!("{at}.provider.kubernetes"), kubernetes));

@@ -25,8 +25,9 @@ use serde_json::Value;
 
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 
-pub use finding::{Finding, Severity};
-pub use schema::Schemas;
+pub use finding::{Finding, Severity, lies_in};
+pub use labels::is_dns_label;
+pub use schema::{Schemas, unknown_fields};
 
 /// The kinds that are checked.
 pub const KINDS: [&str; 4] = [
@@ -58,7 +59,9 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
         }
         _ => return Vec::new(),
     };
-    checked.unwrap_or_else(|unreadable| vec![unreadable])
+    let mut findings = checked.unwrap_or_else(|unreadable| vec![unreadable]);
+    findings.extend(schema::unknown_to_us(kind, object));
+    findings
 }
 
 /// Reads an object. One that its schema takes and we cannot read was made for another version.

@@ -12,27 +12,25 @@ use crate::api::names::claim_template_name;
 const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
                          digit at both ends, at most 63 characters";
 
-/// What is wrong with a template; `claims` are volumes that come from elsewhere.
-pub(super) fn of_template(template: &Value, claims: &[Value]) -> Vec<Finding> {
+/// What is wrong with the template in a field; `claims` are volumes that come from elsewhere.
+pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for map in ["labels", "annotations"] {
-        let field = format!("spec.template.metadata.{map}");
+        let field = format!("{at}.metadata.{map}");
         let entries = template["metadata"][map].as_object().into_iter();
         findings.extend(labels::keys(&field, entries.flat_map(Map::keys)));
     }
     let spec = &template["spec"];
     let claims = claims.iter().map(claim_template_name);
     let volumes: BTreeSet<&str> = names(&spec["volumes"]).chain(claims).collect();
-    let mut seen = BTreeSet::new();
+    let regular: BTreeSet<&str> = names(&spec["containers"]).collect();
     for list in ["initContainers", "containers"] {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            let field = format!("spec.template.spec.{list}[{index}]");
+            let field = format!("{at}.spec.{list}[{index}]");
             findings.extend(of_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
             // Within one list the CRD says so.
-            if list == "initContainers" {
-                seen.insert(name);
-            } else if seen.contains(name) {
+            if list == "initContainers" && regular.contains(name) {
                 let message = format!("Duplicate value: {name:?}");
                 findings.push(Finding::error(format!("{field}.name"), message));
             }
@@ -60,17 +58,33 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
         let mend = "must have no space before or after it";
         findings.push(Finding::invalid(format!("{field}.image"), image, mend));
     }
+    findings.extend(quantities(field, &container["resources"]));
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     for (index, mount) in mounts.enumerate() {
         let name = mount["name"].as_str().unwrap_or_default();
-        if !volumes.contains(name) {
-            let mend = "no volume has this name; add one to volumes, or look at its spelling";
+        if !name.is_empty() && !volumes.contains(name) {
+            let message = format!("Not found: {name:?}");
             let field = format!("{field}.volumeMounts[{index}].name");
-            // Something in the cluster may put it into each pod.
-            findings.push(Finding::invalid(field, name, mend).as_warning());
+            findings.push(Finding::error(field, message));
         }
     }
     findings
+}
+
+/// Amounts that are neither text nor a number. No schema can say that a field is one of the two, and the
+/// API server does not say which field it is.
+fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
+    let lists = ["limits", "requests"].into_iter();
+    let all = lists.flat_map(|list| {
+        let amounts = resources[list].as_object().into_iter().flatten();
+        amounts.map(move |(name, amount)| (list, name, amount))
+    });
+    let odd = all.filter(|(_, _, it)| it.is_boolean() || it.is_array() || it.is_object());
+    odd.map(|(list, name, amount)| {
+        let why = format!("Invalid value: {amount}: must be a quantity, such as 500m, 2 or 1Gi");
+        Finding::error(format!("{field}.resources.{list}.{name}"), why)
+    })
+    .collect()
 }
 
 /// What is wrong with the names of claim templates.

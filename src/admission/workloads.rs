@@ -34,6 +34,7 @@ fn of_workload<K: GameWorkload>(
         .flat_map(|labels| labels.keys());
     findings.extend(labels::keys("spec.selector.matchLabels", selected));
     findings.extend(pods::of_template(
+        "spec.template",
         workload.pod_template(),
         workload.claim_templates(),
     ));

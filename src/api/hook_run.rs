@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::names::{HookPoint, WorkloadKind};
 use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrategy, schema};
 
 /// HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.
@@ -65,6 +66,19 @@ pub struct HookRunSpec {
     /// How long the run is kept after its end; until somebody deletes it when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_strategy: Option<TtlStrategy>,
+}
+
+impl HookRun {
+    /// The point that it was made at, when it was made for a workload of this kind.
+    pub fn point(&self, kind: WorkloadKind) -> Option<HookPoint> {
+        let labels = self.metadata.labels.as_ref()?;
+        HookPoint::parse(labels.get(kind.type_label())?)
+    }
+
+    /// The same, when it is a point in the life of a pod and no canary step.
+    pub fn pod_point(&self, kind: WorkloadKind) -> Option<HookPoint> {
+        self.point(kind).filter(|point| *point != HookPoint::Step)
+    }
 }
 
 /// State of a run, a metric or a measurement.

@@ -3,7 +3,14 @@
 //! Those that users of bk-bcs know are theirs, word for word; the operator's own begin with
 //! `gamekeeper.tkex.tencent.com/`.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 use super::HookPhase;
+
+/// The operator in managed fields.
+pub const FIELD_MANAGER: &str = "gamekeeper";
+/// `kubectl game` in managed fields; what it writes was meant by a person.
+pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 
 /// Pod label: the ControllerRevision it was made or updated from (Kubernetes convention).
 pub const REVISION_LABEL: &str = "controller-revision-hash";
@@ -88,12 +95,32 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
+
+    /// The owner reference on everything that a workload controls.
+    pub fn owner_reference(self, name: &str, uid: &str) -> OwnerReference {
+        OwnerReference {
+            api_version: super::API_VERSION.to_owned(),
+            kind: self.as_str().to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
     /// The kind as in manifests and owner references.
     pub fn as_str(self) -> &'static str {
         match self {
             WorkloadKind::GameDeployment => "GameDeployment",
             WorkloadKind::GameStatefulSet => "GameStatefulSet",
         }
+    }
+
+    /// The kind of this name; None of another one.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 
     /// HookRun label that names the hook point.

@@ -54,21 +54,21 @@ pub struct WorkloadStatus {
         "x-kubernetes-list-map-keys" = ["reason"]
     ))]
     pub pause_conditions: Vec<PauseCondition>,
-    /// Pods whose deletion is blocked by their PreDelete hook.
+    /// Pods whose deletion is blocked by their PreDelete hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["podName"]
     ))]
     pub pre_delete_hook_condition: Vec<PodHookCondition>,
-    /// Pods whose in-place update is blocked by their PreInplace hook.
+    /// Pods whose in-place update is blocked by their PreInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["podName"]
     ))]
     pub pre_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Pods kept from traffic by their PostInplace hook.
+    /// Pods kept from traffic by their PostInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",

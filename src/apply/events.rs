@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::{FIELD_MANAGER, Requests, Target, to_bytes};
+use super::{Answer, Refusal, Requests, Target, to_bytes};
 use crate::api::API_VERSION;
+use crate::api::names::FIELD_MANAGER;
 use crate::plan::Event;
 
 /// What may wait to be written.
@@ -109,7 +110,11 @@ impl Writer {
                 () = sleep_until(flush_at), if !gathered.pods.is_empty() => gathered.flush(),
             };
             for (regarding, event) in due {
-                write(&requests, &instance, &regarding, &event).await;
+                match write(&requests, &instance, &regarding, &event).await {
+                    // It is news as long as nobody could read it.
+                    Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
+                    _ => gathered.said(regarding, event, Instant::now()),
+                }
             }
         }
     }
@@ -136,18 +141,22 @@ impl Gathered {
                 Vec::new()
             }
             Told::Plain(event) => {
-                let recent = |at: &Instant| now.duration_since(*at) < QUIET;
-                if self.lately.len() > WAITING {
-                    self.lately.retain(|_, at| recent(at));
-                }
                 let same = (about.clone(), event.reason.clone(), event.message.clone());
-                if self.lately.get(&same).is_some_and(recent) {
-                    return Vec::new();
+                match self.lately.get(&same) {
+                    Some(at) if now.duration_since(*at) < QUIET => Vec::new(),
+                    _ => vec![(about, event)],
                 }
-                self.lately.insert(same, now);
-                vec![(about, event)]
             }
         }
+    }
+
+    /// Notes that this was written, and need not be for a while.
+    fn said(&mut self, about: Regarding, event: Event, now: Instant) {
+        if self.lately.len() > WAITING {
+            self.lately.retain(|_, at| now.duration_since(*at) < QUIET);
+        }
+        self.lately
+            .insert((about, event.reason, event.message), now);
     }
 
     /// Gives what was gathered of pods.
@@ -169,7 +178,12 @@ impl Gathered {
     }
 }
 
-async fn write(requests: &Requests, instance: &str, about: &Regarding, event: &Event) {
+async fn write(
+    requests: &Requests,
+    instance: &str,
+    about: &Regarding,
+    event: &Event,
+) -> Result<Answer, Refusal> {
     let now = Timestamp::now();
     let Regarding {
         kind,
@@ -202,13 +216,23 @@ async fn write(requests: &Requests, instance: &str, about: &Regarding, event: &E
         },
     });
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    if let Err(refusal) = requests.create(&path, to_bytes(&body)).await {
+    let written = requests.create(&path, to_bytes(&body)).await;
+    if let Err(refusal) = &written {
         debug!(%refusal, reason = event.reason, "an event was not taken");
     }
+    written
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::service_fn;
+
     use super::*;
 
     fn about() -> Regarding {
@@ -263,10 +287,42 @@ mod tests {
     fn the_same_is_not_said_again_for_a_while() {
         let mut gathered = Gathered::default();
         let now = Instant::now();
-        assert_eq!(gathered.take_in(about(), plain("quota"), now).len(), 1);
-        assert!(gathered.take_in(about(), plain("quota"), now).is_empty());
-        assert_eq!(gathered.take_in(about(), plain("typo"), now).len(), 1);
-        let later = now + QUIET;
-        assert_eq!(gathered.take_in(about(), plain("quota"), later).len(), 1);
+        let mut say = |message: &str, now: Instant| {
+            let due = gathered.take_in(about(), plain(message), now);
+            let count = due.len();
+            for (about, event) in due {
+                gathered.said(about, event, now);
+            }
+            count
+        };
+        assert_eq!(say("quota", now), 1);
+        assert_eq!(say("quota", now), 0);
+        assert_eq!(say("typo", now), 1);
+        assert_eq!(say("quota", now + QUIET), 1);
+    }
+
+    /// What becomes of events, told one after the other, when the API server answers so.
+    async fn answers(codes: &'static [u16], told: &[&str]) -> usize {
+        let sent = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&sent);
+        let server = service_fn(move |_: Request<Body>| {
+            let code = codes.get(counted.fetch_add(1, Ordering::SeqCst));
+            let answer = Response::builder().status(*code.expect("no more are sent"));
+            std::future::ready(answer.body(Body::empty()))
+        });
+        let (events, writer) = Events::new();
+        for message in told {
+            events.tell(about(), plain(message));
+        }
+        drop(events);
+        let requests = Requests::new(Client::new(server, "games"));
+        writer.run(requests, "instance".to_owned()).await;
+        sent.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test]
+    async fn what_was_not_written_is_said_again() {
+        assert_eq!(answers(&[503, 429, 201], &["a", "a", "a", "a"]).await, 3);
+        assert_eq!(answers(&[403], &["a", "a"]).await, 1, "refused for good");
     }
 }

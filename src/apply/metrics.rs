@@ -10,8 +10,7 @@ use prometheus_client::encoding::{
 };
 
 use super::{Refusal, Target};
-use crate::api::HookRun;
-use crate::api::names::{HookPoint, WorkloadKind};
+use crate::api::names::WorkloadKind;
 use crate::metrics::{Timing, Timings};
 use crate::plan::{Action, DeletionReason};
 
@@ -195,7 +194,8 @@ impl Metrics {
                 self.updates.observe(written(done), took);
             }
             Action::CreateHookRun(run) => {
-                if let Some(point) = pod_point(target.kind, run) {
+                // bk-bcs counts no canary steps here.
+                if let Some(point) = run.pod_point(target.kind) {
                     let made = HookMade {
                         namespace: target.namespace.clone(),
                         name: target.name.clone(),
@@ -218,18 +218,10 @@ impl Metrics {
         self.updates.retain(|it| of(&it.of));
         self.deletions.retain(|it| of(&it.of));
         self.hooks.retain(|it| {
-            [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet]
-                .into_iter()
-                .filter(|kind| kind.as_str() == it.objectKind)
-                .any(|kind| is_there(kind, &it.namespace, &it.name))
+            WorkloadKind::parse(it.objectKind)
+                .is_some_and(|kind| is_there(kind, &it.namespace, &it.name))
         });
     }
-}
-
-/// The point in a pod's life that a run stands for. bk-bcs counts no canary steps here.
-fn pod_point(kind: WorkloadKind, run: &HookRun) -> Option<HookPoint> {
-    let label = run.metadata.labels.as_ref()?.get(kind.type_label())?;
-    HookPoint::parse(label).filter(|point| *point != HookPoint::Step)
 }
 
 impl Collector for Metrics {

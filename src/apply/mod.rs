@@ -17,15 +17,16 @@ mod tally;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
 use crate::api::names::WorkloadKind;
-use crate::api::{API_VERSION, GROUP, VERSION, WorkloadStatus};
+use crate::api::{GROUP, VERSION, WorkloadStatus};
 use crate::plan::{Failures, Verdict};
 
 pub use metrics::{BUCKETS, Ended, Metrics, Of};
-pub use request::{Answer, Content, FIELD_MANAGER, Refusal, Requests, to_bytes};
+pub use proof::Patience;
+pub use request::{Answer, Content, Refusal, Requests, to_bytes};
 
 /// The workload that a plan is about, as it was decided on.
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub struct Target {
     pub selector_labels: BTreeMap<String, String>,
     /// Whether a hook stands before its pods are deleted or updated.
     pub hooked: bool,
+    /// When it was looked at, with its pods, to decide.
+    pub seen: Instant,
 }
 
 impl Target {
@@ -88,15 +91,8 @@ impl Target {
     }
 
     /// The owner reference on everything that the workload controls.
-    fn owner_reference(&self) -> Value {
-        json!({
-            "apiVersion": API_VERSION,
-            "kind": self.kind.as_str(),
-            "name": self.name,
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })
+    fn owner_reference(&self) -> OwnerReference {
+        self.kind.owner_reference(&self.name, &self.uid)
     }
 }
 
@@ -137,6 +133,8 @@ pub struct Memory {
     pub failures: Failures,
     /// When the status was last written.
     pub status_written: Option<Instant>,
+    /// How long a proof may take.
+    pub patience: Patience,
 }
 
 impl Memory {
@@ -158,7 +156,7 @@ impl Memory {
 pub enum Outcome {
     /// Everything was done.
     Done,
-    /// All went well, but there is more: a decision older than half a second is not acted on.
+    /// All went well, but there is more: a decision that is no longer fresh is not acted on.
     Unfinished,
     /// The world is not as it was decided on.
     Moved(String),

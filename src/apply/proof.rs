@@ -5,10 +5,11 @@
 //! lets one plan create or delete a thousand pods without a pause.
 
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use super::run::Stop;
 use super::{Applier, Target};
@@ -16,56 +17,110 @@ use crate::plan::Action;
 
 /// For how long a decision, and the proof that the workload has not moved, is good.
 pub const PROOF: Duration = Duration::from_millis(500);
+/// How long a proof that took longer than that to come is good after it came: for what begins at
+/// once, or a slow API server would never see anything done.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// How long a proof may take at most, after others that took too long.
+const MOST_PATIENCE: Duration = Duration::from_secs(8);
+/// For how long a late proof is remembered: a server that was slow before that may not be so any more.
+const MEMORY: Duration = Duration::from_secs(30);
 /// For how long a plan is carried out at most, however often its workload is proven unmoved: the
 /// status is written by the next one.
 const LONGEST: Duration = Duration::from_secs(6);
 
-/// When a workload was last proven unmoved.
+/// How long a proof of one workload may take. A late one may come from a process that was frozen
+/// meanwhile, and says little; but where one after the other is late, it is the API server that is
+/// slow, and no answer would be younger.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a proof may take now.
+    limit: Duration,
+    /// When one last took longer than it should.
+    late: Option<Instant>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            limit: PROOF,
+            late: None,
+        }
+    }
+}
+
+impl Patience {
+    /// Until when an answer to what was asked then is good that has just come. None when it took
+    /// too long; the next one may take longer.
+    pub fn good_until(&mut self, asked: Instant) -> Option<Instant> {
+        let took = asked.elapsed();
+        let was_late = |late: Instant| asked.saturating_duration_since(late) <= MEMORY;
+        if took <= PROOF || !self.late.is_some_and(was_late) {
+            *self = Self::default();
+        }
+        if took > PROOF {
+            self.late = Some(Instant::now());
+        }
+        if took > self.limit {
+            self.limit = (self.limit * 2).min(MOST_PATIENCE);
+            warn!(?took, "the API server is slow to answer");
+            return None;
+        }
+        Some((asked + PROOF).max(Instant::now() + AT_ONCE))
+    }
+}
+
+/// Until when a plan is good.
 pub struct Proof {
+    begun: Instant,
+    /// What rests on pods as they were seen.
     decided: Instant,
-    /// None when it is known to have moved.
-    proven: Mutex<Option<Instant>>,
+    /// What only the workload bears on. None when it is known to have moved, or is asked no more.
+    proven: watch::Sender<Option<Instant>>,
 }
 
 impl Proof {
-    /// What was decided then.
-    pub fn new(decided: Instant) -> Self {
+    /// Good until then, unless it is renewed.
+    pub fn until(decided: Instant) -> Self {
         Self {
+            begun: Instant::now(),
             decided,
-            proven: Mutex::new(Some(decided)),
+            proven: watch::Sender::new(Some(decided)),
         }
     }
 
-    fn proven(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether an action may be begun now. One that only the workload bears on waits for the next
+    /// proof when the last one is too old: a busy API server is slow to give it.
+    pub async fn is_good_for(&self, action: &Action) -> bool {
+        if !action.lasts() {
+            return Instant::now() <= self.decided && self.proven.borrow().is_some();
+        }
+        let is_decisive = |until: &Option<Instant>| until.is_none_or(|it| Instant::now() <= it);
+        let mut proven = self.proven.subscribe();
+        let proven = proven.wait_for(is_decisive).await;
+        proven.is_ok_and(|proven| proven.is_some())
     }
 
-    /// Whether an action may be begun now.
-    pub fn is_good_for(&self, action: &Action) -> bool {
-        let Some(proven) = *self.proven() else {
-            return false;
-        };
-        let since = if action.lasts() { proven } else { self.decided };
-        since.elapsed() <= PROOF
-    }
-
-    /// Asks again and again, until the answer is another one or it has gone on for long enough.
-    /// Never returns.
-    pub async fn renew(&self, applier: &Applier, target: &Target) {
-        while self.decided.elapsed() < LONGEST {
+    /// Asks again and again, until the answer is another one or it has gone on for long enough;
+    /// then nothing is proven any more. Never returns.
+    pub async fn renew(&self, applier: &Applier, target: &Target, patience: &mut Patience) {
+        while self.begun.elapsed() < LONGEST {
             sleep(PROOF / 2).await;
-            let answer = ask(applier, target).await;
-            *self.proven() = answer.ok();
-            if self.proven().is_none() {
+            let Ok(until) = ask(applier, target, patience).await else {
                 break;
-            }
+            };
+            self.proven.send_replace(Some(until));
         }
+        self.proven.send_replace(None);
         pending().await
     }
 }
 
-/// Makes sure that a workload is still as it was decided on, and says when that was asked.
-pub async fn ask(applier: &Applier, target: &Target) -> Result<Instant, Stop> {
+/// Makes sure that a workload is still as it was decided on, and says until when that is good.
+pub async fn ask(
+    applier: &Applier,
+    target: &Target,
+    patience: &mut Patience,
+) -> Result<Instant, Stop> {
     let asked = Instant::now();
     let now = applier.requests.get(&target.path()).await?;
     let Target {
@@ -77,5 +132,34 @@ pub async fn ask(applier: &Applier, target: &Target) -> Result<Instant, Stop> {
             now.generation
         )));
     }
-    Ok(asked)
+    patience.good_until(asked).ok_or(Stop::Late)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// Whether an answer that takes so long is good.
+    async fn is_good(patience: &mut Patience, took: Duration) -> bool {
+        let asked = Instant::now();
+        advance(took).await;
+        patience.good_until(asked).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_slow_long_ago_gets_no_more_patience_than_any_other() {
+        let (slow, mut patience) = (Duration::from_secs(3), Patience::default());
+        for expected in [false, false, false, true, true] {
+            assert_eq!(is_good(&mut patience, slow).await, expected);
+        }
+        // Slow answers that are good keep the memory of it.
+        for _ in 0..3 {
+            advance(MEMORY * 2 / 3).await;
+            assert!(is_good(&mut patience, slow).await);
+        }
+        advance(MEMORY * 2).await;
+        assert!(!is_good(&mut patience, slow).await);
+    }
 }

@@ -9,8 +9,8 @@ use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-/// Who we are in managed fields.
-pub const FIELD_MANAGER: &str = "gamekeeper";
+use crate::api::names::FIELD_MANAGER;
+
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What we want of an object that was written: its metadata is enough.
@@ -91,7 +91,15 @@ pub enum Refusal {
     /// The API server will not have it.
     #[error("{0}")]
     Rejected(String),
-    /// Not now, or no answer: whether it was done is unknown.
+    /// The server has no time for it: nothing was done.
+    #[error("{message}")]
+    Busy {
+        /// Why.
+        message: String,
+        /// When the server wants to be asked again.
+        after: Option<Duration>,
+    },
+    /// A failure, or no answer: whether it was done is unknown.
     #[error("{message}")]
     Unavailable {
         /// Why.
@@ -252,9 +260,8 @@ impl Refusal {
             StatusCode::UNPROCESSABLE_ENTITY if patched && is_precondition(&status) => {
                 Refusal::Conflict(message)
             }
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
-                Refusal::Unavailable { message, after }
-            }
+            StatusCode::TOO_MANY_REQUESTS => Refusal::Busy { message, after },
+            StatusCode::REQUEST_TIMEOUT => Refusal::Unavailable { message, after },
             code if code.is_server_error() => Refusal::Unavailable { message, after },
             _ => Refusal::Rejected(message),
         }
@@ -314,9 +321,13 @@ mod tests {
 
     #[test]
     fn too_many_requests_and_a_failing_server_mean_later() {
-        for code in [429, 500, 503, 504] {
+        for code in [408, 500, 503, 504] {
             let refused = refusal(code, json!({}), false);
             assert!(matches!(refused, Refusal::Unavailable { .. }), "{code}");
         }
+        assert!(matches!(
+            refusal(429, json!({}), false),
+            Refusal::Busy { .. }
+        ));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::body::whole_second;
@@ -18,6 +19,13 @@ use crate::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// Writes under way at once.
 const CONCURRENCY: usize = 64;
+/// Those of them that close a gate for a change that follows. Were there more, on a busy API server
+/// the change would wait behind other pods' gates for so long that the kubelet reports the closed
+/// gate by itself: one write more for each pod.
+const CHANGES: usize = 16;
+/// How old a plan may be when the proof for the rest of it is asked for. Pods may be another way
+/// when what came first took longer.
+const PRELUDE: Duration = Duration::from_secs(1);
 /// Shortest time between two writes of a status that only shows.
 const STATUS_PACE: Duration = Duration::from_secs(1);
 
@@ -29,7 +37,7 @@ struct Run<'a, S> {
     note: &'a (dyn Fn(Written) + Send + Sync),
     /// The status to write; None once it is written, or when it shows already.
     status: Option<S>,
-    /// When the workload was last proven to be as it was decided on.
+    /// Until when the last proof is good that the workload is as it was decided on.
     proven: Option<Instant>,
 }
 
@@ -37,6 +45,8 @@ struct Run<'a, S> {
 pub(super) enum Stop {
     /// The world is not as it was decided on.
     Moved(String),
+    /// The proof that it is came too late.
+    Late,
     /// Something was refused; the server may say when to ask again.
     Failed(String, Option<Duration>),
 }
@@ -44,7 +54,9 @@ pub(super) enum Stop {
 impl From<Refusal> for Stop {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Unavailable { message, after } => Stop::Failed(message, after),
+            Refusal::Busy { message, after } | Refusal::Unavailable { message, after } => {
+                Stop::Failed(message, after)
+            }
             Refusal::Rejected(message) => Stop::Failed(message, None),
             Refusal::Conflict(message)
             | Refusal::AlreadyExists(message)
@@ -85,6 +97,7 @@ impl Applier {
         let outcome = match run.go(actions, status_first).await {
             Ok(outcome) => outcome,
             Err(Stop::Moved(message)) => Outcome::Moved(message),
+            Err(Stop::Late) => Outcome::Unfinished,
             Err(Stop::Failed(message, after)) => Outcome::Failed { message, after },
         };
         let held_back = run.status.is_some();
@@ -115,14 +128,14 @@ fn is_adoption(action: &Action) -> bool {
 
 impl<S: Serialize> Run<'_, S> {
     async fn go(&mut self, actions: Vec<Action>, status_first: bool) -> Result<Outcome, Stop> {
-        let (before, after): (Vec<_>, Vec<_>) = actions
+        let (before, mut after): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);
         let generation = self.target.generation;
         if before.iter().any(is_adoption) {
             self.prove().await?;
         }
-        let mut outcome = self.batch(before, Instant::now()).await?;
+        let mut outcome = self.batch(before, Instant::now() + PROOF).await?;
         if outcome == Outcome::Unfinished {
             return Ok(outcome);
         }
@@ -132,13 +145,17 @@ impl<S: Serialize> Run<'_, S> {
         if status_first || next_status(self.memory) <= Instant::now() {
             self.write_status().await?;
         }
+        if self.target.seen.elapsed() > PRELUDE && !after.iter().all(Action::lasts) {
+            after.retain(Action::lasts);
+            outcome = Outcome::Unfinished;
+        }
         if after.iter().any(Action::is_irrevocable) {
             self.prove().await?;
         }
         if !after.is_empty() {
-            let decided = self.proven.unwrap_or_else(Instant::now);
-            let rest = self.batch(after, decided).await?;
-            if outcome == Outcome::Done {
+            let good_until = self.proven.unwrap_or_else(|| Instant::now() + PROOF);
+            let rest = self.batch(after, good_until).await?;
+            if rest != Outcome::Done && !matches!(outcome, Outcome::Failed { .. }) {
                 outcome = rest;
             }
         }
@@ -146,10 +163,10 @@ impl<S: Serialize> Run<'_, S> {
     }
 
     /// Carries out actions side by side; none is begun when the decision is no longer fresh.
-    async fn batch(&mut self, actions: Vec<Action>, decided: Instant) -> Result<Outcome, Stop> {
+    async fn batch(&mut self, actions: Vec<Action>, good_until: Instant) -> Result<Outcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let proof = Proof::new(decided);
+        let proof = Proof::until(good_until);
         let (applier, note) = (self.applier, self.note);
         let target = &*self.target;
         let act = async |action: &Action| {
@@ -162,19 +179,24 @@ impl<S: Serialize> Run<'_, S> {
             lock().count(action, answer);
             sequel
         };
+        let changes = Semaphore::new(CHANGES);
         let answers = stream::iter(actions).map(async |action| {
-            if !proof.is_good_for(&action) {
+            let _turn = match action {
+                Action::CloseGate { then: Some(_), .. } => changes.acquire().await.ok(),
+                _ => None,
+            };
+            if !proof.is_good_for(&action).await {
                 lock().left = true;
             } else if lock().may_begin(&action)
                 && let Some(sequel) = act(&action).await
-                && (!sequel.is_irrevocable() || decided.elapsed() < PROOF * 2)
+                && (!sequel.is_irrevocable() || Instant::now() < good_until + PROOF)
             {
                 act(&sequel).await;
             }
         });
         tokio::select! {
             () = answers.buffer_unordered(CONCURRENCY).collect::<()>() => {}
-            () = proof.renew(applier, target) => {}
+            () = proof.renew(applier, target, &mut self.memory.patience) => {}
         }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = &tally.workload {
@@ -220,19 +242,17 @@ impl<S: Serialize> Run<'_, S> {
         self.target.resource_version = answer.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
-        self.proven = Some(asked);
+        self.proven = self.memory.patience.good_until(asked);
         Ok(())
     }
 
     /// Makes sure that the workload is still as it was decided on.
     async fn prove(&mut self) -> Result<(), Stop> {
-        if self
-            .proven
-            .is_some_and(|proven| proven.elapsed() < PROOF / 4)
-        {
-            return Ok(());
+        let is_fresh = |until| Instant::now() + PROOF * 3 / 4 < until;
+        if !self.proven.is_some_and(is_fresh) {
+            let patience = &mut self.memory.patience;
+            self.proven = Some(proof::ask(self.applier, self.target, patience).await?);
         }
-        self.proven = Some(proof::ask(self.applier, self.target).await?);
         Ok(())
     }
 }

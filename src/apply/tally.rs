@@ -21,8 +21,8 @@ pub struct Tally {
     pub left: bool,
     /// Whether the names of pods are ours to choose, and not those of their ordinals.
     chooses_names: bool,
-    /// Whether the last creation failed, so that one is tried before the others.
-    probing: bool,
+    /// Creations that may still be begun. One when the last one failed: it is tried alone.
+    creations: usize,
     /// Revisions of which a pod was refused.
     refused: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
@@ -60,7 +60,10 @@ impl Tally {
     pub fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
         Self {
             chooses_names: kind == WorkloadKind::GameDeployment,
-            probing: memory.failures.scale.is_some(),
+            creations: match memory.failures.scale {
+                Some(_) => 1,
+                None => usize::MAX,
+            },
             ..Self::default()
         }
     }
@@ -76,9 +79,11 @@ impl Tally {
         if self.refused.contains(&new.revision) {
             return false;
         }
-        if self.probing && std::mem::replace(&mut self.left, true) {
+        if self.creations == 0 {
+            self.left = true;
             return false;
         }
+        self.creations -= 1;
         true
     }
 
@@ -87,7 +92,7 @@ impl Tally {
         match answer {
             Ok(answer) => self.succeeded(action, answer),
             Err(Refusal::Rejected(message)) => self.rejected(action, message),
-            Err(Refusal::Unavailable { message, after }) => {
+            Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
             }
             Err(Refusal::AlreadyExists(message)) => self.taken(action, message),

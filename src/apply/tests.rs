@@ -3,13 +3,16 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::plan::{Action, Deletion, DeletionReason, NewPod, Plan, PodRef, WorkloadPatch};
+use crate::plan::{
+    Action, Deletion, DeletionReason, InPlacePatch, NewPod, Plan, PodRef, WorkloadPatch,
+};
 
 /// Answers a request ("METHOD path") with a code and a body.
 type Script = fn(&str, usize) -> (u16, Value);
@@ -26,6 +29,11 @@ struct Play {
 
 impl Play {
     fn new(script: Script) -> Self {
+        Self::with_proofs_after(Duration::from_millis(100), script)
+    }
+
+    /// On an API server that answers a GET after so long.
+    fn with_proofs_after(proof: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let server = service_fn({
             let sent = Arc::clone(&sent);
@@ -40,8 +48,12 @@ impl Play {
                     .header("Retry-After", "7")
                     .body(Body::from(body.to_string().into_bytes()))
                     .unwrap();
+                let pause = match request.method() {
+                    &Method::GET => proof,
+                    _ => Duration::from_millis(100),
+                };
                 async move {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(pause).await;
                     Ok::<_, Infallible>(response)
                 }
             }
@@ -87,6 +99,7 @@ fn target() -> Target {
         resource_version: "10".into(),
         selector_labels: BTreeMap::new(),
         hooked: false,
+        seen: Instant::now(),
     }
 }
 
@@ -115,6 +128,14 @@ fn delete(name: &str) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(name),
         reason: DeletionReason::ScaleIn,
+        by_hook: false,
+    })
+}
+
+fn replace(n: usize) -> Action {
+    Action::DeletePod(Deletion {
+        pod: pod(&format!("lobby-{n}")),
+        reason: DeletionReason::Update,
         by_hook: false,
     })
 }
@@ -211,13 +232,6 @@ async fn a_status_that_only_shows_is_written_once_a_second() {
 #[tokio::test(start_paused = true)]
 async fn what_a_decision_half_a_second_old_asks_for_is_left_to_the_next_plan() {
     let mut play = Play::new(willing);
-    let replace = |n: usize| {
-        Action::DeletePod(Deletion {
-            pod: pod(&format!("lobby-{n}")),
-            reason: DeletionReason::Update,
-            by_hook: false,
-        })
-    };
     let report = play
         .carry_out(plan((0..1_000).map(replace).collect()))
         .await;
@@ -235,6 +249,60 @@ async fn creations_go_on_for_as_long_as_the_workload_is_proven_unmoved() {
     let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
     assert!((3..10).contains(&proofs), "{proofs}");
     assert_eq!(sent.len(), 1_000 + proofs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_wait_for_a_proof_that_is_slow_to_come() {
+    let mut play = Play::with_proofs_after(Duration::from_millis(450), willing);
+    let report = play.carry_out(plan((0..500).map(create).collect())).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    let sent = play.sent();
+    assert_eq!(
+        sent.iter().filter(|it| it.starts_with("POST")).count(),
+        500,
+        "{sent:#?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_came_late_is_not_believed_the_first_time() {
+    let mut play = Play::with_proofs_after(Duration::from_millis(700), willing);
+    let report = play.carry_out(plan(vec![delete("a")])).await;
+    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_sees_everything_done_in_the_end() {
+    for seconds in [0.7, 1.2, 3.0, 7.0] {
+        let mut play = Play::with_proofs_after(Duration::from_secs_f64(seconds), willing);
+        let mut left: Vec<usize> = (0..200).collect();
+        for _ in 0..12 {
+            play.target.seen = Instant::now();
+            let report = play
+                .carry_out(plan(left.iter().copied().map(replace).collect()))
+                .await;
+            let deleted = play.sent();
+            left.retain(|n| !deleted.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
+            if report.outcome == Outcome::Done {
+                break;
+            }
+        }
+        assert!(left.is_empty(), "proofs after {seconds} s: {left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_rests_on_pods_is_planned_anew_when_what_came_first_took_long() {
+    let mut play = Play::new(willing);
+    play.target.seen = Instant::now() - Duration::from_millis(1_100);
+    let report = play.carry_out(plan(vec![replace(1), create(1)])).await;
+    assert_eq!(report.outcome, Outcome::Unfinished);
+    let sent = play.sent();
+    assert_eq!(
+        sent,
+        [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,6 +343,37 @@ async fn a_new_pods_gate_is_opened_at_once_however_many_come() {
     let sent = play.sent();
     let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
     assert_eq!(opened, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_does_not_wait_behind_the_gates_of_many_other_pods() {
+    let mut play = Play::new(willing);
+    let change = |n: usize| {
+        let pod = pod(&format!("lobby-{n}"));
+        let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
+        Action::CloseGate {
+            pod: pod.clone(),
+            revision: "lobby-2".into(),
+            then: Some(Box::new(InPlacePatch {
+                pod,
+                from_revision: "lobby-1".into(),
+                images: Vec::new(),
+                labels: Vec::new(),
+                annotated: false,
+                annotations: Vec::new(),
+                record: serde_json::from_value(record).unwrap(),
+            })),
+        }
+    };
+    play.carry_out(plan((0..100).map(change).collect())).await;
+    let sent = play.sent();
+    let mut closed = 0_i64;
+    for line in sent.iter().filter(|it| it.starts_with("PATCH")) {
+        closed += if line.ends_with("/status") { 1 } else { -1 };
+        assert!(closed <= 16, "{sent:#?}");
+    }
+    assert!(sent.len() > 64, "{sent:#?}");
+    assert_eq!(closed, 0, "{sent:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,6 +453,20 @@ async fn a_server_that_is_busy_says_when_to_come_again() {
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
     assert_eq!(play.memory.failures.scale, None, "nothing is wrong with it");
+    assert_eq!(*play.noted.lock().unwrap(), [], "nothing was done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_failing_server_may_have_done_must_be_seen() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (504, json!("a timeout")),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(
+        matches!(report.outcome, Outcome::Failed { .. }),
+        "{report:?}"
+    );
     let noted = play.noted.lock().unwrap();
     assert_eq!(*noted, [Written::Unknown(Thing::Pod)]);
 }

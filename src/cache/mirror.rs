@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::error;
 
@@ -26,9 +26,10 @@ pub struct Seen {
 pub struct Mirror<T> {
     store: RwLock<Store<T>>,
     seen: watch::Sender<Seen>,
-    /// When the watch last handed something over.
-    heard: Mutex<Option<Instant>>,
-    relist: Notify,
+    /// When the API server last said something; when this was made, if it never did.
+    heard: Mutex<Instant>,
+    /// The list (counted as in [`Seen::begun`]) that somebody waits for.
+    wanted: watch::Sender<u64>,
 }
 
 impl<T> Default for Mirror<T> {
@@ -36,8 +37,8 @@ impl<T> Default for Mirror<T> {
         Self {
             store: RwLock::default(),
             seen: watch::Sender::default(),
-            heard: Mutex::default(),
-            relist: Notify::default(),
+            heard: Mutex::new(Instant::now()),
+            wanted: watch::Sender::default(),
         }
     }
 }
@@ -60,8 +61,8 @@ impl<T: Cached> Mirror<T> {
     }
 
     /// When the API server last said anything about this kind: at least one bookmark a minute, if
-    /// the watch lives.
-    pub fn heard(&self) -> Option<Instant> {
+    /// the watch lives. Before it ever did, when the waiting for it began.
+    pub fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,12 +73,31 @@ impl<T: Cached> Mirror<T> {
         let _ = self.seen().wait_for(reached).await;
     }
 
-    /// Asks for a list that is begun from now on, and waits until the store rests on it.
+    /// Asks for a list that is begun from now on, and waits until the store rests on it. One that is under
+    /// way comes to its end; whoever asks meanwhile waits for the same next one.
     pub async fn relist(&self) {
         let mut seen = self.seen();
-        let begun = seen.borrow_and_update().begun;
-        self.relist.notify_one();
-        let _ = seen.wait_for(|seen| seen.listed > begun).await;
+        let next = seen.borrow_and_update().begun + 1;
+        self.wanted.send_if_modified(|wanted| {
+            let is_later = next > *wanted;
+            *wanted = next.max(*wanted);
+            is_later
+        });
+        let _ = seen.wait_for(|seen| seen.listed >= next).await;
+    }
+
+    /// Returns when somebody waits for a list that is not begun, and none is under way.
+    async fn list_is_due(&self) {
+        let (mut seen, mut wanted) = (self.seen(), self.wanted.subscribe());
+        loop {
+            let is_due = |wanted: &u64| *wanted > self.seen.borrow().begun;
+            // The senders live in self: waiting cannot fail.
+            let _ = wanted.wait_for(is_due).await;
+            let _ = seen.wait_for(|seen| seen.listed == seen.begun).await;
+            if is_due(&wanted.borrow()) {
+                return;
+            }
+        }
     }
 
     /// Plays a whole list into it.
@@ -109,7 +129,8 @@ impl<T: Cached> Mirror<T> {
             route,
             listing: None,
         };
-        super::watch::watch(source, &self.relist, |change| feed.take_in(change)).await;
+        let list_is_due = || self.list_is_due();
+        super::watch::watch(source, list_is_due, |change| feed.take_in(change)).await;
     }
 }
 
@@ -136,8 +157,11 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     where
         C: FnMut(Option<&T>, Sight, K) -> Option<T>,
     {
-        let heard = self.mirror.heard.lock();
-        *heard.unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        // To ask for a list is our own doing.
+        if !matches!(change, Change::ListBegin) {
+            let heard = self.mirror.heard.lock();
+            *heard.unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
         match change {
             Change::ListBegin => {
                 self.listing = Some(HashMap::new());

@@ -37,6 +37,7 @@ pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::Source;
 
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use crate::causes::with_causes;
 use crate::plan::{Claim, Pod};
 
 /// All mirrors.
@@ -226,9 +227,27 @@ impl Cache {
 
     /// Whether every kind was listed once.
     pub fn is_ready(&self) -> bool {
-        self.sources
-            .keys()
-            .all(|kind| self.seen(*kind).borrow().listed > 0)
+        self.missing().is_empty()
+    }
+
+    /// The kinds that were never listed.
+    pub fn missing(&self) -> Vec<Kind> {
+        let unlisted = |kind: &Kind| self.seen(*kind).borrow().listed == 0;
+        self.sources.keys().copied().filter(unlisted).collect()
+    }
+
+    /// Waits until every kind was listed once.
+    pub async fn filled(&self) {
+        for kind in self.sources.keys() {
+            // The sender lives in self: waiting cannot fail.
+            let _ = self.seen(*kind).wait_for(|seen| seen.listed > 0).await;
+        }
+    }
+
+    /// Whether the API server tells how new each kind is, which watching it does not prove.
+    pub async fn is_comparable(&self) -> Result<(), kube::Error> {
+        let newest = self.sources.values().map(Source::newest);
+        futures::future::try_join_all(newest).await.map(|_| ())
     }
 
     /// Waits until the cache shows at least what the API server has now.
@@ -246,7 +265,9 @@ impl Cache {
         loop {
             match self.catch_up(kind, source).await {
                 Ok(()) => return,
-                Err(error) => warn!(?kind, %error, "the cache cannot be compared"),
+                Err(error) => {
+                    warn!(?kind, error = %with_causes(&error), "the cache cannot be compared");
+                }
             }
             sleep(Duration::from_secs(1)).await;
         }
@@ -256,7 +277,10 @@ impl Cache {
         let newest = source.newest().await?;
         // A quiet kind would learn only by the next bookmark, up to a minute from now.
         if timeout(BOOKMARK, self.reach(kind, newest)).await.is_err() {
-            self.relist(kind).await;
+            tokio::select! {
+                () = self.reach(kind, newest) => {}
+                () = self.relist(kind) => {}
+            }
         }
         Ok(())
     }
@@ -267,7 +291,7 @@ impl Cache {
     }
 
     /// How many objects of each kind there are, and when the API server last said anything about it.
-    pub fn sizes(&self) -> Vec<(Kind, usize, Option<Instant>)> {
+    pub fn sizes(&self) -> Vec<(Kind, usize, Instant)> {
         let size =
             |kind| mirror_of!(self, kind, mirror => (kind, mirror.store().len(), mirror.heard()));
         self.sources.keys().map(|kind| size(*kind)).collect()

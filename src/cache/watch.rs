@@ -18,16 +18,19 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::store::ObjectKey;
+use crate::causes::with_causes;
 
 /// Seconds after which the server ends a watch, which is then resumed where it stood.
 const WATCH_SECONDS: u64 = 290;
 /// A watch that is silent for this long is dead (the server should have ended it).
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS + 10);
+/// How long the answer to a request may take to begin, a page of a list to come, and a streamed list to
+/// go on: a server that is busy lets requests wait for half of that, and then refuses them.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Objects in a page of a list, where the server cannot stream it.
 const PAGE: usize = 500;
 /// A connection that lasted this long was a good one.
@@ -112,8 +115,8 @@ enum WatchError {
     Garbled(#[from] serde_json::Error),
     #[error("the server says {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("no word for {} s", SILENCE.as_secs())]
-    Silent,
+    #[error("no word for {} s", .0.as_secs())]
+    Silent(Duration),
 }
 
 impl WatchError {
@@ -128,10 +131,11 @@ impl WatchError {
     }
 }
 
-/// Watches forever. `relist` asks for a new list.
-pub async fn watch<K: DeserializeOwned>(
+/// Watches forever. What `list_is_due` gives ends when there is to be a new list; it is asked for only
+/// while none is under way.
+pub async fn watch<K: DeserializeOwned, F: Future<Output = ()>>(
     mut source: Source,
-    relist: &Notify,
+    list_is_due: impl Fn() -> F,
     mut hand_over: impl FnMut(Change<K>),
 ) {
     let mut position: Option<String> = None;
@@ -140,11 +144,12 @@ pub async fn watch<K: DeserializeOwned>(
         let begun = Instant::now();
         let from = position.clone();
         let result = tokio::select! {
-            () = relist.notified() => {
+            biased;
+            result = source.follow(&mut position, &mut hand_over) => result,
+            () = list_is_due() => {
                 position = None;
                 continue;
             }
-            result = source.follow(&mut position, &mut hand_over) => result,
         };
         // A server also ends watches whose events come faster than they are read; whoever waits
         // then falls behind more and more.
@@ -164,7 +169,7 @@ pub async fn watch<K: DeserializeOwned>(
                 continue;
             }
             Err(error) => {
-                warn!(path = source.path, %error, "watch interrupted");
+                warn!(path = source.path, error = %with_causes(&error), "watch interrupted");
             }
         }
         sleep(retry).await;
@@ -189,23 +194,27 @@ impl Source {
         let query =
             format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{start}");
         let listing = position.is_none();
-        let mut lines = match self.client.request_stream(self.request(&query)?).await {
-            Ok(lines) => lines,
-            Err(kube::Error::Api(status)) if listing && matches!(status.code, 400 | 422) => {
-                debug!(path = self.path, %status, "no streaming lists");
-                return Err(WatchError::NotStreaming);
-            }
-            Err(kube::Error::Api(status)) => return Err(WatchError::of(&status)),
-            Err(error) => return Err(error.into()),
-        };
         if listing {
             hand_over(Change::ListBegin);
         }
+        let mut lines = match answer(self.client.request_stream(self.request(&query)?)).await {
+            Err(WatchError::Refused {
+                code: 400 | 422,
+                message,
+            }) if listing => {
+                debug!(path = self.path, message, "no streaming lists");
+                return Err(WatchError::NotStreaming);
+            }
+            lines => lines?,
+        };
         let mut line = Vec::new();
-        while next_line(&mut lines, &mut line).await? {
+        loop {
+            let patience = if position.is_none() { ANSWER } else { SILENCE };
+            if !next_line(&mut lines, &mut line, patience).await? {
+                return Ok(());
+            }
             hear(&line, position, hand_over)?;
         }
-        Ok(())
     }
 
     /// A list in pages, from the most recent state; gives the position to watch from.
@@ -216,11 +225,7 @@ impl Source {
         hand_over(Change::ListBegin);
         let mut query = format!("limit={PAGE}");
         loop {
-            let text = self.client.request_text(self.request(&query)?).await;
-            let text = text.map_err(|error| match error {
-                kube::Error::Api(status) => WatchError::of(&status),
-                error => error.into(),
-            })?;
+            let text = answer(self.client.request_text(self.request(&query)?)).await?;
             let page: Page = serde_json::from_str(&text)?;
             for item in page.items.iter().flatten() {
                 hand_over(convert(item, head(item)?, Change::Listed));
@@ -239,7 +244,8 @@ impl Source {
     /// The server's newest resourceVersion, from a list that cannot be stale.
     pub async fn newest(&self) -> Result<u64, kube::Error> {
         let request = self.request("limit=1").map_err(kube::Error::HttpError)?;
-        let text = self.client.request_text(request).await?;
+        let text = timeout(ANSWER, self.client.request_text(request)).await;
+        let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
         let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
         Ok(version_number(&page.metadata.resource_version))
     }
@@ -262,15 +268,26 @@ impl From<http::Error> for WatchError {
     }
 }
 
+/// Waits for an answer, or the beginning of one.
+async fn answer<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WatchError> {
+    let answer = timeout(ANSWER, answer).await;
+    let answer = answer.map_err(|_| WatchError::Silent(ANSWER))?;
+    answer.map_err(|error| match error {
+        kube::Error::Api(status) => WatchError::of(&status),
+        error => error.into(),
+    })
+}
+
 /// Reads one line; false at the regular end of the stream. Half a line at the end is dropped: the
 /// watch is resumed before it.
 async fn next_line(
     lines: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
+    patience: Duration,
 ) -> Result<bool, WatchError> {
     line.clear();
-    let read = timeout(SILENCE, lines.read_until(b'\n', line)).await;
-    read.map_err(|_| WatchError::Silent)??;
+    let read = timeout(patience, lines.read_until(b'\n', line)).await;
+    read.map_err(|_| WatchError::Silent(patience))??;
     Ok(line.ends_with(b"\n"))
 }
 

@@ -33,6 +33,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A failed object is looked at again after this long at the latest when something happens to it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// However late a server wants to be asked again.
+const LATEST: Duration = Duration::from_secs(300);
+
 /// From the end of a look to the next one that something happening causes: a thousand pods that
 /// change in a second are no thousand looks.
 const REST: Duration = Duration::from_millis(20);
@@ -146,7 +149,7 @@ impl Queue {
                 let pause = pause(in_a_row);
                 let failed = Failed {
                     in_a_row: in_a_row.saturating_add(1),
-                    not_before: now + after.unwrap_or_else(|| pause.min(PATIENCE)),
+                    not_before: now + after.map_or(pause.min(PATIENCE), |it| it.min(LATEST)),
                 };
                 state.failed.insert(key.clone(), failed);
                 let at = match touched {

@@ -72,6 +72,8 @@ impl<K: Planned> Workloads<K> {
     async fn reconcile(&self, workload: &Whole<K>, memory: &mut Memory) -> Next {
         let mut target = target(workload);
         let world = self.world(workload, memory);
+        let is_there = |name: &str| world.revisions.iter().any(|it| it.name == name);
+        memory.verdicts.retain(|revision, _| is_there(revision));
         let plan = match workload.object.plan(&world) {
             Ok(plan) => plan,
             Err(invalid) => {
@@ -247,6 +249,7 @@ fn target<K: Planned>(workload: &Whole<K>) -> Target {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         selector_labels: labels.clone().unwrap_or_default(),
         hooked: before.iter().any(|strategy| strategy.hook.is_some()),
+        seen: Instant::now(),
     }
 }
 

@@ -8,14 +8,15 @@ mod files;
 mod objects;
 #[cfg(test)]
 mod tests;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::fmt;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 
-pub use files::{LintError, Source};
+use files::{LintError, Source};
 
 use crate::admission::Finding;
 use crate::expr::Guard;
@@ -53,26 +54,39 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Checks files and directories, and standard input. Diagnostics come by file and line.
-///
-/// # Errors
-/// When a file cannot be read.
-pub fn lint(options: &Options) -> Result<Vec<Diagnostic>, LintError> {
-    check(files::read(&options.files)?)
+/// The whole command: checks files and directories, and standard input, prints a line for each finding,
+/// and returns the exit code.
+pub fn run(options: &Options) -> u8 {
+    match files::read(&options.files).and_then(check) {
+        Ok(diagnostics) => {
+            let mut out = std::io::stdout().lock();
+            for diagnostic in &diagnostics {
+                // Whoever reads may have seen enough; the exit code is told all the same.
+                if writeln!(out, "{diagnostic}").is_err() {
+                    break;
+                }
+            }
+            exit_code(&diagnostics, options.strict)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            2
+        }
+    }
 }
 
 /// Checks texts that are already read.
 ///
 /// # Errors
 /// When the operating system gives no thread.
-pub fn check(sources: Vec<Source>) -> Result<Vec<Diagnostic>, LintError> {
+fn check(sources: Vec<Source>) -> Result<Vec<Diagnostic>, LintError> {
     // Conditions are read on a deep stack.
     let checked = Guard::start()?.run_blocking(move || objects::check(&sources));
     Ok(checked?)
 }
 
 /// The exit code of the command: 1 when something is refused.
-pub fn exit_code(diagnostics: &[Diagnostic], strict: bool) -> u8 {
+fn exit_code(diagnostics: &[Diagnostic], strict: bool) -> u8 {
     let fails = |diagnostic: &Diagnostic| strict || diagnostic.finding.is_error();
     u8::from(diagnostics.iter().any(fails))
 }

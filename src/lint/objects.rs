@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::yaml::{self, Document};
 use super::{Diagnostic, Source};
-use crate::admission::{self, Finding, KINDS, Schemas, Templates};
+use crate::admission::{self, Finding, KINDS, Schemas, Templates, lies_in};
 use crate::api::{API_VERSION, GROUP, HookTemplate};
 
 /// HookTemplates by namespace and name.
@@ -30,7 +30,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     for Source { name, text } in sources {
         match yaml::read(text) {
             Ok(documents) => {
-                let ours = documents.into_iter().flat_map(items).filter(is_ours);
+                let ours = documents.into_iter().filter(is_ours);
                 objects.extend(ours.map(|document| place(name, document, &schemas)));
             }
             Err((line, why)) => diagnostics.push(Diagnostic {
@@ -49,23 +49,6 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     diagnostics.sort();
     diagnostics.dedup();
     diagnostics
-}
-
-/// A List stands for what is in it.
-fn items(document: Document) -> Vec<Document> {
-    match document.object["items"].as_array() {
-        Some(items)
-            if document.object["kind"]
-                .as_str()
-                .is_some_and(|kind| kind.ends_with("List")) =>
-        {
-            let items = items.iter().enumerate();
-            items
-                .map(|(index, item)| document.item(index, item.clone()))
-                .collect()
-        }
-        _ => vec![document],
-    }
 }
 
 fn is_ours(document: &Document) -> bool {
@@ -135,22 +118,18 @@ impl Placed<'_> {
             place: "these files",
         };
         let mut findings = self.findings;
-        // What the schema refuses need not be told again in other words.
-        let said: Vec<String> = findings
-            .iter()
-            .map(|finding| finding.field.clone())
-            .collect();
+        // What the schema refuses need not be told again in other words. What it says of the object as a
+        // whole is about none of the fields.
+        let said = findings.iter().filter(|said| !said.field.is_empty());
         let is_new = |finding: &Finding| {
-            let field = finding.field.as_str();
-            !said
-                .iter()
-                .any(|said| field.starts_with(said.as_str()) || said.starts_with(field))
+            let mut said = said.clone();
+            !said.any(|said| {
+                lies_in(&finding.field, &said.field) || lies_in(&said.field, &finding.field)
+            })
         };
-        findings.extend(
-            admission::check(object, &templates)
-                .into_iter()
-                .filter(is_new),
-        );
+        let more = admission::check(object, &templates);
+        let more: Vec<Finding> = more.into_iter().filter(is_new).collect();
+        findings.extend(more);
         let file = self.file;
         let document = &self.document;
         findings

@@ -190,6 +190,31 @@ fn a_finding_stands_at_the_line_of_its_field_or_of_the_one_around_it() {
 }
 
 #[test]
+fn what_is_said_of_the_whole_object_hides_nothing_of_its_fields() {
+    let name = "a-game-whose-name-is-much-longer-than-a-label-can-hold";
+    let text = WORKLOAD
+        .replace("{name: game}", &format!("{{name: {name}}}"))
+        .replace("labels: {app: game}", "labels: {app: game, \"zone!\": eu}");
+    let refused = errors(findings(&[&text]).iter());
+    for said in ["no longer than 52 characters", "Invalid value: \"zone!\""] {
+        let is_said = refused.iter().any(|it| it.contains(said));
+        assert!(is_said, "{said}: {refused:#?}");
+    }
+}
+
+#[test]
+fn objects_of_a_template_that_take_any_field_take_it() {
+    let fields = "managedFields: [{manager: me, fieldsV1: {\"f:spec\": {\"f:x\": {}}}}], annotations: {a: b}";
+    let managed = WORKLOAD.replace(
+        "metadata: {labels: {app: game}}",
+        &format!("metadata: {{labels: {{app: game}}, {fields}}}"),
+    );
+    assert!(managed.contains("fieldsV1"));
+    let refused = errors(findings(&[&managed]).iter());
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+#[test]
 fn other_kinds_are_left_alone_and_ours_are_known_by_their_group() {
     assert_eq!(
         printed(&["kind: Service\napiVersion: v1\nspec: {replicas: three}\n---\n# empty\n"]),
@@ -234,4 +259,49 @@ fn yaml_is_read_as_kubectl_reads_it() {
         printed(&["a: [1"])
     );
     assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is no YAML: duplicated key"));
+}
+
+#[test]
+fn fields_of_jobs_and_claims_that_do_not_exist_are_told() {
+    let job = "\
+apiVersion: tkex.tencent.com/v1alpha1
+kind: HookTemplate
+metadata: {name: check}
+spec:
+  metrics:
+  - name: backup
+    provider:
+      job:
+        metadata: {labels: {any: label}, annotation: {}}
+        spec:
+          backoffLimt: 1
+          template:
+            spec:
+              restartPolicy: Never
+              nodeSelector: {any: label}
+              containers: [{name: a, imagee: b, image: a, resources: {limits: {any.of/these: 1}}}]
+";
+    let claim = WORKLOAD.replace("GameDeployment", "GameStatefulSet").replace(
+        "  template:\n",
+        "  serviceName: game\n  volumeClaimTemplates:\n  - metadata: {name: maps}\n    spec: {storageClass: fast}\n  template:\n",
+    );
+    let at = "spec.metrics[0].provider.job";
+    let pod = format!("{at}.spec.template.spec");
+    let expected = [
+        format!("0.yaml:9: {at}.metadata.annotation"),
+        format!("0.yaml:11: {at}.spec.backoffLimt"),
+        format!("0.yaml:16: {pod}.containers[0].imagee"),
+        "1.yaml:12: spec.volumeClaimTemplates[0].spec.storageClass".into(),
+    ];
+    let unknown = |place: &String| {
+        let field = place.split_once(": ").expect("a field").1;
+        format!("{place}: unknown field {field:?}")
+    };
+    let expected: Vec<String> = expected.iter().map(unknown).collect();
+    let found = printed(&[job, &claim]);
+    let found: Vec<&str> = found
+        .lines()
+        .filter(|it| !it.contains("warning: "))
+        .collect();
+    assert_eq!(found, expected);
 }

@@ -19,7 +19,7 @@ pub struct Document {
 
 impl Document {
     /// An item of a List, as a document of its own.
-    pub fn item(&self, index: usize, object: Value) -> Document {
+    fn item(&self, index: usize, object: Value) -> Document {
         let path = format!("items[{index}]");
         let below = format!("{path}.");
         let lines = self.lines.iter();
@@ -47,7 +47,7 @@ impl Document {
     }
 }
 
-/// Reads all documents of a text; empty ones are left out.
+/// Reads all documents of a text; empty ones are left out, and a List stands for what is in it.
 ///
 /// # Errors
 /// When it is no YAML, with the line.
@@ -73,7 +73,24 @@ pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
     });
     Ok(documents
         .filter(|document| !document.object.is_null())
+        .flat_map(items)
         .collect())
+}
+
+fn items(document: Document) -> Vec<Document> {
+    match document.object["items"].as_array() {
+        Some(items)
+            if document.object["kind"]
+                .as_str()
+                .is_some_and(|kind| kind.ends_with("List")) =>
+        {
+            let items = items.iter().enumerate();
+            items
+                .map(|(index, item)| document.item(index, item.clone()))
+                .collect()
+        }
+        _ => vec![document],
+    }
 }
 
 fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> Value {

@@ -33,14 +33,18 @@ pub fn routes(health: Arc<Health>) -> Router {
         .with_state(health)
 }
 
-async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, &'static str) {
-    let not_yet = |what| (StatusCode::SERVICE_UNAVAILABLE, what);
-    if !health.cache.get().is_some_and(|cache| cache.is_ready()) {
-        return not_yet("the caches are not filled yet");
+async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
+    let not_yet = |what: String| (StatusCode::SERVICE_UNAVAILABLE, what);
+    let Some(cache) = health.cache.get() else {
+        return not_yet("the API server does not answer yet".into());
+    };
+    let missing = cache.missing();
+    if !missing.is_empty() {
+        return not_yet(format!("the caches are not filled yet: {missing:?}"));
     }
     match health.webhook.get().is_none_or(|it| it.is_ready()) {
-        true => (StatusCode::OK, "ok"),
-        false => not_yet("the webhook has no certificate yet"),
+        true => (StatusCode::OK, "ok".into()),
+        false => not_yet("the webhook has no certificate yet".into()),
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod record;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +24,16 @@ use tracing::{debug, info, warn};
 
 use self::record::{Record, Step, taken};
 use super::gate::Gate;
-use crate::apply::FIELD_MANAGER;
+use crate::api::names::FIELD_MANAGER;
+use crate::causes::with_causes;
 
 /// After its last renewal the leader may write for this long.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between attempts.
 const RETRY: Duration = Duration::from_secs(2);
+/// A candidate's pause is longer by up to so many times itself, so that candidates who failed at once do
+/// not go on trying at once.
+const JITTER: f64 = 1.2;
 
 /// Takes part in the election.
 pub struct Elector {
@@ -82,7 +87,7 @@ impl Elector {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) if is_conflict(&error) => debug!("somebody else was first"),
-                Err(error) => warn!(%error, "the lease cannot be looked at"),
+                Err(error) => warn!(error = %with_causes(&error), "the lease cannot be looked at"),
             }
             self.wait_for_turn().await;
         }
@@ -106,7 +111,7 @@ impl Elector {
             }
             match self.attempt(Goal::Keep).await {
                 Ok(held) => return held,
-                Err(error) => warn!(%error, "the lease is not renewed yet"),
+                Err(error) => warn!(error = %with_causes(&error), "the lease is not renewed yet"),
             }
         }
     }
@@ -117,7 +122,9 @@ impl Elector {
         match timeout(RETRY, self.give_back()).await {
             Ok(Ok(true)) => info!("the lease is given back"),
             Ok(Ok(false)) => {}
-            Ok(Err(error)) => warn!(%error, "the lease is not given back; it runs out"),
+            Ok(Err(error)) => {
+                warn!(error = %with_causes(&error), "the lease is not given back; it runs out");
+            }
             Err(_) => warn!("the lease is not given back in time; it runs out"),
         }
     }
@@ -204,14 +211,15 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until another attempt may succeed: somebody else's lease is given back or over.
+    /// Waits until another attempt may succeed: somebody else's lease is given back or over. Who has
+    /// watched it for longer than a pause, until the server ended the watch, looks again at once.
     async fn wait_for_turn(&mut self) {
+        let pause = Instant::now() + RETRY.mul_f64(1.0 + JITTER * chance());
         if self.step() == Step::Wait
             && let Err(error) = self.watch().await
         {
             debug!(%error, "the lease is looked at instead of watched");
         }
-        let pause = Instant::now() + RETRY;
         let turn = match (self.step(), &self.seen) {
             (Step::Wait, Some(record)) => pause.min(record.expiry()),
             (Step::Take, Some(_)) if !self.unsure => return,
@@ -245,6 +253,12 @@ impl Elector {
         }
         Ok(())
     }
+}
+
+/// Any number from 0 to 1.
+fn chance() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    random as f64 / u64::MAX as f64
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

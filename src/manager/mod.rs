@@ -31,15 +31,13 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counted, Shown};
 use self::operator::Operator;
+use crate::causes::with_causes;
 use crate::provider::{HttpOptions, Probe, ProbeError};
 use crate::webhook;
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The log level cannot be read.
-    #[error("--log-level: {0}")]
-    LogLevel(#[from] tracing_subscriber::filter::ParseError),
     /// There is no cluster to talk to.
     #[error("no cluster: {0}; set KUBECONFIG, or run in a pod with a service account")]
     Config(#[from] kube::config::InferConfigError),
@@ -64,6 +62,17 @@ pub enum RunError {
     /// Somebody else may lead.
     #[error("the lease is lost; what this process knew is void, start it anew")]
     LeaseLost,
+    /// Others may see what this process does not.
+    #[error(
+        "the caches do not show what the API server has, {} s after this process began to lead; \
+        the lease is given back: {why}", limit.as_secs()
+    )]
+    Behind {
+        /// How long it tried.
+        limit: Duration,
+        /// What was in the way.
+        why: String,
+    },
     /// A part that never ends has ended.
     #[error("a watch or server of the process broke down: {0:?}")]
     Broken(Option<Result<(), JoinError>>),
@@ -71,7 +80,7 @@ pub enum RunError {
 
 /// Runs the operator until it is told to stop.
 pub async fn run(options: Options) -> Result<(), RunError> {
-    options.init_logging()?;
+    options.init_logging();
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = terminated().map_err(RunError::Signals)?;
@@ -114,7 +123,15 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         };
         let of_health = Arc::clone(&health);
         let cache = move || of_health.cache.get().cloned();
-        let serving = webhook::start(&options.webhook, listener, place, cache, &mut lasting);
+        let figures = counted.admission.clone();
+        let serving = webhook::start(
+            &options.webhook,
+            listener,
+            place,
+            cache,
+            figures,
+            &mut lasting,
+        );
         // Nobody else sets it.
         let _ = health.webhook.set(serving.map_err(RunError::Webhook)?);
     }
@@ -129,6 +146,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             probe,
             instance,
             counted.clone(),
+            Arc::clone(&gate),
         );
         // Nobody else sets them.
         let _ = health.cache.set(operator.cache());
@@ -199,7 +217,7 @@ async fn can_stream_lists(client: &Client) -> bool {
                 };
                 return (digits(&version.major), digits(&version.minor)) >= (1, 33);
             }
-            Err(error) => warn!(%error, "the API server does not answer"),
+            Err(error) => warn!(error = %with_causes(&error), "the API server does not answer"),
         }
         sleep(Duration::from_secs(2)).await;
     }

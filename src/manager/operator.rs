@@ -6,16 +6,18 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::RunError;
+use super::gate::Gate;
 use super::lease::Elector;
 use super::metrics::Counted;
 use crate::api::names::WorkloadKind;
 use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
+use crate::causes::with_causes;
 use crate::controller::{HookRuns, Queue, Queues, Shared, Workloads, work};
 use crate::plan::{Event, Planned};
 use crate::provider::Probe;
@@ -26,6 +28,11 @@ const WORKLOADS: usize = 64;
 const HOOK_RUNS: usize = 16_384;
 /// How long syncs may take to end when the process is to end.
 const FINISH: Duration = Duration::from_secs(10);
+/// How long is waited after a comparison that failed, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a new leader may take to see what the API server has; a list of all pods fits into it.
+const CATCH_UP: Duration = Duration::from_secs(60);
 
 /// The controllers and all that they share.
 pub struct Operator {
@@ -42,7 +49,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, who signs as `instance`.
+    /// Starts the watches, and the writer of events, who signs as `instance`. The gate is the client's.
     pub fn new(
         client: &Client,
         namespace: Option<&str>,
@@ -50,6 +57,7 @@ impl Operator {
         probe: Probe,
         instance: String,
         counted: Counted,
+        gate: Arc<Gate>,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
@@ -60,7 +68,7 @@ impl Operator {
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
-            broken(events.clone()),
+            broken(events.clone(), gate),
         );
         let mut lasting = cache.start(&Arc::new(router));
         lasting.spawn(writer.run(requests.clone(), instance));
@@ -98,13 +106,16 @@ impl Operator {
         stop: watch::Receiver<bool>,
     ) -> Result<(), RunError> {
         let mut lasting = std::mem::take(&mut self.lasting);
+        let mut told = stop.clone();
         let work = async {
+            tokio::select! {
+                biased;
+                _ = told.wait_for(|stop| *stop) => return Ok(()),
+                () = self.sees_all() => {}
+            }
             match elector {
                 Some(elector) => self.lead(elector, stop).await,
-                None => {
-                    self.control(stop).await;
-                    Ok(())
-                }
+                None => self.control(stop).await,
             }
         };
         tokio::select! {
@@ -113,7 +124,15 @@ impl Operator {
         }
     }
 
-    /// Works from when this process leads until it is told to stop, or has lost the lease.
+    /// Waits until this process has seen every kind, and may ask for what a leader compares it with. Who may
+    /// not is no candidate.
+    async fn sees_all(&self) {
+        self.cache.filled().await;
+        until_compared(|| self.cache.is_comparable(), |_| {}).await;
+    }
+
+    /// Works from when this process leads until it is told to stop, or has lost the lease. Who leads and
+    /// cannot see the cluster gives the lease back: others may see it.
     async fn lead(
         &self,
         mut elector: Elector,
@@ -129,14 +148,17 @@ impl Operator {
             let controllers = self.control(ended);
             tokio::pin!(controllers);
             tokio::select! {
-                () = &mut controllers => {}
+                Err(error) = &mut controllers => {
+                    elector.release().await;
+                    return Err(error);
+                }
                 () = elector.hold() => return Err(RunError::LeaseLost),
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             end.send_replace(true);
             // Syncs end while the lease is still held.
             tokio::select! {
-                () = &mut controllers => {}
+                _ = &mut controllers => {}
                 () = elector.hold() => {}
                 () = sleep(FINISH) => warn!("some syncs did not end in time"),
             }
@@ -145,19 +167,14 @@ impl Operator {
         Ok(())
     }
 
-    /// Runs the controllers until told to stop.
-    async fn control(&self, stop: watch::Receiver<bool>) {
+    /// Runs the controllers until told to stop, on caches that show what the API server had when it was
+    /// called.
+    async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
-        let caught_up = async {
-            while let Err(error) = cache.catch_up_with_server().await {
-                warn!(%error, "the caches cannot be compared with the API server");
-                sleep(Duration::from_secs(1)).await;
-            }
-        };
         let mut told = stop.clone();
         tokio::select! {
-            _ = told.wait_for(|stop| *stop) => return,
-            () = caught_up => {}
+            _ = told.wait_for(|stop| *stop) => return Ok(()),
+            caught_up = in_time(CATCH_UP, || cache.catch_up_with_server()) => caught_up?,
         }
         for run in cache.hook_runs.store().all() {
             self.hook_runs.add(run.key());
@@ -177,6 +194,7 @@ impl Operator {
             self.control_hook_runs(stop),
         );
         info!("controllers have ended");
+        Ok(())
     }
 
     async fn control_workloads<K: Planned>(
@@ -215,6 +233,35 @@ impl Operator {
     }
 }
 
+/// Tries to catch up until that succeeds, for at most so long; then tells what was in the way.
+async fn in_time<F>(limit: Duration, catch_up: impl Fn() -> F) -> Result<(), RunError>
+where
+    F: Future<Output = Result<(), kube::Error>>,
+{
+    let mut why = None;
+    let caught_up = until_compared(catch_up, |error| why = Some(error));
+    let caught_up = timeout(limit, caught_up).await;
+    caught_up.map_err(|_| RunError::Behind {
+        limit,
+        why: why.unwrap_or_else(|| "a list or watch is not answered".to_owned()),
+    })
+}
+
+/// Tries to compare the caches with the API server, less and less often, and tells what was in the way.
+async fn until_compared<F>(compare: impl Fn() -> F, mut told: impl FnMut(String))
+where
+    F: Future<Output = Result<(), kube::Error>>,
+{
+    let mut pause = FIRST_PAUSE;
+    while let Err(error) = compare().await {
+        let error = with_causes(&error);
+        warn!(error, "the caches cannot be compared with the API server");
+        told(error);
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
 /// Puts keys into a queue.
 fn sink(queue: &Arc<Queue>) -> Sink {
     let queue = Arc::clone(queue);
@@ -230,9 +277,13 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
     })
 }
 
-/// Tells of objects that cannot be read.
-fn broken(events: Events) -> BrokenSink {
+/// Tells of objects that cannot be read. Who stands by leaves that to the leader, and logs it; the lists
+/// with which he takes over show them again.
+fn broken(events: Events, gate: Arc<Gate>) -> BrokenSink {
     Box::new(move |kind, key, reason| {
+        if !gate.is_open() {
+            return;
+        }
         let about = Regarding {
             kind,
             namespace: key.namespace.clone(),
@@ -246,4 +297,52 @@ fn broken(events: Events) -> BrokenSink {
         };
         events.tell(about, Told::Plain(event));
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn refused() -> kube::Error {
+        let message = "pods is forbidden: cannot list resource pods";
+        kube::Error::Api(
+            kube::core::Status::failure(message, "Forbidden")
+                .with_code(403)
+                .boxed(),
+        )
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_may_not_read_a_kind_gives_up_and_names_it() {
+        let begun = Instant::now();
+        let ended = in_time(LIMIT, || async { Err(refused()) }).await;
+        let why = ended.expect_err("it gives up").to_string();
+        assert!(
+            why.contains("30 s") && why.contains("cannot list resource pods"),
+            "{why}"
+        );
+        assert_eq!(begun.elapsed(), LIMIT);
+        assert!(in_time(LIMIT, std::future::pending).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_outage_is_waited_for() {
+        let tries = Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            let outcome = if tries.get() < 3 {
+                Err(refused())
+            } else {
+                Ok(())
+            };
+            async { outcome }
+        };
+        assert!(in_time(LIMIT, third).await.is_ok());
+    }
 }

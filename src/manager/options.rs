@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use clap::{ArgAction, Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::webhook;
 
@@ -40,8 +40,13 @@ pub struct Options {
     /// How log lines look.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// What is logged: error, warn, info, debug or trace, also by module (gamekeeper::plan=debug).
-    #[arg(long, env = "GAMEKEEPER_LOG_LEVEL", default_value = "info")]
+    /// What is logged: error, warn, info, debug or trace, also by module (info,gamekeeper::plan=debug).
+    #[arg(
+        long,
+        env = "GAMEKEEPER_LOG_LEVEL",
+        default_value = "info",
+        value_parser = log_level
+    )]
     pub log_level: String,
 }
 
@@ -56,16 +61,52 @@ pub enum LogFormat {
 
 impl Options {
     /// Sets logging up for the whole process.
-    pub fn init_logging(&self) -> Result<(), ParseError> {
-        let filter = EnvFilter::builder().parse(&self.log_level)?;
+    pub fn init_logging(&self) {
         let logging = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+            .with_env_filter(&self.log_level)
             .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
         match self.log_format {
             LogFormat::Text => logging.init(),
             LogFormat::Json => logging.json().init(),
         }
-        Ok(())
+    }
+}
+
+/// Takes what can be read as levels. A lone word that is none would be taken for the name of a module,
+/// and of all others nothing would be logged.
+fn log_level(text: &str) -> Result<String, String> {
+    let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
+    let mut words = text.split(',').filter(|it| !it.contains('='));
+    if let Some(word) = words.find(|it| !is_level(it)) {
+        return Err(format!(
+            "{word:?} is no level: write error, warn, info, debug, trace or off, or MODULE=LEVEL"
+        ));
+    }
+    let parsed = EnvFilter::builder().parse(text);
+    parsed
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_level_that_would_log_nothing_is_refused() {
+        for good in ["info", "WARN", "off", "info,gamekeeper::plan=debug"] {
+            assert_eq!(log_level(good), Ok(good.to_owned()));
+        }
+        for (bad, word) in [
+            ("warning", "\"warning\" is no level"),
+            ("gamekeeper", "\"gamekeeper\" is no level"),
+            ("info,verbose", "\"verbose\" is no level"),
+            ("", "\"\" is no level"),
+            ("gamekeeper=loud", "expected one of"),
+        ] {
+            let said = log_level(bad).expect_err(bad);
+            assert!(said.contains(word), "{bad}: {said}");
+        }
     }
 }

@@ -50,6 +50,11 @@ impl<L: Ord, V> Family<L, V> {
         }
     }
 
+    /// Shows a series before anything is counted, so that Prometheus sees the first time as an increase.
+    pub fn begin(&self, labels: L) {
+        self.change(labels, |_| {});
+    }
+
     /// Forgets the series whose labels are not to be kept.
     pub fn retain(&self, keep: impl Fn(&L) -> bool) {
         self.lock().retain(|labels, _| keep(labels));

@@ -430,9 +430,7 @@ fn step_count(workload: &Workload) -> i32 {
 }
 
 fn is_step(workload: &Workload, run: &HookRun) -> bool {
-    run.labels()
-        .get(workload.kind.type_label())
-        .is_some_and(|label| label == HookPoint::Step.as_str())
+    run.point(workload.kind) == Some(HookPoint::Step)
 }
 
 fn delete_runs(runs: &[&HookRun], draft: &mut Draft) {

@@ -181,7 +181,7 @@ impl<'a> Claims<'a> {
     /// The owner reference on claims of pods that stay.
     fn owner_of_kept(&self) -> Option<Value> {
         let goes_with_us = self.identity.retention.when_deleted == PvcRetention::Delete;
-        goes_with_us.then(|| self.workload.owner_reference())
+        goes_with_us.then(|| json!(self.workload.owner_reference()))
     }
 
     fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> {

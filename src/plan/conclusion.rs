@@ -11,8 +11,11 @@ use super::status::{self, Outcome};
 use super::update::{Blocked, Scene};
 use super::workload::{Progress, UpdateType, Workload};
 use super::{Plan, Pod, World, events};
-use crate::api::WorkloadStatus;
 use crate::api::names::HookPoint;
+use crate::api::{PodHookCondition, WorkloadStatus};
+
+/// Hook conditions of a point that a status shows at most.
+const HOOK_CONDITIONS: usize = 100;
 
 /// Why things do not go on; becomes conditions.
 #[derive(Default)]
@@ -82,7 +85,7 @@ pub fn status(
         failed_update: obstacles.update,
     };
     let progress = rollout.progress.clone();
-    let blocked = |point| hooks.blocked.get(&point).cloned().unwrap_or_default();
+    let blocked = |point| shown(hooks.blocked.get(&point).cloned().unwrap_or_default());
     let old = old.map_or(&[][..], |old| &old.conditions);
     let conditions = status::conditions(workload, &outcome, old, world.now);
     WorkloadStatus {
@@ -104,6 +107,16 @@ pub fn status(
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
         conditions,
     }
+}
+
+/// Hook conditions as the status shows them: those that have waited longest, when thousands would
+/// make the object too large to be written.
+fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
+    if conditions.len() > HOOK_CONDITIONS {
+        conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
+        conditions.truncate(HOOK_CONDITIONS);
+    }
+    conditions
 }
 
 /// Obstacles that this plan met, then those that hooks and failed writes tell of. Where all is as
@@ -160,6 +173,7 @@ fn has_arrived(scene: &Scene, sizes: &Sizes, counts: &status::PodCounts) -> bool
 /// Closes the plan: a status that is as it was is not shown again, and one that was worked out
 /// from a workload that is about to be another one is not shown at all.
 pub fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+    workload: &Workload,
     mut draft: Draft,
     shown: Option<&S>,
     status: Option<S>,
@@ -170,7 +184,8 @@ pub fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     let mut status_first = false;
     if let Some(new) = &status {
         let (old, new) = (old.as_ref(), new.as_ref());
-        draft.events.extend(events::of_change(old, new));
+        let steps = workload.steps.len();
+        draft.events.extend(events::of_change(old, new, steps));
         status_first = Progress::of(old) != Progress::of(new);
     }
     Plan {

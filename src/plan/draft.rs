@@ -7,12 +7,17 @@ use jiff::Timestamp;
 use super::workload::earlier;
 use super::{Action, Event, Phase, WorkloadPatch};
 
+/// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
+/// the operator, which other workloads share. The next plan goes on.
+const CREATIONS: usize = 1_000;
+
 /// Collects what a plan asks for.
 #[derive(Debug, Default)]
 pub struct Draft {
     actions: Vec<Action>,
     patch: Option<WorkloadPatch>,
     kept_closed: BTreeSet<String>,
+    creations: usize,
     /// When to plan again though nothing is seen to change.
     pub wake: Option<Timestamp>,
     /// What to tell the user.
@@ -22,7 +27,13 @@ pub struct Draft {
 impl Draft {
     /// Asks for an action.
     pub fn push(&mut self, action: Action) {
+        self.creations += usize::from(matches!(action, Action::CreatePod(_)));
         self.actions.push(action);
+    }
+
+    /// How many more pods may be created.
+    pub fn room(&self) -> usize {
+        CREATIONS.saturating_sub(self.creations)
     }
 
     /// Whether an action like that is asked for already.

@@ -3,8 +3,8 @@
 use super::Event;
 use crate::api::{PodHookCondition, WorkloadStatus};
 
-/// Events for the change from one status to the next.
-pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+/// Events for the change from one status to the next, of a workload with so many canary steps.
+pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
     let lists = [
         (
@@ -30,7 +30,7 @@ pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
                 .map(|it| hook_ended(point, it)),
         );
     }
-    events.extend(rollout(old, new));
+    events.extend(rollout(old, new, steps));
     events
 }
 
@@ -76,7 +76,7 @@ fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
     )
 }
 
-fn rollout(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = Vec::new();
     let update = &new.update_revision;
     if old.update_revision != *update && !old.update_revision.is_empty() {
@@ -87,12 +87,10 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
         ));
     }
     if new.current_step_index != old.current_step_index && new.canary.revision != *update {
-        let index = new.current_step_index.unwrap_or(0);
-        events.push(event(
-            false,
-            "CanaryStep",
-            format!("the rollout to {update} is at step {index}"),
-        ));
+        events.extend(
+            new.current_step_index
+                .and_then(|index| canary_step(update, index, steps)),
+        );
     }
     for pause in new
         .pause_conditions
@@ -117,4 +115,45 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
         ));
     }
     events
+}
+
+/// Where a rollout stands in its steps, the first of which is step 0.
+fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
+    let index = usize::try_from(index).ok()?;
+    let message = match index < steps {
+        true => format!("the rollout to {update} is at step {index}"),
+        false if steps == 0 => return None,
+        false => format!("the rollout to {update} has all of its {steps} steps behind it"),
+    };
+    Some(event(false, "CanaryStep", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is told when a rollout comes to this index of so many steps.
+    fn told(index: i32, steps: usize) -> Vec<String> {
+        let status = |index: Option<i32>| {
+            let status = json!({
+                "updateRevision": "game-new",
+                "currentStepIndex": index,
+                "canary": {"revision": "game-old"},
+            });
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let events = of_change(&status(None), &status(Some(index)), steps);
+        events.into_iter().map(|event| event.message).collect()
+    }
+
+    #[test]
+    fn a_rollout_is_at_a_step_or_has_all_behind_it() {
+        assert_eq!(told(0, 3), ["the rollout to game-new is at step 0"]);
+        assert_eq!(told(2, 3), ["the rollout to game-new is at step 2"]);
+        let over = "the rollout to game-new has all of its 3 steps behind it";
+        assert_eq!(told(3, 3), [over]);
+        assert_eq!(told(0, 0), [""; 0]);
+    }
 }

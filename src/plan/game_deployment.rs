@@ -38,7 +38,7 @@ pub fn plan(
     let Some(revisions) = revision::find(&workload, world, &mut collisions, &mut draft) else {
         hooks.keep_only_removals(&own, &mut draft);
         let collided = conclusion::collided(shown, collisions);
-        return Ok(close(draft, shown, collided));
+        return Ok(close(&workload, draft, shown, collided));
     };
     let active = active(&own);
     let sizing = Sizing {
@@ -51,7 +51,8 @@ pub fn plan(
     let order = ScaleIn::new(&workload, world, &active);
     let choose = |rollout: &Rollout| scale::choose(&sizing, &order, &hooks, rollout);
     let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
-        return Ok(close(draft, shown, None));
+        hooks.keep_only_removals(&own, &mut draft);
+        return Ok(close(&workload, draft, shown, None));
     };
     sizes.kept.sort_by_key(|pod| order.rank(pod, Waiting::No));
     let scene = Scene {
@@ -64,7 +65,7 @@ pub fn plan(
     };
 
     remove(&own, &sizes, world, &mut hooks, &mut draft);
-    let refused = create(&scene, &sizes, &mut draft);
+    let mut obstacles = create(&scene, &sizes, &mut draft);
     let mut budget = Budget::of(&scene);
     update::replace_named(&scene, &mut budget, &mut hooks, &mut draft);
     let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
@@ -73,12 +74,9 @@ pub fn plan(
     prune_names(&workload, &own, &mut draft);
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
-    let obstacles = Obstacles {
-        update: refused.or(not_moved).or(not_finished),
-        scale: None,
-    };
+    obstacles.update = obstacles.update.or(not_moved).or(not_finished);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, shown, &mut draft);
-    Ok(close(draft, shown, Some(status)))
+    Ok(close(&workload, draft, shown, Some(status)))
 }
 
 /// Old pods beyond those that the partition keeps. Surge pods that have taken the places of others
@@ -117,7 +115,7 @@ fn remove<'a>(
 
 /// Creates the pods that are missing: at the update revision as many as the rollout allows and the
 /// API server takes, the others at the stable one.
-fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Option<Blocked> {
+fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Obstacles {
     let Scene {
         workload,
         revisions,
@@ -127,7 +125,7 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Option<Blocked> {
     } = scene;
     let update = revisions.update;
     let stable = revisions.template(&sizes.stable);
-    let is_rollout = sizes.stable != update.name && stable.is_some();
+    let is_rollout = sizes.stable != update.name;
     let mut refused = if is_rollout {
         refused_in_place(workload, revisions, &sizes.stable)
     } else {
@@ -167,13 +165,21 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Option<Blocked> {
         (of_update, Some(&update.template), update.name.as_str()),
         (of_stable, stable, &sizes.stable),
     ];
-    for (count, template, revision) in of_both {
-        let Some(template) = template else { continue };
-        for _ in 0..count {
+    let mut obstacles = Obstacles {
+        update: refused,
+        scale: None,
+    };
+    for (count, template, revision) in of_both.into_iter().filter(|(count, ..)| *count > 0) {
+        let Some(template) = template else {
+            obstacles.scale = Some(Blocked::by_lost(revision));
+            continue;
+        };
+        let room = draft.room();
+        for _ in (0..count).take(room) {
             draft.push(Action::CreatePod(names.new_pod(revision, template)));
         }
     }
-    refused
+    obstacles
 }
 
 /// Takes names that are gone out of podsToDelete, all in one write.

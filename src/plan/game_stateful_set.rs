@@ -50,7 +50,7 @@ pub fn plan(
             workload,
             ..shown.cloned().unwrap_or_default()
         });
-        return Ok(close(draft, shown, collided));
+        return Ok(close(&workload, draft, shown, collided));
     };
     let ordinals = Ordinals::new(&workload, identity, world, &own);
     let active = active(&own);
@@ -64,7 +64,8 @@ pub fn plan(
     };
     let choose = |rollout: &Rollout| ordinals.choose(&sizing, rollout);
     let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
-        return Ok(close(draft, shown, None));
+        hooks.keep_only_removals(&own, &mut draft);
+        return Ok(close(&workload, draft, shown, None));
     };
     sizes.kept.sort_by_key(|pod| Reverse(ordinals.of(pod)));
     let scene = Scene {
@@ -103,7 +104,7 @@ pub fn plan(
 
     obstacles.update = obstacles.update.or(not_moved).or(not_finished);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, common, &mut draft);
-    Ok(close(draft, shown, Some(show(status, &sizes))))
+    Ok(close(&workload, draft, shown, Some(show(status, &sizes))))
 }
 
 /// Deletes pods that are too many, as their turn comes and their hook allows it, and pods that
@@ -155,17 +156,16 @@ fn create(
         ..
     } = scene;
     let update = revisions.update;
-    let stable = revisions
-        .template(&sizes.stable)
-        .filter(|_| sizes.stable != update.name);
+    let is_rollout = sizes.stable != update.name;
+    let stable = is_rollout.then(|| revisions.template(&sizes.stable));
     if stable.is_some() {
         obstacles.update = refused_in_place(workload, revisions, &sizes.stable);
     }
     let may_surge = !rollout.paused && obstacles.update.is_none();
     let reach = Reach::of(ordinals, rollout);
     let mut room = reach.room(ordinals.updated(revisions, sizes));
-    let missing = ordinals.missing(if may_surge { sizes.surge } else { 0 });
-    for ordinal in missing.into_iter().rev() {
+    let surge = if may_surge { sizes.surge } else { 0 };
+    for ordinal in ordinals.missing(surge, draft.room()) {
         let is_surge = !ordinals.regular().contains(&ordinal);
         let covered = stable.is_none() || is_surge || (reach.covers(ordinal) && room > 0);
         let at_stable = match stable {
@@ -180,6 +180,14 @@ fn create(
         if at_stable.is_none() && !is_surge {
             room = room.saturating_sub(1);
         }
+        let (revision, template) = match at_stable {
+            None => (&update.name, &update.template),
+            Some(Some(template)) => (&sizes.stable, template),
+            Some(None) => {
+                obstacles.scale = Some(Blocked::by_lost(&sizes.stable));
+                continue;
+            }
+        };
         match claims.prepare(ordinal, draft) {
             Readiness::Ready => {}
             Readiness::Awaited => continue,
@@ -188,10 +196,7 @@ fn create(
                 continue;
             }
         }
-        let pod = match at_stable {
-            Some(stable) => pod_with_ordinal(workload, ordinal, &sizes.stable, stable),
-            None => pod_with_ordinal(workload, ordinal, &update.name, &update.template),
-        };
+        let pod = pod_with_ordinal(workload, ordinal, revision, template);
         draft.push(Action::CreatePod(pod));
     }
     obstacles

@@ -1,7 +1,9 @@
 //! When may a pod be deleted or changed? Here, and nowhere else.
 //!
 //! Only this file makes a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
-//! in-place update. So whoever wants to touch a pod has asked its hook.
+//! in-place update. So whoever wants to touch a pod has asked its hook. Two changes need no asking,
+//! and `update` says so where it makes them: a hot patch, which restarts nothing, and the next
+//! target of a pod that is changed already.
 
 use jiff::Timestamp;
 
@@ -31,6 +33,11 @@ impl<'a> Cleared<'a> {
             revision: revision.to_owned(),
             then: then.map(Box::new),
         }
+    }
+
+    /// The change, where no traffic has to end first.
+    pub fn change(self, patch: InPlacePatch) -> Action {
+        Action::PatchInPlace(patch)
     }
 
     /// Its deletion.

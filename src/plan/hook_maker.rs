@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Pod, Workload, World, hook_run};
 use crate::api::names::{self, HookPoint};
@@ -106,7 +106,7 @@ pub fn make(
         namespace: Some(workload.namespace.clone()),
         labels: Some(labels(workload, point, subject)),
         annotations: Some(identity(workload, hook, subject)),
-        owner_references: Some(vec![owner(workload)]),
+        owner_references: Some(vec![workload.owner_reference()]),
         ..ObjectMeta::default()
     };
     let spec = HookRunSpec {
@@ -122,17 +122,6 @@ pub fn make(
         spec,
         status: None,
     })
-}
-
-fn owner(workload: &Workload) -> OwnerReference {
-    OwnerReference {
-        api_version: crate::api::API_VERSION.to_owned(),
-        kind: workload.kind.as_str().to_owned(),
-        name: workload.name.clone(),
-        uid: workload.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 fn labels(workload: &Workload, point: HookPoint, subject: &Subject) -> BTreeMap<String, String> {

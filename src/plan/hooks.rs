@@ -62,7 +62,7 @@ impl<'a> Hooks<'a> {
     pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         let mut runs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for run in &world.runs {
-            let point = point_of(workload, run);
+            let point = run.pod_point(workload.kind);
             let pod = run.annotations().get(names::RUN_POD_UID);
             if let (Some(point), Some(pod)) = (point, pod) {
                 runs.entry((point, pod.as_str()))
@@ -142,8 +142,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Keeps the hooks of deletions for good, and calls off the others: where nobody has seen the
-    /// update revision yet, the success of a hook for another one must not count after a revert.
+    /// Keeps the hooks of deletions for good, and calls off the others: where a new round begins and
+    /// it cannot be told yet who is updated, a success of the last one must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod], draft: &mut Draft) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = guard::removal(false, self.world.now);
@@ -173,7 +173,10 @@ impl<'a> Hooks<'a> {
                 _ => {}
             }
         }
-        if let Some(retry) = &self.retry {
+        // One that begins now takes the points of the last along: its note is the one to keep.
+        if let Some(retry) = &self.retry
+            && self.workload.hooks.retries().is_empty()
+        {
             retry.finish_when_cleared(self.runs.iter(), draft);
         }
     }
@@ -263,11 +266,6 @@ impl<'a> Hooks<'a> {
             }
         }
     }
-}
-
-fn point_of(workload: &Workload, run: &HookRun) -> Option<HookPoint> {
-    let label = run.labels().get(workload.kind.type_label())?;
-    HookPoint::parse(label).filter(|point| *point != HookPoint::Step)
 }
 
 /// A run's phase.

@@ -6,13 +6,15 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
+use crate::api::names;
+
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Field managers of commands that change one thing at somebody's word, and our own.
 const DELIBERATE: [&str; 4] = [
-    "gamekeeper",
+    names::FIELD_MANAGER,
+    names::PLUGIN_FIELD_MANAGER,
     "kubectl-edit",
-    "kubectl-game",
     "kubectl-patch",
 ];
 

@@ -107,18 +107,18 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// Ordinals without a pod, of which one may be made now: with OrderedReady the lowest, when
-    /// every pod below it is available.
-    pub fn missing(&self, surge: i64) -> Vec<i64> {
+    /// Ordinals without a pod, of which one may be made now, highest first and so many at most. With
+    /// OrderedReady it is the lowest, when every pod below it is available.
+    pub fn missing(&self, surge: i64, most: usize) -> Vec<i64> {
         let names: BTreeSet<&str> = self.world.pods.iter().map(|it| it.name.as_str()).collect();
         let is_free = |ordinal: &i64| !names.contains(self.workload.pod_name(*ordinal).as_str());
-        let mut free = self.wanted(surge).filter(is_free);
+        let wanted = self.wanted(surge);
         if self.identity.ordered {
-            let lowest = free.next();
+            let lowest = wanted.into_iter().find(is_free);
             let below = |ordinal: &i64| self.all_available(self.identity.start..*ordinal);
             return lowest.filter(below).into_iter().collect();
         }
-        free.collect()
+        wanted.rev().filter(is_free).take(most).collect()
     }
 
     /// Whether it is a pod's turn to go for good. With OrderedReady the highest goes first, when

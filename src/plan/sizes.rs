@@ -122,7 +122,8 @@ impl<'a> Sizing<'a> {
     }
 
     /// The stable revision. It moves to the update revision when the steps are over and every pod is
-    /// available there; a workload without any pod proves nothing.
+    /// available there; a workload without any pod proves nothing. One whose ControllerRevision is
+    /// gone stays what it is while a pod is left that the rollout is to spare.
     fn stable(&self, counts: Counts, kept: i64) -> String {
         let update = &self.revisions.update.name;
         let Progress {
@@ -132,7 +133,9 @@ impl<'a> Sizing<'a> {
             step_hash,
             ..
         } = &self.workload.progress;
-        if canary.revision.is_empty() || !self.revisions.has(&canary.revision) {
+        let is_old = |pod: &&Pod| pod.revision() != update;
+        let is_lost = !self.revisions.has(&canary.revision) && !self.active.iter().any(is_old);
+        if canary.revision.is_empty() || is_lost {
             return update.clone();
         }
         let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();

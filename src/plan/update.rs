@@ -44,13 +44,27 @@ pub struct Moves<'a> {
     pub in_place: i64,
 }
 
-/// Why updates do not go on; becomes condition FailedUpdate.
+/// Why updates or scaling do not go on; becomes condition FailedUpdate or FailedScale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     /// CamelCase reason.
     pub reason: &'static str,
     /// Sentence for people.
     pub message: String,
+}
+
+impl Blocked {
+    /// Pods of a revision cannot be made again: a build that the rollout has not proven yet must
+    /// not take their place.
+    pub fn by_lost(revision: &str) -> Self {
+        Self {
+            reason: "RevisionNotFound",
+            message: format!(
+                "ControllerRevision {revision} is gone, so no pod can be made of it; apply its template \
+                 again, or let the rollout reach every pod"
+            ),
+        }
+    }
 }
 
 /// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
@@ -252,7 +266,7 @@ impl<'a> Mover<'_, 'a> {
             (InPlaceState::Closed(since), _) => {
                 draft.keep_closed(&pod.uid);
                 match self.grace_ends(since) {
-                    at if at <= now && may_start => draft.push(Action::PatchInPlace(patch(now))),
+                    at if at <= now && may_start => draft.push(cleared.change(patch(now))),
                     at => draft.wake_at(at),
                 }
             }
@@ -261,7 +275,7 @@ impl<'a> Mover<'_, 'a> {
                 let at_once = self.scene.workload.grace.is_zero();
                 draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
             }
-            _ => draft.push(Action::PatchInPlace(patch(now))),
+            _ => draft.push(cleared.change(patch(now))),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -304,15 +304,8 @@ impl<'a> Workload<'a> {
     }
 
     /// The owner reference on everything that the workload controls.
-    pub fn owner_reference(&self) -> Value {
-        serde_json::json!({
-            "apiVersion": crate::api::API_VERSION,
-            "kind": self.kind.as_str(),
-            "name": self.name,
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })
+    pub fn owner_reference(&self) -> OwnerReference {
+        self.kind.owner_reference(&self.name, &self.uid)
     }
 
     /// Whether a pod is to be controlled by this workload: it is selected, and where pods have an

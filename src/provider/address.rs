@@ -22,14 +22,22 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(168, 63, 129, 16),   // Azure
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle
 ];
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254); // AWS
+const METADATA_V6: [Ipv6Addr; 7] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), // AWS
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),  // AWS, for pods of EKS
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),  // Google
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // Oracle
+    Ipv6Addr::new(0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200), // Alibaba
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),   // Scaleway
+    Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1), // Akamai
+];
 
 pub(super) fn check(address: IpAddr) -> Result<(), Refused> {
     let refused = match address {
         IpAddr::V4(v4) => is_refused_v4(v4),
         IpAddr::V6(v6) => {
             v6.is_unicast_link_local()
-                || v6 == METADATA_V6
+                || METADATA_V6.contains(&v6)
                 || embedded_v4(v6).is_some_and(is_refused_v4)
         }
     };
@@ -44,12 +52,16 @@ fn is_refused_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, or behind NAT64 or 6to4.
+/// The IPv4 address that an IPv6 address stands for: mapped, compatible, translated, or behind NAT64
+/// (its well-known prefix, or the local one) or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match [a, b, c, d, e, f] {
-        [0, 0, 0, 0, 0, 0 | 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => Some(v4(g, h)),
+        [0, 0, 0, 0, 0, 0 | 0xffff]
+        | [0, 0, 0, 0, 0xffff, 0]
+        | [0x64, 0xff9b, 0, 0, 0, 0]
+        | [0x64, 0xff9b, 1, ..] => Some(v4(g, h)),
         [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,
     }
@@ -97,6 +109,14 @@ mod tests {
             "fe80::1",
             "febf::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
+            "fd00:100::100:200",
+            "fd00:42::42",
+            "fd00:a9fe:a9fe::1",
+            "::ffff:0:169.254.169.254",
+            "64:ff9b:1::169.254.169.254",
             "::ffff:169.254.169.254",
             "::169.254.169.254",
             "64:ff9b::169.254.169.254",
@@ -111,6 +131,7 @@ mod tests {
             "8.8.8.8",
             "::1",
             "fd00::1",
+            "fd20:ce::1",
             "2001:db8::1",
         ] {
             assert!(check(allowed.parse().expect(allowed)).is_ok(), "{allowed}");

@@ -76,16 +76,22 @@ impl Arguments {
         fill(text, |name| self.get(name))
     }
 
-    /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs there, so that
+    /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs as a host, so that
     /// `http://{{ args.PodIP }}:9091` works for every pod.
     pub(super) fn fill_url(&self, url: &str) -> Result<String, ArgumentError> {
+        let (before, authority, after) = parts(url);
+        let authority = self.fill_authority(authority)?;
+        Ok(self.fill(before)? + &authority + &self.fill(after)?)
+    }
+
+    fn fill_authority(&self, authority: &str) -> Result<String, ArgumentError> {
         let bracketed: BTreeMap<&str, String> = self
             .values
             .iter()
             .filter(|(_, value)| value.parse::<Ipv6Addr>().is_ok())
             .map(|(name, value)| (name.as_str(), format!("[{value}]")))
             .collect();
-        let filled = fill(url, |name| {
+        let filled = fill(authority, |name| {
             bracketed
                 .get(name)
                 .map(String::as_str)
@@ -112,6 +118,19 @@ impl Arguments {
             other => other.clone(),
         })
     }
+}
+
+/// A URL up to its authority (host and port), that, and the rest. One that begins with an argument
+/// has the authority in its value.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let Some(scheme) = url.find("://") else {
+        return (url, "", "");
+    };
+    let (before, rest) = url.split_at(scheme + "://".len());
+    // Names of arguments have none of these.
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, after) = rest.split_at(end);
+    (before, authority, after)
 }
 
 /// A field of the run itself.
@@ -192,6 +211,29 @@ mod tests {
             fill("http://[{{ args.PodIP6 }}]:9091"),
             "http://[fd00::4]:9091"
         );
+    }
+
+    /// `[[:alpha:]]` is a class of Prometheus' expressions.
+    #[tokio::test]
+    async fn a_url_is_asked_for_as_it_is_written_behind_its_host() {
+        let arguments = arguments(&["PodIP", "PodIP6"]).await.expect("arguments");
+        let fill = |url: &str| arguments.fill_url(url).expect("a URL");
+        for rest in [
+            r#"/api?query={job=~"[[:alpha:]]+"}"#,
+            "?a[[0]]=1",
+            "#[[",
+            "/a://[[b]]",
+        ] {
+            assert_eq!(
+                fill(&format!("http://{{{{ args.PodIP6 }}}}:9091{rest}")),
+                format!("http://[fd00::4]:9091{rest}")
+            );
+        }
+        assert_eq!(
+            fill("https://probe/{{ args.PodIP6 }}?to={{args.PodIP6}}&not={{args.PodIP}}"),
+            "https://probe/fd00::4?to=fd00::4&not=127.9.0.4"
+        );
+        assert_eq!(fill("{{ args.PodIP }}/[[a]]"), "127.9.0.4/[[a]]");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
-use super::http::{Http, Request};
+use super::http::{Authorities, Http, Request};
 use super::secrets::Secrets;
 use crate::api::{Authentication, OAuth2Authentication};
 
@@ -22,6 +22,8 @@ const MARGIN: Duration = Duration::from_secs(30);
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a token is taken to be good when its server does not say.
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
+/// Longest time for which a token is taken to be good, whatever its server says.
+const MAX_LIFE: Duration = Duration::from_secs(86_400);
 /// Tokens kept; beyond that all are forgotten and had anew.
 const MAX_TOKENS: usize = 1_024;
 
@@ -43,6 +45,14 @@ struct Granted {
     expires_in: Option<u64>,
 }
 
+/// Who asks for a token, and whom he trusts.
+struct Client<'a> {
+    namespace: &'a str,
+    id: &'a str,
+    secret: &'a str,
+    ca: Option<Authorities>,
+}
+
 /// What a call is signed with.
 pub(super) struct Credentials {
     pub header: HeaderValue,
@@ -59,6 +69,7 @@ impl Tokens {
         namespace: &str,
         cluster: Option<&Cluster>,
         http: &Http,
+        ca: Option<Authorities>,
     ) -> Result<Credentials, String> {
         let cluster = cluster.ok_or("authentication: needs a cluster")?;
         let secret = async |key| {
@@ -89,7 +100,13 @@ impl Tokens {
                 oauth2.token_url,
                 oauth2.scopes.join(" ")
             );
-            let token = self.token(&key, oauth2, &id, &password, http).await;
+            let client = Client {
+                namespace,
+                id: &id,
+                secret: &password,
+                ca,
+            };
+            let token = self.token(&key, oauth2, client, http).await;
             let token = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
             secrets.add(&token);
             token_key = Some(key);
@@ -119,17 +136,16 @@ impl Tokens {
         &self,
         key: &str,
         oauth2: &OAuth2Authentication,
-        id: &str,
-        secret: &str,
+        client: Client<'_>,
         http: &Http,
     ) -> Result<String, String> {
         let known = self.lock().get(key).cloned();
         if let Some(token) = known.filter(|token| token.good_until > Instant::now()) {
             return Ok(token.value);
         }
-        let granted = grant(oauth2, id, secret, http).await?;
+        let granted = grant(oauth2, client, http).await?;
         let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
-        let good_until = Instant::now() + life.saturating_sub(MARGIN);
+        let good_until = Instant::now() + life.min(MAX_LIFE).saturating_sub(MARGIN);
         let token = Token {
             value: granted.access_token.clone(),
             good_until,
@@ -150,8 +166,12 @@ impl Tokens {
 /// Asks for a token (RFC 6749, section 4.4).
 async fn grant(
     oauth2: &OAuth2Authentication,
-    id: &str,
-    secret: &str,
+    Client {
+        namespace,
+        id,
+        secret,
+        ca,
+    }: Client<'_>,
     http: &Http,
 ) -> Result<Granted, String> {
     let url: Url = oauth2
@@ -177,9 +197,11 @@ async fn grant(
     let request = Request::new(Method::POST, url, TOKEN_TIMEOUT);
     let answer = http
         .send(Request {
+            namespace: namespace.to_owned(),
             headers,
             body,
             secrets,
+            ca,
             ..request
         })
         .await?;

@@ -6,15 +6,32 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode, Url};
-use tokio::sync::Semaphore;
 
 use super::address::{self, Resolver};
 use super::secrets::Secrets;
+use super::turns::{Sizes, Turn, Turns};
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
-/// Calls at a time; more wait for their turn, so that file descriptors do not run out.
-const MAX_CALLS: usize = 1_024;
+/// Longest answer that any call may hold in memory.
+const SHORT_ANSWER: usize = 32 << 10;
+/// Calls at a time, until their answer is assessed; more wait for their turn, so that neither file
+/// descriptors nor memory run out.
+const CALLS: Sizes = Sizes {
+    all: 1_024,
+    most: 896,
+    own: 8,
+};
+/// Answers at a time that are longer than [`SHORT_ANSWER`], from there until they are assessed. All
+/// answers together so take 96 MiB, and one more for each namespace that has its own turn.
+const LONG_ANSWERS: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 1,
+};
+/// What a server may send ahead of what is read, on HTTP/2: for one answer, and for all of a
+/// connection.
+const WINDOWS: (u32, u32) = (64 << 10, 256 << 10);
 /// Clients with a CA of their own that are kept; beyond that all are forgotten and made anew.
 const MAX_TRUSTING: usize = 64;
 /// Redirects that are followed.
@@ -35,21 +52,24 @@ pub struct Http {
     checking: Client,
     insecure: Client,
     /// Clients for servers with a CA of their own, by its certificates.
-    trusting: Mutex<HashMap<String, Client>>,
-    calls: Semaphore,
+    trusting: Mutex<HashMap<Authorities, Client>>,
+    pub(super) calls: Turns,
+    pub(super) long_answers: Turns,
 }
 
 /// A request, complete.
 #[derive(Clone)]
 pub(super) struct Request {
+    /// Whose it is.
+    pub namespace: String,
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
     /// Whether any server certificate will do.
     pub insecure: bool,
-    /// Certificates (PEM) of the CA to trust instead of the system's.
-    pub ca: Option<String>,
+    /// Whom to trust besides, or instead of, the system's authorities.
+    pub ca: Option<Authorities>,
     pub timeout: Duration,
     /// What must not be seen of it, nor of its answer.
     pub secrets: Secrets,
@@ -58,6 +78,7 @@ pub(super) struct Request {
 impl Request {
     pub(super) fn new(method: Method, url: Url, timeout: Duration) -> Self {
         Request {
+            namespace: String::new(),
             method,
             url,
             headers: HeaderMap::new(),
@@ -70,14 +91,33 @@ impl Request {
     }
 }
 
+/// Certificates (PEM) of authorities that a metric names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Authorities {
+    /// They alone are trusted.
+    Only(String),
+    /// They are trusted as the system's are.
+    Also(String),
+}
+
 /// An answer, complete.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Answer {
     pub status: StatusCode,
     pub body: Vec<u8>,
     /// Where it came from, as a message tells it.
     pub from: String,
     pub elapsed: Duration,
+    /// They end with it: an answer that waits to be assessed takes memory, too.
+    #[expect(dead_code, reason = "held, never read")]
+    pub turns: Vec<Turn>,
+}
+
+/// A status and a body, with the turn that a long one takes.
+struct Read {
+    status: StatusCode,
+    body: Vec<u8>,
+    long: Option<Turn>,
 }
 
 impl Http {
@@ -101,7 +141,8 @@ impl Http {
             })?,
             insecure: builder().tls_danger_accept_invalid_certs(true).build()?,
             trusting: Mutex::default(),
-            calls: Semaphore::new(MAX_CALLS),
+            calls: Turns::new(CALLS),
+            long_answers: Turns::new(LONG_ANSWERS),
         })
     }
 
@@ -118,11 +159,15 @@ impl Http {
             return Ok(client.clone());
         }
         let bad = |error: reqwest::Error| format!("caSecret: {}", cause(&error));
-        let certificates = Certificate::from_pem_bundle(ca.as_bytes()).map_err(bad)?;
+        let (Authorities::Only(pem) | Authorities::Also(pem)) = ca;
+        let certificates = Certificate::from_pem_bundle(pem.as_bytes()).map_err(bad)?;
         if certificates.is_empty() {
             return Err("caSecret: there is no certificate in it; write PEM".into());
         }
-        let builder = builder(self.options).tls_certs_only(certificates);
+        let builder = match ca {
+            Authorities::Only(_) => builder(self.options).tls_certs_only(certificates),
+            Authorities::Also(_) => builder(self.options).tls_certs_merge(certificates),
+        };
         let client = builder.build().map_err(bad)?;
         if known.len() >= MAX_TRUSTING {
             known.clear();
@@ -138,24 +183,17 @@ impl Http {
     pub(super) async fn send(&self, request: Request) -> Result<Answer, String> {
         let secrets = request.secrets.clone();
         let from = secrets.hide(shown(&request.url));
-        // The semaphore is never closed.
-        let _turn = self
-            .calls
-            .acquire()
-            .await
-            .map_err(|error| error.to_string())?;
+        let turn = self.calls.take(&request.namespace).await;
         let begun = Instant::now();
         let limit = request.timeout;
         match tokio::time::timeout(limit, self.follow(request)).await {
-            Ok(Ok((status, body))) => {
-                let body = secrets.hide_bytes(body);
-                Ok(Answer {
-                    status,
-                    body,
-                    from,
-                    elapsed: begun.elapsed(),
-                })
-            }
+            Ok(Ok(Read { status, body, long })) => Ok(Answer {
+                status,
+                body: secrets.hide_bytes(body),
+                from,
+                elapsed: begun.elapsed(),
+                turns: [turn].into_iter().chain(long).collect(),
+            }),
             Ok(Err(why)) => {
                 let why = secrets.hide(why);
                 Err(format!(
@@ -170,7 +208,7 @@ impl Http {
         }
     }
 
-    async fn follow(&self, mut request: Request) -> Result<(StatusCode, Vec<u8>), String> {
+    async fn follow(&self, mut request: Request) -> Result<Read, String> {
         let client = self.client(&request)?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
@@ -184,10 +222,29 @@ impl Http {
             let status = response.status();
             match redirect(status, response.headers()) {
                 Some(location) => request.redirect(status, location)?,
-                None => return Ok((status, read(response).await?)),
+                None => return self.read(response, &request.namespace).await,
             }
         }
         Err(format!("more than {MAX_REDIRECTS} redirects"))
+    }
+
+    /// Reads the body. One that is longer than the limit is an error: what was cut off might be what
+    /// the condition is about.
+    async fn read(&self, mut response: reqwest::Response, namespace: &str) -> Result<Read, String> {
+        let (mut body, mut long) = (Vec::new(), None);
+        while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
+            let length = body.len() + chunk.len();
+            if length > MAX_ANSWER {
+                let most = MAX_ANSWER >> 20;
+                return Err(format!("the answer is longer than {most} MiB"));
+            }
+            if length > SHORT_ANSWER && long.is_none() {
+                long = Some(self.long_answers.take(namespace).await);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let status = response.status();
+        Ok(Read { status, body, long })
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -210,6 +267,8 @@ fn builder(options: HttpOptions) -> ClientBuilder {
         // A proxy would resolve names where no address can be checked.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
+        .http2_initial_stream_window_size(WINDOWS.0)
+        .http2_initial_connection_window_size(WINDOWS.1)
         .pool_idle_timeout(IDLE);
     match options.allow_link_local {
         true => builder,
@@ -231,11 +290,19 @@ impl Request {
             .url
             .join(location)
             .map_err(|error| format!("bad redirect: {error}"))?;
+        let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
         if next.origin() != self.url.origin() {
-            // They may hold credentials that are meant for the first host alone.
+            // What may hold secrets is meant for the first server alone.
+            if keeps_method && !self.body.is_empty() {
+                return Err(format!(
+                    "HTTP {} sends the body on to another server, {}: write its url, if it is to \
+                     have the body",
+                    status.as_u16(),
+                    next.origin().ascii_serialization()
+                ));
+            }
             forget_all_but_content(&mut self.headers);
         }
-        let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
         if !keeps_method {
             self.method = Method::GET;
             self.body.clear();
@@ -251,22 +318,6 @@ fn forget_all_but_content(headers: &mut HeaderMap) {
     let content_type = headers.remove(CONTENT_TYPE);
     headers.clear();
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
-}
-
-/// Reads the body. One that is longer than the limit is an error: what was cut off might be what
-/// the condition is about.
-async fn read(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            return Err(format!(
-                "the answer is longer than {} MiB",
-                MAX_ANSWER >> 20
-            ));
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
 }
 
 /// The innermost reason of a failed call: the outer ones only repeat the URL.

@@ -9,7 +9,7 @@ use reqwest::header::AUTHORIZATION;
 use super::arguments::Arguments;
 use super::authentication::Tokens;
 use super::cluster::Cluster;
-use super::http::{Answer, Http, HttpOptions, Request};
+use super::http::{Answer, Authorities, Http, HttpOptions, Request};
 use super::{job, kubernetes, prometheus, web};
 use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
 use crate::expr::Guard;
@@ -101,12 +101,25 @@ impl Probe {
             resumed: call.resumed,
         };
         let mut outcome = measurement.make().await;
-        outcome.message = outcome
-            .message
-            .map(|message| arguments.secrets.hide(message));
-        outcome.value = outcome.value.map(|value| arguments.secrets.hide(value));
+        let hide = |text| arguments.secrets.hide(text);
+        let one_line = |text: String| text.replace(char::is_control, " ");
+        outcome.message = outcome.message.map(hide).map(one_line);
+        outcome.value = outcome.value.map(hide).map(|value| escaped(&value));
         outcome
     }
+}
+
+/// A text as it can be printed. Servers choose what is measured, and a terminal would do what control
+/// characters tell it to.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_control() {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// How the two ends of a call know each other.
@@ -173,21 +186,27 @@ impl Measurement<'_> {
         let probe = self.probe;
         request.secrets.extend(&self.arguments.secrets);
         let namespace = self.run.metadata.namespace.as_deref().unwrap_or_default();
+        request.namespace = namespace.to_owned();
         let cluster = probe.cluster.as_ref();
+        let mut of_tokens = None;
         if let Some(key) = ca {
-            request.ca = match cluster {
-                None => return Outcome::error("caSecret: needs a cluster"),
-                Some(cluster) => match cluster.secret(namespace, key).await {
-                    Ok(ca) => Some(ca),
-                    Err(why) => return Outcome::error(format!("caSecret: {why}")),
-                },
+            let Some(cluster) = cluster else {
+                return Outcome::error("caSecret: needs a cluster");
             };
+            match cluster.secret(namespace, key).await {
+                Ok(ca) => {
+                    // Tokens may come from the same house, or from a server that everybody trusts.
+                    of_tokens = Some(Authorities::Also(ca.clone()));
+                    request.ca = Some(Authorities::Only(ca));
+                }
+                Err(why) => return Outcome::error(format!("caSecret: {why}")),
+            }
         }
         let mut credentials = None;
         if let Some(authentication) = authentication {
             let tokens = &probe.tokens;
             match tokens
-                .credentials(authentication, namespace, cluster, &probe.http)
+                .credentials(authentication, namespace, cluster, &probe.http, of_tokens)
                 .await
             {
                 Ok(had) => {

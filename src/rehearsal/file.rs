@@ -4,11 +4,12 @@
 use std::io::Read;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::Options;
-use crate::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec, crds};
+use crate::admission::{Finding, unknown_fields};
+use crate::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec};
+use crate::lint::yaml::{self, Document};
 use crate::plan::hook_run::{missing_arguments, run_arguments, used_arguments};
 
 /// Why a file cannot be tried.
@@ -17,9 +18,9 @@ pub enum FileError {
     /// It cannot be read.
     #[error("{0}: {1}")]
     Unreadable(String, std::io::Error),
-    /// It is no YAML.
-    #[error("{0}: {1}")]
-    NoYaml(String, serde_yaml_ng::Error),
+    /// It is no YAML, from this line on.
+    #[error("{0}:{1}: is no YAML: {2}")]
+    NoYaml(String, usize, String),
     /// There is nothing in it to try.
     #[error("{0} has no HookTemplate or HookRun{1}")]
     Nothing(String, String),
@@ -27,8 +28,8 @@ pub enum FileError {
     #[error("there are several: choose one with --name, of {0}")]
     Several(String),
     /// A field is not known.
-    #[error("unknown field {0}: look at its spelling and its place")]
-    UnknownField(String),
+    #[error("{0}:{1}: {2}: look at its spelling and its place")]
+    UnknownField(String, usize, Finding),
     /// The object is not of its kind.
     #[error("{0}")]
     Malformed(serde_json::Error),
@@ -45,8 +46,8 @@ pub(super) fn read(options: &Options) -> Result<HookRunSpec, FileError> {
     let shown = options.file.display().to_string();
     let text =
         contents(&options.file).map_err(|error| FileError::Unreadable(shown.clone(), error))?;
-    let object = choose(&shown, &text, options.name.as_deref())?;
-    let template = template(object)?;
+    let document = choose(&shown, &text, options.name.as_deref())?;
+    let template = template(&shown, document)?;
     let given: Vec<Argument> = options.args.iter().map(argument).collect();
     let declared = template.args.iter().map(|argument| argument.name.as_str());
     let known: Vec<&str> = declared
@@ -87,18 +88,20 @@ fn argument((name, value): &(String, String)) -> Argument {
 }
 
 /// The one HookTemplate or HookRun of a file that is meant.
-fn choose(shown: &str, text: &str, wanted: Option<&str>) -> Result<Value, FileError> {
+fn choose(shown: &str, text: &str, wanted: Option<&str>) -> Result<Document, FileError> {
     let mut found = Vec::new();
-    for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let document = Value::deserialize(document);
-        let document = document.map_err(|error| FileError::NoYaml(shown.to_owned(), error))?;
-        let name = document["metadata"]["name"]
+    let documents = yaml::read(text);
+    for document in
+        documents.map_err(|(line, why)| FileError::NoYaml(shown.to_owned(), line, why))?
+    {
+        let object = &document.object;
+        let name = object["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
         let is_hook = ["HookTemplate", "HookRun"]
             .iter()
-            .any(|kind| document["kind"] == *kind);
+            .any(|kind| object["kind"] == *kind);
         if is_hook && wanted.is_none_or(|wanted| wanted == name) {
             found.push((name, document));
         }
@@ -119,12 +122,18 @@ fn choose(shown: &str, text: &str, wanted: Option<&str>) -> Result<Value, FileEr
     }
 }
 
-/// What an object says, as a template.
-fn template(object: Value) -> Result<HookTemplateSpec, FileError> {
-    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    if let Some(field) = unknown_field(&schema(&kind)["spec"], &object["spec"], "spec") {
-        return Err(FileError::UnknownField(field));
+/// What an object says, as a template. A field that is misspelt would do nothing, and a condition that
+/// does nothing lets everything pass.
+fn template(shown: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
+    let kind = document.object["kind"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    if let Some(unknown) = unknown_fields(&kind, &document.object).into_iter().next() {
+        let line = document.line(&unknown.field);
+        return Err(FileError::UnknownField(shown.to_owned(), line, unknown));
     }
+    let object: Value = document.object;
     if kind == "HookTemplate" {
         let template: HookTemplate =
             serde_json::from_value(object).map_err(FileError::Malformed)?;
@@ -138,38 +147,6 @@ fn template(object: Value) -> Result<HookTemplateSpec, FileError> {
         dry_run: run.spec.dry_run,
         measurement_retention: run.spec.measurement_retention,
     })
-}
-
-/// The properties of a kind.
-fn schema(kind: &str) -> Value {
-    let of_kind = crds().into_iter().find(|crd| crd.spec.names.kind == kind);
-    let schema = of_kind.and_then(|crd| crd.spec.versions.into_iter().next()?.schema);
-    let schema = schema.and_then(|validation| validation.open_api_v3_schema);
-    schema.map_or(Value::Null, |schema| {
-        serde_json::to_value(schema.properties).unwrap_or_default()
-    })
-}
-
-/// The path of a field that a schema does not know. A field that is misspelt would do nothing, and
-/// a condition that does nothing lets everything pass.
-fn unknown_field(schema: &Value, value: &Value, path: &str) -> Option<String> {
-    match value {
-        Value::Object(fields) => {
-            let known = schema["properties"].as_object()?;
-            let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
-            fields.iter().find_map(|(name, value)| {
-                let path = format!("{path}.{name}");
-                match known.get(name) {
-                    Some(schema) => unknown_field(schema, value, &path),
-                    None => (!keeps).then_some(path),
-                }
-            })
-        }
-        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            unknown_field(&schema["items"], item, &format!("{path}[{index}]"))
-        }),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -242,7 +219,7 @@ spec:
                 &TEMPLATE.replace("url:", "uri:"),
                 &ip[..],
                 None,
-                "unknown field spec.metrics[0].provider.web.uri",
+                ".yaml:9: spec.metrics[0].provider.web.uri: unknown field \"spec.metrics[0].provider.web.uri\": look at ",
             ),
             (
                 &two,
@@ -262,11 +239,23 @@ spec:
                 None,
                 " has no HookTemplate or HookRun",
             ),
-            ("a: [", &[][..], None, ".yaml: "),
+            ("a: [", &[][..], None, ": is no YAML: "),
         ] {
             let error = read_text(text, args, name).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
         assert!(read_text(&two, &ip, Some("other")).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_read_as_kubectl_reads_it() {
+        let text = TEMPLATE.replace("url:", "insecure: yes, timeoutSeconds: 017, url:");
+        let items = text.replace("\n", "\n  ").replacen("kind", "- kind", 1);
+        let items = items.replacen("  - kind", "- kind", 1);
+        for text in [text, format!("kind: List\nitems:{items}")] {
+            let spec = read_text(&text, &[("PodIP", "127.0.0.1")], None).expect(&text);
+            let web = spec.metrics[0].provider.web.as_ref().expect("web");
+            assert_eq!((web.insecure, web.timeout_seconds), (true, Some(15)));
+        }
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 pub use file::FileError;
 
 use crate::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
-use crate::plan::hook_run::{Measured, Outcome, assess, is_under_way, next_number};
+use crate::plan::hook_run::{Measured, Outcome, Rules, assess, is_under_way, next_number};
 use crate::provider::{Call, HttpOptions, Probe, ProbeError};
 
 /// How long a wait is where nothing is due: until a call ends, or somebody interrupts.
@@ -116,10 +116,11 @@ impl<S: Fn(String)> Rehearsal<S> {
 
     async fn play(mut self) -> HookRunStatus {
         let mut measured = Vec::new();
+        let rules = Rules::of(&self.run.spec);
         loop {
             let now = self.now();
             let spec = &self.run.spec;
-            let next = assess(spec, &self.status, &measured, &self.running, now);
+            let next = assess(spec, &rules, &self.status, &measured, &self.running, now);
             self.status = next.status;
             if self.status.phase.is_completed() {
                 return self.status;

@@ -9,7 +9,11 @@
 //! Every replica serves. The certificates are in a Secret; whoever finds them due renews them
 //! ([`rotation`]), and all pick them up without a restart.
 
+mod callers;
 mod certificates;
+mod connection;
+mod dry_run;
+mod figures;
 mod review;
 mod rotation;
 mod server;
@@ -29,8 +33,10 @@ use crate::cache::Cache;
 use crate::expr::Guard;
 use crate::plan::parse_duration;
 
+pub use figures::Figures;
 pub use server::Serving;
 
+use dry_run::DryRun;
 use rotation::Rotation;
 use server::Desk;
 
@@ -70,7 +76,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 
 /// Where the webhook works.
 pub struct Place {
-    /// A client whose writes no lease holds back: certificates are renewed by standbys too.
+    /// A client whose writes no lease holds back: standbys renew certificates and try templates too.
     pub client: Client,
     /// The operator's own namespace.
     pub namespace: String,
@@ -87,11 +93,15 @@ pub fn start(
     listener: TcpListener,
     place: Place,
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
+    figures: Figures,
     lasting: &mut JoinSet<()>,
 ) -> std::io::Result<Arc<Serving>> {
+    figures.begin();
     let serving = Arc::new(Serving::default());
     let desk = Desk {
         guard: Guard::start()?,
+        dry_run: DryRun::new(place.client.clone(), figures.clone()),
+        figures: figures.clone(),
         scope: place.scope,
         cache: Box::new(cache),
     };
@@ -101,6 +111,7 @@ pub fn start(
         &options.webhook_name,
         options.webhook_certificate_lifetime,
         Arc::clone(&serving),
+        figures,
     );
     lasting.spawn(rotation.run());
     lasting.spawn(server::serve(

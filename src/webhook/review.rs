@@ -1,11 +1,10 @@
 //! One review: from the API server's question to its answer. Pure.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::admission::{Finding, Templates, check};
+use super::dry_run::Judgement;
+use crate::admission::{Finding, Templates, check, lies_in};
 use crate::api::GROUP;
 
 /// Longest warning: longer ones are cut, because the API server cuts all of them together.
@@ -49,14 +48,18 @@ impl Answer {
     }
 }
 
-/// Reviews a request.
-pub(super) fn review(request: &Request, templates: &Templates) -> Answer {
+/// Reviews a request, with what the API server says of its pod templates.
+pub(super) fn review(request: &Request, templates: &Templates, by_server: &Judgement) -> Answer {
     let mut findings = match concerns_a_spec(request) {
-        true => check(&request.object, templates),
+        true => found(&request.object, templates, &by_server.object),
         false => Vec::new(),
     };
-    if request.operation == "UPDATE" {
-        spare_what_was_wrong_before(request, &mut findings, templates);
+    if request.operation == "UPDATE" && !findings.is_empty() {
+        let before = match request.object["spec"] == request.old_object["spec"] {
+            true => findings.clone(),
+            false => found(&request.old_object, templates, &by_server.old_object),
+        };
+        spare_what_was_wrong_before(&mut findings, &before);
     }
     let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
         findings.into_iter().partition(Finding::is_error);
@@ -70,22 +73,28 @@ pub(super) fn review(request: &Request, templates: &Templates) -> Answer {
 
 /// Whether the request is about what a user asks for. An object that is on its way out must lose its
 /// finalizers, whatever its spec says.
-fn concerns_a_spec(request: &Request) -> bool {
+pub(super) fn concerns_a_spec(request: &Request) -> bool {
     let is_written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let goes = !request.object["metadata"]["deletionTimestamp"].is_null();
     is_written && request.sub_resource.is_empty() && !goes
 }
 
+/// What is wrong with an object. Where our own rules speak of a field, or of one in it, they say what to
+/// write instead, and the API server need not be heard.
+fn found(object: &Value, templates: &Templates, by_server: &[Finding]) -> Vec<Finding> {
+    let mut findings = check(object, templates);
+    let is_said = |field: &str| findings.iter().any(|ours| lies_in(&ours.field, field));
+    let more = by_server.iter().filter(|it| !is_said(&it.field)).cloned();
+    let more: Vec<Finding> = more.collect();
+    findings.extend(more);
+    findings
+}
+
 /// What was stored may stay as it is: only what a change brings in is refused, and a change that
 /// leaves the spec alone is never refused.
-fn spare_what_was_wrong_before(request: &Request, findings: &mut [Finding], templates: &Templates) {
-    let spec_is_as_it_was = request.object["spec"] == request.old_object["spec"];
-    let before: BTreeSet<Finding> = match spec_is_as_it_was || findings.is_empty() {
-        true => BTreeSet::new(),
-        false => check(&request.old_object, templates).into_iter().collect(),
-    };
+fn spare_what_was_wrong_before(findings: &mut [Finding], before: &[Finding]) {
     for finding in findings {
-        if spec_is_as_it_was || before.contains(finding) {
+        if before.contains(finding) {
             *finding = finding.clone().as_warning();
         }
     }

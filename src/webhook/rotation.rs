@@ -15,11 +15,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::certificates::{CertificateError, Certificates, Due, Pair, due};
+use super::figures::Figures;
 use super::server::Serving;
+use crate::causes::with_causes;
 
 /// How often the Secret is looked at, at most and at least.
 const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -37,6 +39,13 @@ enum RotationError {
     Certificate(#[from] CertificateError),
 }
 
+impl RotationError {
+    /// Whether what was to be written was not as it had been read, or may not be written.
+    fn is_conflict(&self) -> bool {
+        matches!(self, RotationError::Api(kube::Error::Api(status)) if [409, 422].contains(&status.code))
+    }
+}
+
 /// Who keeps the certificates of this process fresh.
 pub(super) struct Rotation {
     secrets: Api<Secret>,
@@ -46,6 +55,7 @@ pub(super) struct Rotation {
     names: Vec<String>,
     lifetime: Duration,
     serving: Arc<Serving>,
+    figures: Figures,
     /// What is served.
     served: Option<Pair>,
 }
@@ -57,6 +67,7 @@ impl Rotation {
         name: &str,
         lifetime: Duration,
         serving: Arc<Serving>,
+        figures: Figures,
     ) -> Self {
         Rotation {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -66,6 +77,7 @@ impl Rotation {
             names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
             lifetime,
             serving,
+            figures,
             served: None,
         }
     }
@@ -73,21 +85,29 @@ impl Rotation {
     /// Does so for as long as the process lives.
     pub async fn run(mut self) {
         let [most_often, least_often] = LOOKS;
-        let mut looks = interval((self.lifetime / 60).clamp(most_often, least_often));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let regular = (self.lifetime / 60).clamp(most_often, least_often);
+        let mut soon = most_often;
         loop {
-            looks.tick().await;
-            match timeout(PATIENCE, self.look()).await {
+            let looked = timeout(PATIENCE, self.look()).await;
+            let went_well = matches!(looked, Ok(Ok(())));
+            match looked {
                 Ok(Ok(())) => {}
-                Ok(Err(RotationError::Api(kube::Error::Api(status))))
-                    if [409, 422].contains(&status.code) =>
-                {
-                    // Another replica was faster: look again at once.
-                    looks.reset_immediately();
+                // Another replica was faster, and what it has made is there to be served.
+                Ok(Err(error)) if error.is_conflict() && soon == most_often => {
+                    info!(%error, "the webhook's certificates are looked at again");
                 }
-                Ok(Err(error)) => warn!(%error, "the webhook's certificates are not renewed"),
+                Ok(Err(error)) => {
+                    warn!(error = %with_causes(&error), "the webhook's certificates are not renewed");
+                }
                 Err(_) => warn!("the API server does not answer about the webhook's certificates"),
             }
+            // Most of what is in the way is over in a moment, and some of it lasts: a Secret can be immutable.
+            let (wait, next) = match went_well {
+                true => (regular, most_often),
+                false => (soon, (soon * 2).min(regular)),
+            };
+            soon = next;
+            sleep(wait).await;
         }
     }
 
@@ -140,6 +160,7 @@ impl Rotation {
     fn serve(&mut self, certificates: &Certificates) -> Result<(), RotationError> {
         if self.served.as_ref() != Some(&certificates.current) {
             self.serving.serve(certificates.current.serving_key()?);
+            self.figures.serves_until(certificates.current.until);
             self.served = Some(certificates.current.clone());
         }
         Ok(())
@@ -181,3 +202,6 @@ impl Rotation {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,33 +4,35 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use axum::Json;
-use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
+use axum::{Extension, Json, Router};
+use futures::StreamExt;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use super::callers::{Caller, Callers, Room};
+use super::connection::connection;
+use super::dry_run::DryRun;
+use super::figures::{Asked, Figures};
 use super::review::{Answer, Question, Request, review};
 use crate::admission::Templates;
 use crate::cache::Cache;
 use crate::expr::Guard;
 
-/// Connections at a time; API servers keep few, and keep them.
+/// Connections at a time.
 const MAX_CONNECTIONS: usize = 256;
-/// How long the beginning of a connection or request may take.
-const BEGIN: Duration = Duration::from_secs(5);
+/// How long a question may take to arrive; API servers wait for three seconds, answer included.
+const ARRIVAL: Duration = Duration::from_secs(5);
 /// Largest question: an object before and after, each at most what etcd takes.
 const MAX_QUESTION: usize = 8 << 20;
 
@@ -71,28 +73,32 @@ impl ResolvesServerCert for Serving {
 /// What answers are made with.
 pub(super) struct Desk {
     pub guard: Guard,
+    pub dry_run: DryRun,
+    pub figures: Figures,
     /// The one namespace that the cache knows; all when None.
     pub scope: Option<String>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
 }
 
 impl Desk {
-    /// Answers a question; None while the caches are not filled.
-    async fn answer(&self, request: Request) -> Option<Value> {
+    /// Answers a question; None while the caches are not filled. Its room is held for as long as the
+    /// question is, also when whoever asked has gone.
+    async fn answer(&self, request: Request, room: Room) -> Option<Answer> {
         let cache = (self.cache)().filter(|cache| cache.is_ready())?;
         if self
             .scope
             .as_ref()
             .is_some_and(|it| *it != request.namespace)
         {
-            let answer = Answer {
+            return Some(Answer {
                 uid: request.uid,
                 allowed: true,
                 ..Answer::default()
-            };
-            return Some(answer.into_review());
+            });
         }
+        let by_server = self.dry_run.judge(&request).await;
         let answer = self.guard.run(move || {
+            let _room = room;
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;
                 Some(Arc::clone(&stored.object))
@@ -101,25 +107,53 @@ impl Desk {
                 find: &find,
                 place: "this namespace",
             };
-            review(&request, &templates)
+            review(&request, &templates, &by_server)
         });
-        answer.await.ok().map(|answer| answer.into_review())
+        answer.await.ok()
     }
 }
 
 async fn validate(
     State(desk): State<Arc<Desk>>,
-    Json(question): Json<Question>,
+    Extension(caller): Extension<Arc<Caller>>,
+    body: Body,
 ) -> Result<Json<Value>, StatusCode> {
-    let answer = desk.answer(question.request).await;
-    answer.map(Json).ok_or(StatusCode::SERVICE_UNAVAILABLE)
+    let mut room = caller.room();
+    let read = timeout(ARRIVAL, read(body, &mut room)).await;
+    let question = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
+    let (asked, begun) = (Asked::of(&question.request), Instant::now());
+    let answer = desk.answer(question.request, room).await;
+    let allowed = answer.as_ref().map(|answer| answer.allowed);
+    desk.figures.reviewed(asked, allowed, begun.elapsed());
+    let answer = answer.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(Json(answer.into_review()))
+}
+
+/// Reads a question, of which no byte is kept that there is no room for.
+async fn read(body: Body, room: &mut Room) -> Result<Question, StatusCode> {
+    let mut chunks = body.into_data_stream();
+    let mut text = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| StatusCode::BAD_REQUEST)?;
+        if text.len() + chunk.len() > MAX_QUESTION {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let taken = room.take(chunk.len());
+        taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        text.extend_from_slice(&chunk);
+    }
+    let taken = room.take_parsed(&text);
+    taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    serde_json::from_slice(&text).map_err(|error| match error.is_data() {
+        true => StatusCode::UNPROCESSABLE_ENTITY,
+        false => StatusCode::BAD_REQUEST,
+    })
 }
 
 /// Serves for as long as the process lives.
 pub(super) async fn serve(listener: TcpListener, serving: Arc<Serving>, desk: Arc<Desk>) {
     let app = Router::new()
         .route("/validate", post(validate))
-        .layer(DefaultBodyLimit::max(MAX_QUESTION))
         .with_state(desk);
     let mut tls = ServerConfig::builder()
         .with_no_client_auth()
@@ -127,13 +161,14 @@ pub(super) async fn serve(listener: TcpListener, serving: Arc<Serving>, desk: Ar
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let turns = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let callers = Callers::default();
     loop {
         // The semaphore is never closed.
         let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
             return;
         };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Most often there are no file descriptors left.
                 warn!(%error, "the webhook cannot accept connections");
@@ -141,29 +176,16 @@ pub(super) async fn serve(listener: TcpListener, serving: Arc<Serving>, desk: Ar
                 continue;
             }
         };
-        let (acceptor, app) = (acceptor.clone(), app.clone());
+        let caller = callers.caller(address.ip());
+        let Ok(of_caller) = caller.connect() else {
+            debug!(%address, "a caller of the webhook has too many connections");
+            continue;
+        };
+        let app = app.clone().layer(Extension(caller));
+        let acceptor = acceptor.clone();
         tokio::spawn(async move {
             connection(stream, acceptor, app).await;
-            drop(turn);
+            drop((turn, of_caller));
         });
-    }
-}
-
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
-    // Without it, small answers wait for acknowledgements.
-    let _ = stream.set_nodelay(true);
-    let stream = match timeout(BEGIN, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(%error, "no TLS with a caller of the webhook"),
-        Err(_) => return debug!("a caller of the webhook is silent"),
-    };
-    let mut http = Builder::new(TokioExecutor::new());
-    http.http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(BEGIN);
-    http.http2().timer(TokioTimer::new());
-    let service = TowerToHyperService::new(app);
-    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-        debug!(%error, "a connection to the webhook ended");
     }
 }

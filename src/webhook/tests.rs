@@ -1,16 +1,26 @@
 //! Reviews, certificates, and a real connection over TLS.
 
+mod hostile;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tower::service_fn;
 
+use super::Figures;
 use super::certificates::{Certificates, Due, Pair, due, settling};
+use super::dry_run::{DryRun, Judgement};
+use super::figures::Asked;
 use super::review::{Answer, Request, review};
 use super::server::{Desk, Serving, serve};
-use crate::admission::Templates;
+use crate::admission::{Finding, Templates};
 use crate::cache::Cache;
 use crate::expr::Guard;
 
@@ -25,6 +35,12 @@ fn template(condition: &str) -> Value {
     })
 }
 
+/// A namespace without HookTemplates.
+const NO_TEMPLATES: Templates = Templates {
+    find: &|_| None,
+    place: "this namespace",
+};
+
 fn asked(operation: &str, object: Value, old_object: Value) -> Answer {
     let request = Request {
         uid: "1".into(),
@@ -33,11 +49,7 @@ fn asked(operation: &str, object: Value, old_object: Value) -> Answer {
         old_object,
         ..Request::default()
     };
-    let templates = Templates {
-        find: &|_| None,
-        place: "this namespace",
-    };
-    review(&request, &templates)
+    review(&request, &NO_TEMPLATES, &Judgement::default())
 }
 
 const GOOD: &str = "result == \"1\"";
@@ -101,6 +113,57 @@ fn only_what_a_change_brings_in_is_refused() {
     let answer = asked("UPDATE", other, template(BAD));
     assert!(answer.allowed && answer.warnings.len() == 1, "{answer:?}");
     assert!(asked("DELETE", Value::Null, template(BAD)).allowed);
+}
+
+#[test]
+fn the_api_server_is_heard_where_our_own_rules_are_silent() {
+    let workload = |image: &str| {
+        json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1",
+            "kind": "GameDeployment",
+            "metadata": {"name": "game"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "game"}},
+                "template": {"spec": {"containers": [{"name": "server", "image": image}]}},
+            },
+        })
+    };
+    let request = |object: Value, old_object: Value| Request {
+        operation: if old_object.is_null() {
+            "CREATE"
+        } else {
+            "UPDATE"
+        }
+        .into(),
+        object,
+        old_object,
+        ..Request::default()
+    };
+    let image = "spec.template.spec.containers[0].image";
+    let unknown = Finding::unknown("spec.template.spec.hostNetwrok");
+    let mut by_server = Judgement {
+        object: vec![
+            Finding::error(image, "Required value"),
+            Finding::error("spec.template", "Invalid value: quantities"),
+            unknown.clone(),
+        ],
+        ..Judgement::default()
+    };
+    let answer = review(
+        &request(workload(""), Value::Null),
+        &NO_TEMPLATES,
+        &by_server,
+    );
+    let message = answer.status.expect("a refusal")["message"].clone();
+    let ours = "Required value: write the image that the container runs";
+    assert_eq!(message, format!("{image}: {ours}; {unknown}"));
+
+    let change = request(workload(""), workload("game:1"));
+    by_server.old_object = vec![unknown.clone()];
+    let answer = review(&change, &NO_TEMPLATES, &by_server);
+    let message = answer.status.expect("a refusal")["message"].clone();
+    assert_eq!(message, format!("{image}: {ours}"));
+    assert_eq!(answer.warnings, [unknown.to_string()]);
 }
 
 #[test]
@@ -203,22 +266,38 @@ async fn ask(
     Ok((status, answer.json().await.unwrap_or_default()))
 }
 
-#[tokio::test]
-async fn new_connections_get_the_certificate_of_the_moment() {
+/// A webhook that knows no HookTemplates, at this address.
+async fn served(serving: &Arc<Serving>, figures: Figures) -> String {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let now = Timestamp::now();
-    let (first, second) = (begun(now), begun(now));
-    let serving = Arc::new(Serving::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let address = format!("https://localhost:{port}");
     let desk = Desk {
         guard: Guard::start().expect("threads"),
+        dry_run: DryRun::new(nobody(), Figures::default()),
+        figures,
         scope: None,
         // One that watches nothing is filled from the start.
         cache: Box::new(|| Some(Arc::new(Cache::default()))),
     };
-    tokio::spawn(serve(listener, Arc::clone(&serving), Arc::new(desk)));
+    tokio::spawn(serve(listener, Arc::clone(serving), Arc::new(desk)));
+    format!("https://localhost:{port}")
+}
+
+/// An API server that nobody is to ask.
+fn nobody() -> Client {
+    let silent = service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("nobody is there"))
+    });
+    Client::new(silent, "games")
+}
+
+#[tokio::test]
+async fn new_connections_get_the_certificate_of_the_moment() {
+    let now = Timestamp::now();
+    let (first, second) = (begun(now), begun(now));
+    let serving = Arc::new(Serving::default());
+    let figures = Figures::default();
+    let address = served(&serving, figures.clone()).await;
     let question = json!({"request": {"uid": "7", "operation": "CREATE", "object": template(BAD)}});
 
     assert!(
@@ -245,4 +324,39 @@ async fn new_connections_get_the_certificate_of_the_moment() {
         .await
         .expect("an answer");
     assert_eq!(status, 422);
+    let page = page(figures);
+    for line in [
+        "gamekeeper_admission_requests_total{kind=\"HookTemplate\",operation=\"CREATE\",verdict=\"refused\"} 2",
+        "gamekeeper_admission_request_duration_seconds_count{kind=\"HookTemplate\",operation=\"CREATE\"} 2",
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
+}
+
+fn page(figures: Figures) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(figures));
+    let mut page = String::new();
+    encode(&mut page, &registry).expect("a page");
+    page
+}
+
+#[test]
+fn what_somebody_else_asks_makes_no_series_of_its_own_and_a_certificate_shows_its_end() {
+    let figures = Figures::default();
+    let request = Request {
+        operation: "CONNECT".into(),
+        object: json!({"kind": "Anything"}),
+        ..Request::default()
+    };
+    assert!(!page(figures.clone()).contains("expiry_timestamp_seconds 1"));
+    figures.reviewed(Asked::of(&request), None, Duration::from_millis(3));
+    figures.serves_until(Timestamp::from_second(1_800_000_000).expect("a time"));
+    let page = page(figures);
+    for line in [
+        "gamekeeper_admission_requests_total{kind=\"other\",operation=\"other\",verdict=\"failed_open\"} 1",
+        "gamekeeper_admission_certificate_expiry_timestamp_seconds 1800000000.0",
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
 }

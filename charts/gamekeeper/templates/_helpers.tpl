@@ -23,6 +23,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Labels of everything, and those of a list [context, more labels] besides. */}}
+{{- define "gamekeeper.labelsAnd" -}}
+{{ merge (include "gamekeeper.labels" (first .) | fromYaml) (last .) | toYaml }}
+{{- end }}
+
 {{/* The image, by digest where there is one. */}}
 {{- define "gamekeeper.image" -}}
 {{- $tagged := printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
@@ -56,6 +61,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.admission.enabled }}
 - --webhook-listen=0.0.0.0:{{ .Values.admission.port }}
 - --webhook-name={{ include "gamekeeper.webhook" . }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
 {{- end }}
 {{- end }}
 

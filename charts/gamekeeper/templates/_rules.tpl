@@ -44,6 +44,12 @@
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, create, patch]
+{{- if .Values.admission.enabled }}
+# Pod templates are tried at admission, as dry runs.
+- apiGroups: [""]
+  resources: [podtemplates]
+  verbs: [create]
+{{- end }}
 # Revisions of pod templates.
 - apiGroups: [apps]
   resources: [controllerrevisions]

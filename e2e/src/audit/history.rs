@@ -5,14 +5,14 @@
 //! resourceVersion in an answer is; the few answers without one (deletions of custom resources)
 //! are placed by their time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Event;
-use super::event::{ObjectRef, ResponseStatus};
+use super::event::ObjectRef;
 use super::rebuild::{is_partial, rebuild};
 
 /// What a write was about.
@@ -90,8 +90,7 @@ impl Write {
 pub fn history(events: &[Event]) -> Vec<Write> {
     let mut objects: HashMap<(String, String), Arc<Value>> = HashMap::new();
     let mut writes = Vec::new();
-    let unanswered = made_unanswered(events);
-    for event in in_order(events.iter().chain(&unanswered)) {
+    for event in in_order(events) {
         let reference = event.object_ref.clone().unwrap_or_default();
         for name in names_of(event, &reference, &objects) {
             let key = (reference.resource.clone(), name.clone());
@@ -119,57 +118,11 @@ pub fn history(events: &[Event]) -> Vec<Write> {
     writes
 }
 
-/// Status writes that were made although whoever asked for them was gone before the answer: the next
-/// write of the object names a version that no answer gave. Nothing names a HookRun's, so those are
-/// believed.
-fn made_unanswered(events: &[Event]) -> Vec<Event> {
-    let writes = || events.iter().filter(|event| event.is_write());
-    let given: HashSet<u64> = writes()
-        .filter_map(|event| resource_version(event.response_object.as_ref()?))
-        .collect();
-    let named = |event: &Event| resource_version(event.request_object.as_ref()?);
-    // Without a body it was given up before it was read.
-    let is_lost = |event: &Event| event.code() >= 500 && event.request_object.is_some();
-    let lost = writes().filter(|event| {
-        let reference = event.object_ref.as_ref();
-        is_lost(event) && reference.is_some_and(|it| it.subresource == "status")
-    });
-    lost.filter_map(|event| {
-        let of = |event: &Event| {
-            let reference = event.object_ref.as_ref()?;
-            Some((reference.resource.clone(), reference.name.clone()))
-        };
-        let is_run = of(event).is_some_and(|(resource, _)| resource == "hookruns");
-        let version = if is_run {
-            let before = writes().filter(|it| it.done <= event.done);
-            before
-                .filter_map(|it| resource_version(it.response_object.as_ref()?))
-                .max()?
-        } else {
-            let later = writes().filter(|it| it.received > event.received && of(it) == of(event));
-            let next = later
-                .filter(|it| named(it).is_some())
-                .min_by_key(|it| it.received)?;
-            named(next).filter(|version| !given.contains(version))?
-        };
-        let answer = json!({"kind": "PartialObjectMetadata",
-            "metadata": {"resourceVersion": version.to_string()}});
-        Some(Event {
-            response_object: Some(answer),
-            response_status: Some(ResponseStatus {
-                code: 200,
-                ..ResponseStatus::default()
-            }),
-            ..event.clone()
-        })
-    })
-    .collect()
-}
-
 /// Successful writes by resourceVersion.
-fn in_order<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<&'a Event> {
+fn in_order(events: &[Event]) -> Vec<&Event> {
     let mut by_time: Vec<&Event> = events
-        .filter(|event| event.is_write() && (event.succeeded() || is_lost_deletion(event)))
+        .iter()
+        .filter(|event| event.is_write() && event.succeeded())
         .collect();
     by_time.sort_by_key(|event| event.done);
     let mut newest = 0;
@@ -181,14 +134,6 @@ fn in_order<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<&'a Event> {
     }
     placed.sort_by_key(|(version, _)| *version);
     placed.into_iter().map(|(_, event)| event).collect()
-}
-
-/// A deletion of a HookRun whose writer was killed before the answer. Nothing names it later; it is
-/// believed.
-fn is_lost_deletion(event: &Event) -> bool {
-    let reference = event.object_ref.as_ref();
-    let of_run = reference.is_some_and(|it| it.resource == "hookruns");
-    of_run && event.verb == "delete" && event.code() == 504
 }
 
 fn resource_version(object: &Value) -> Option<u64> {
@@ -363,33 +308,6 @@ mod tests {
         ];
         let gone: Vec<bool> = history(&events).iter().map(|w| w.after.is_none()).collect();
         assert_eq!(gone, [false, true, false]);
-    }
-
-    #[test]
-    fn a_status_write_whose_writer_was_killed_counts_once_its_version_is_named() {
-        let game = |version, status: Value| {
-            let mut game = object("GameDeployment", version, json!({}));
-            game["status"] = status;
-            game
-        };
-        let made = event("create", "gamedeployments", 1, game(5, json!({})));
-        let mut lost = event("update", "gamedeployments/status", 2, json!(null));
-        lost.request_object = Some(game(5, json!({"currentStepIndex": 2})));
-        lost.response_object = None;
-        lost.response_status = Some(ResponseStatus {
-            code: 504,
-            ..ResponseStatus::default()
-        });
-        let mut next = event("patch", "gamedeployments", 3, game(7, json!({})));
-        next.response_object.as_mut().expect("an answer")["kind"] = json!("PartialObjectMetadata");
-        for (named, step) in [(6, json!(2)), (5, json!(null))] {
-            let resource_version = named.to_string();
-            next.request_object = Some(json!({"metadata": {"resourceVersion": resource_version}}));
-            let writes = history(&[made.clone(), lost.clone(), next.clone()]);
-            let last = writes.last().and_then(|write| write.after.clone());
-            let last = last.expect("the workload");
-            assert_eq!(last["status"]["currentStepIndex"], step, "named {named}");
-        }
     }
 
     #[test]

@@ -85,7 +85,8 @@ fn leases(events: &[Event]) -> Vec<Tenure<'_>> {
 }
 
 impl Event {
-    fn resource(&self) -> &str {
+    /// Plural name of the resource; empty for what is about no object.
+    pub fn resource(&self) -> &str {
         self.object_ref.as_ref().map_or("", |about| &about.resource)
     }
 }

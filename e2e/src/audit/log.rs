@@ -45,6 +45,13 @@ impl AuditLog {
 
     /// All finished writes in a namespace so far; the empty name stands for what has none.
     pub fn writes(&self, namespace: &str) -> Result<Vec<Event>> {
+        let mut requests = self.requests(namespace)?;
+        requests.retain(Event::is_write);
+        Ok(requests)
+    }
+
+    /// The same, and what was only asked as a dry run, or is not finished.
+    pub fn requests(&self, namespace: &str) -> Result<Vec<Event>> {
         let lines = {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             read.catch_up(&self.path)?;
@@ -54,9 +61,7 @@ impl AuditLog {
                 .unwrap_or_default()
         };
         let events = lines.iter().map(|line| Event::parse(line.as_bytes()));
-        events
-            .filter(|event| event.as_ref().map_or(true, Event::is_write))
-            .collect()
+        events.collect()
     }
 
     /// Drops what was read of a namespace that nobody asks for again.

@@ -20,7 +20,13 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     let mut after = game.object.clone();
     if !game.paused {
         set(&mut after, &PAUSED, true);
-        return Ok(Change::new(after, "paused"));
+        let is_complete = game.is_observed() && game.holds("Ready").is_some();
+        return Ok(Change {
+            note: is_complete.then(|| {
+                "its rollout is complete: the next change of the template waits until somebody resumes".to_owned()
+            }),
+            ..Change::new(after, "paused")
+        });
     }
     if game.is_paused_by_user() {
         return Err(Error::Refused(format!(

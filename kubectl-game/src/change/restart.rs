@@ -1,7 +1,7 @@
 //! `restart`: new pods of the same template, through an annotation that makes it another revision.
 
 use gamekeeper::api::GameStatefulSetUpdateType as UpdateType;
-use gamekeeper::api::names::WorkloadKind;
+use gamekeeper::api::names::{HookPoint, WorkloadKind};
 use jiff::{Timestamp, Unit};
 
 use super::{Change, set};
@@ -35,12 +35,17 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
 
 /// An annotation is changed in the running pod: that restarts nothing, and looks as if it had.
 fn refusal(game: &Game) -> Error {
+    let behind_hook = match game.has_hook(HookPoint::PreDelete) {
+        true => ", each behind its PreDelete hook",
+        false => "",
+    };
     let mend = match game.kind {
-        WorkloadKind::GameDeployment => {
-            "name the pods in spec.scaleStrategy.podsToDelete, and they are replaced one by one, each behind its PreDelete hook"
-        }
+        WorkloadKind::GameDeployment => format!(
+            "name the pods in spec.scaleStrategy.podsToDelete, and they are replaced one by one{behind_hook}"
+        ),
         WorkloadKind::GameStatefulSet => {
             "set updateStrategy.type to RollingUpdate, restart, and set it back when the rollout is complete"
+                .to_owned()
         }
     };
     Error::Refused(format!(

@@ -219,7 +219,14 @@ fn restart_is_refused_where_it_would_restart_nothing() {
         patch,
         json!([{"op": "add", "path": "/spec/template/metadata/annotations", "value": annotations}])
     );
-    assert!(refused(restart(&paused_canary().game, now())).contains("podsToDelete"));
+    let by_name = refused(restart(&paused_canary().game, now()));
+    assert!(by_name.ends_with("podsToDelete, and they are replaced one by one"));
+    let hook = json!({"hook": {"templateName": "nobody-plays"}});
+    let hooked = with(
+        paused_canary(),
+        json!({"spec": {"preDeleteUpdateStrategy": hook}}),
+    );
+    assert!(refused(restart(&hooked.game, now())).ends_with(", each behind its PreDelete hook"));
     let in_place = with(
         set(),
         json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),

@@ -15,28 +15,68 @@ use crate::table::{Cell, Table};
 /// Longest message in a table; `-o yaml` has all of it.
 const MESSAGE: usize = 120;
 
-/// The table.
+const HEADINGS: [&str; 9] = [
+    "HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE",
+];
+
+/// The table of a workload.
 pub fn hooks(scene: &Scene, style: Style, now: Timestamp) -> String {
-    let mut table = Table::new([
-        "HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE",
-    ]);
+    let mut table = Table::new(HEADINGS);
     for run in &scene.runs {
-        let metrics = run
-            .status
-            .as_ref()
-            .map_or(&[][..], |status| &status.metric_results);
-        if metrics.is_empty() {
-            table.push(line(scene, run, None, now));
-        }
-        for metric in metrics {
-            table.push(line(scene, run, Some(metric), now));
+        for line in lines(Some(scene), run, now) {
+            table.push(line);
         }
     }
     table.render(style)
 }
 
-fn line(scene: &Scene, run: &HookRun, metric: Option<&MetricResult>, now: Timestamp) -> [Cell; 9] {
-    let point = scene.point(run);
+/// The table of many workloads, and of HookRuns that nobody controls; with the namespace where there may
+/// be several.
+pub fn all(
+    scenes: &[Scene],
+    others: &[HookRun],
+    all_namespaces: bool,
+    style: Style,
+    now: Timestamp,
+) -> String {
+    let namespace = all_namespaces.then_some("NAMESPACE");
+    let headings = namespace.into_iter().chain(["WORKLOAD"]).chain(HEADINGS);
+    let mut table = Table::new(headings);
+    let owned = scenes
+        .iter()
+        .flat_map(|scene| scene.runs.iter().map(move |run| (Some(scene), run)));
+    for (scene, run) in owned.chain(others.iter().map(|run| (None, run))) {
+        let namespace = all_namespaces.then(|| Cell::from(run.namespace().unwrap_or_default()));
+        let workload = scene.map_or_else(|| "-".to_owned(), |scene| scene.game.short_name());
+        for line in lines(scene, run, now) {
+            let start = namespace
+                .clone()
+                .into_iter()
+                .chain([workload.as_str().into()]);
+            table.push(start.chain(line));
+        }
+    }
+    table.render(style)
+}
+
+/// A line for each metric.
+fn lines(scene: Option<&Scene>, run: &HookRun, now: Timestamp) -> Vec<[Cell; 9]> {
+    let status = run.status.as_ref();
+    let metrics = status.map_or(&[][..], |status| &status.metric_results);
+    if metrics.is_empty() {
+        return vec![line(scene, run, None, now)];
+    }
+    let of = |metric| line(scene, run, Some(metric), now);
+    metrics.iter().map(of).collect()
+}
+
+fn line(
+    scene: Option<&Scene>,
+    run: &HookRun,
+    metric: Option<&MetricResult>,
+    now: Timestamp,
+) -> [Cell; 9] {
+    let point = scene.and_then(|scene| scene.point(run));
     let none = || "-".to_owned();
     let of_run = run
         .status
@@ -51,7 +91,7 @@ fn line(scene: &Scene, run: &HookRun, metric: Option<&MetricResult>, now: Timest
     [
         run.name_any().into(),
         point.map_or("-", HookPoint::as_str).into(),
-        scene.about(run).into(),
+        scene.map_or_else(none, |scene| scene.about(run)).into(),
         phase_cell(metric.map_or(phase(run), |metric| metric.phase)),
         metric.map_or_else(none, name).into(),
         measured.to_string().into(),
@@ -64,11 +104,22 @@ fn line(scene: &Scene, run: &HookRun, metric: Option<&MetricResult>, now: Timest
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, failed_step, now};
+    use crate::fixture::{failed_pod_hook, failed_step, now, set};
 
     #[test]
     fn each_metric_with_its_last_measurement() {
         insta::assert_snapshot!(hooks(&failed_step(), Style::PLAIN, now()));
         insta::assert_snapshot!(hooks(&failed_pod_hook(), Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn those_of_all_workloads_and_of_nobody() {
+        let (step, pod) = (failed_step(), failed_pod_hook());
+        let mut stray = pod.runs[0].clone();
+        stray.metadata.owner_references = None;
+        stray.metadata.namespace = Some("test".to_owned());
+        let runs = [step.runs, pod.runs, vec![stray]].concat();
+        let (scenes, others) = Scene::of_runs(vec![set().game, step.game], runs);
+        insta::assert_snapshot!(all(&scenes, &others, true, Style::PLAIN, now()));
     }
 }

@@ -38,7 +38,7 @@ fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
     let status = &game.status;
     [
         game.short_name().into(),
-        Cell::state(verdict.tone(), verdict.word),
+        Cell::state(verdict.tone(), verdict.label()),
         step(game).into(),
         game.replicas.to_string().into(),
         status.updated_replicas.to_string().into(),

@@ -1,5 +1,6 @@
 //! What commands print: each a pure function of objects, a style and the time.
 
+pub mod head;
 pub mod history;
 pub mod hooks;
 pub mod list;
@@ -8,8 +9,11 @@ pub mod run;
 pub mod status;
 pub mod tree;
 
+use crate::page::inert;
+
 /// A text of at most so many characters.
 pub fn cut(text: &str, most: usize) -> String {
+    let text = inert(text);
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if one_line.chars().count() <= most {
         return one_line;

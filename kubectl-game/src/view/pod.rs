@@ -7,6 +7,21 @@ use kube::ResourceExt;
 use crate::style::Tone;
 use crate::table::Cell;
 
+/// Whether it is ready, and nothing happens to it.
+pub fn is_quiet(pod: &Pod) -> bool {
+    word(pod) == "Running" && is_true(pod, "Ready") && !is_updated(pod) && !is_to_go(pod)
+}
+
+/// Whether it is being updated in place.
+fn is_updated(pod: &Pod) -> bool {
+    condition(pod, IN_PLACE_GATE) == Some("False")
+}
+
+/// Whether its hook is asked whether it may go.
+fn is_to_go(pod: &Pod) -> bool {
+    pod.annotations().contains_key(DELETING_ANNOTATION)
+}
+
 /// Its state in a word.
 pub fn state(pod: &Pod) -> Cell {
     let word = word(pod);
@@ -71,10 +86,10 @@ pub fn info(pod: &Pod) -> String {
         more => words.push(format!("{more} restarts")),
     }
     let is_going = pod.metadata.deletion_timestamp.is_some();
-    if condition(pod, IN_PLACE_GATE) == Some("False") && !is_going {
+    if is_updated(pod) && !is_going {
         words.push("being updated in place".to_owned());
     }
-    if pod.annotations().contains_key(DELETING_ANNOTATION) && !is_going {
+    if is_to_go(pod) && !is_going {
         words.push("to be deleted".to_owned());
     }
     words.join(", ")

@@ -3,21 +3,32 @@
 use serde_json::{Value, json};
 
 use crate::game::Game;
-use crate::style::Style;
+use crate::page::Page;
+use crate::style::{Style, Tone};
 use crate::verdict::{End, Verdict};
 
 /// For people.
 pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
-    let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
-    let word = style.paint(verdict.tone(), &word);
-    let mut lines = vec![format!(
-        "{}: {word}: {}",
-        game.short_name(),
-        verdict.sentence
-    )];
-    lines.extend(verdict.also.iter().map(|also| format!("also: {also}")));
-    lines.extend(verdict.mend.clone());
-    lines.join("\n") + "\n"
+    let tone = verdict.tone();
+    let mut page = Page::new(style);
+    page.write(Tone::Plain, &format!("{}: ", game.short_name()));
+    page.write(tone, &format!("{}{}", style.mark(tone), verdict.word));
+    page.line(Tone::Plain, &format!(": {}", verdict.sentence));
+    for also in &verdict.also {
+        page.line(Tone::Plain, &format!("also: {also}"));
+    }
+    if let Some(mend) = &verdict.mend {
+        page.line(Tone::Plain, mend);
+    }
+    page.text()
+}
+
+/// What it is at, on the way.
+pub fn sentence(game: &Game, verdict: &Verdict) -> String {
+    let mut page = Page::new(Style::PLAIN);
+    let line = format!("{}: {}", game.short_name(), verdict.sentence);
+    page.line(Tone::Plain, &line);
+    page.text()
 }
 
 /// For programs.

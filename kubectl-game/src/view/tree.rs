@@ -1,20 +1,22 @@
 //! `kubectl game tree`: the workload, its revisions, their pods, and the HookRuns of each.
 
+use std::collections::BTreeSet;
+
+use gamekeeper::api::HookRun;
 use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{GameStatefulSetUpdateType as UpdateType, HookRun};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
+use super::head::head;
 use super::run::{phase_cell, told};
 use super::{cut, history, pod};
 use crate::age::age;
-use crate::game::Game;
-use crate::scene::{Scene, phase, revision_of};
-use crate::style::{Style, Tone};
+use crate::scene::{Scene, is_about, phase, revision_of};
+use crate::style::Style;
 use crate::table::{Cell, Table};
-use crate::verdict::{Verdict, judge, name_of};
+use crate::verdict::{Verdict, judge};
 
 /// Longest text in the last column.
 const INFO: usize = 120;
@@ -29,110 +31,19 @@ struct Node {
     children: Vec<Node>,
 }
 
-/// Head and tree.
-pub fn tree(scene: &Scene, style: Style, now: Timestamp) -> String {
+/// How many pods are shown when nobody asks for all.
+pub const MOST_PODS: usize = 50;
+
+/// Head and tree, with so many pods at most.
+pub fn tree(scene: &Scene, most: usize, style: Style, now: Timestamp) -> String {
     let verdict = judge(scene, now);
     let mut text = head(scene, &verdict, style);
     let mut table = Table::new(["NAME", "KIND", "STATUS", "AGE", "INFO"]);
-    let root = root(scene, &verdict, now);
+    let root = root(scene, &verdict, &Shown::choose(scene, most), now);
     draw(&root, "", "", style, &mut table);
     text.push('\n');
     text.push_str(&table.render(style));
     text
-}
-
-fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
-    let game = &scene.game;
-    let status = &game.status;
-    let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
-    let mut lines = vec![
-        ("Name", game.full_name()),
-        ("Namespace", game.namespace.clone()),
-        ("Status", style.paint(verdict.tone(), &word)),
-        ("", verdict.sentence.clone()),
-    ];
-    lines.extend(
-        verdict
-            .also
-            .iter()
-            .map(|also| ("", format!("also: {also}"))),
-    );
-    lines.extend(verdict.mend.iter().map(|mend| ("", mend.clone())));
-    lines.push(("Strategy", strategy(game)));
-    lines.extend(hooks(game).map(|hooks| ("Hooks", hooks)));
-    if !game.steps.is_empty() {
-        lines.push(("Steps", steps(scene, style)));
-    }
-    lines.push((
-        "Pods",
-        format!(
-            "desired {}, updated {}, updated and ready {}, ready {}, total {}",
-            game.replicas,
-            status.updated_replicas,
-            status.updated_ready_replicas,
-            status.ready_replicas,
-            status.replicas
-        ),
-    ));
-    let label = |name: &str| {
-        if name.is_empty() {
-            String::new()
-        } else {
-            format!("{name}:")
-        }
-    };
-    lines
-        .iter()
-        .map(|(name, text)| format!("{:<12}{text}\n", label(name)))
-        .collect()
-}
-
-fn strategy(game: &Game) -> String {
-    match game.update {
-        UpdateType::InplaceUpdate => format!("{:?}, {:?}", game.update, game.policy),
-        other => format!("{other:?}"),
-    }
-}
-
-/// The hooks of its pods.
-fn hooks(game: &Game) -> Option<String> {
-    let told: Vec<String> = game
-        .hooks
-        .iter()
-        .filter_map(|(point, strategy)| {
-            let hook = strategy.hook.as_ref()?;
-            let retry = if strategy.retry {
-                " (retry asked for)"
-            } else {
-                ""
-            };
-            Some(format!("{} {}{retry}", point.as_str(), hook.template_name))
-        })
-        .collect();
-    (!told.is_empty()).then(|| told.join(", "))
-}
-
-/// The step list: those behind it, [where it stands], and those to come.
-fn steps(scene: &Scene, style: Style) -> String {
-    let game = &scene.game;
-    let at = game.step_index().unwrap_or(0);
-    let shown = |(index, step)| {
-        let name = name_of(step);
-        match index {
-            _ if index < at => {
-                style.paint(Tone::Good, &format!("{}{name}", style.mark(Tone::Good)))
-            }
-            _ if index == at => style.paint(Tone::Held, &format!("[{name}]")),
-            _ => style.paint(Tone::Faint, &name),
-        }
-    };
-    let all: Vec<String> = game.steps.iter().enumerate().map(shown).collect();
-    format!(
-        "{} of {} behind it: {}",
-        at.min(all.len()),
-        all.len(),
-        all.join(", ")
-    )
 }
 
 fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
@@ -155,7 +66,59 @@ fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
     }
 }
 
-fn root(scene: &Scene, verdict: &Verdict, now: Timestamp) -> Node {
+/// The pods that are shown.
+struct Shown<'a> {
+    names: BTreeSet<&'a str>,
+}
+
+impl<'a> Shown<'a> {
+    /// Those to which something happens first, then the others, up to a number.
+    fn choose(scene: &'a Scene, most: usize) -> Self {
+        let mut pods: Vec<&Pod> = scene.pods.iter().collect();
+        pods.sort_by_cached_key(|pod| is_quiet(scene, pod));
+        let names = pods
+            .into_iter()
+            .take(most)
+            .filter_map(|pod| pod.metadata.name.as_deref());
+        Shown {
+            names: names.collect(),
+        }
+    }
+
+    /// Nodes of those that are shown, and how many more there are.
+    fn nodes(&self, scene: &Scene, pods: &[&Pod], now: Timestamp) -> Vec<Node> {
+        let is_shown = |pod: &&&Pod| self.names.contains(pod.name_any().as_str());
+        let (shown, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
+        let quiet = others.iter().filter(|pod| is_quiet(scene, pod)).count();
+        let rest = [
+            (others.len() - quiet, "not ready, or something under way"),
+            (quiet, "ready, nothing under way"),
+        ];
+        let rest = rest.into_iter().filter(|(count, _)| *count > 0);
+        let nodes = shown.into_iter().map(|pod| pod_node(scene, pod, now));
+        nodes
+            .chain(rest.map(|(count, how)| more(count, how)))
+            .collect()
+    }
+}
+
+/// Whether nothing about a pod has to be looked at.
+fn is_quiet(scene: &Scene, pod: &Pod) -> bool {
+    pod::is_quiet(pod) && !scene.runs.iter().any(|run| is_about(run, pod))
+}
+
+fn more(count: usize, how: &str) -> Node {
+    Node {
+        name: format!("... and {count} more"),
+        kind: "Pod",
+        state: "".into(),
+        age: String::new(),
+        info: how.to_owned(),
+        children: Vec::new(),
+    }
+}
+
+fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> Node {
     let game = &scene.game;
     let is_shown = |revision: &&ControllerRevision| {
         let name = revision.name_any();
@@ -163,9 +126,12 @@ fn root(scene: &Scene, verdict: &Verdict, now: Timestamp) -> Node {
     };
     let shown: Vec<&ControllerRevision> = scene.revisions.iter().filter(is_shown).collect();
     let is_known = |name: &str| shown.iter().any(|revision| revision.name_any() == name);
-    let mut children: Vec<Node> = shown.iter().map(|it| revision(scene, it, now)).collect();
+    let mut children: Vec<Node> = shown
+        .iter()
+        .map(|it| revision(scene, it, pods, now))
+        .collect();
     let strays = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
-    children.extend(strays.map(|pod| pod_node(scene, pod, now)));
+    children.extend(pods.nodes(scene, &strays.collect::<Vec<_>>(), now));
     let hangs = |run: &&HookRun| match scene.point(run) {
         Some(HookPoint::Step) => step_revision(scene, run).is_some_and(is_known),
         _ => scene.pod_of(run).is_some(),
@@ -175,14 +141,19 @@ fn root(scene: &Scene, verdict: &Verdict, now: Timestamp) -> Node {
     Node {
         name: game.name.clone(),
         kind: game.kind.as_str(),
-        state: Cell::state(verdict.tone(), verdict.word),
+        state: Cell::state(verdict.tone(), verdict.label()),
         age: age(game.created.as_ref(), now),
         info: String::new(),
         children,
     }
 }
 
-fn revision(scene: &Scene, revision: &ControllerRevision, now: Timestamp) -> Node {
+fn revision(
+    scene: &Scene,
+    revision: &ControllerRevision,
+    pods: &Shown<'_>,
+    now: Timestamp,
+) -> Node {
     let name = revision.name_any();
     let is_here = |run: &&HookRun| {
         scene.point(run) == Some(HookPoint::Step) && step_revision(scene, run) == Some(&name)
@@ -192,7 +163,7 @@ fn revision(scene: &Scene, revision: &ControllerRevision, now: Timestamp) -> Nod
         .iter()
         .filter(is_here)
         .map(|run| run_node(scene, run, now));
-    let pods = scene.pods_at(&name).map(|pod| pod_node(scene, pod, now));
+    let pods = pods.nodes(scene, &scene.pods_at(&name).collect::<Vec<_>>(), now);
     let part = scene.part(&name);
     Node {
         kind: "Revision",
@@ -214,11 +185,7 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 }
 
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
-    let is_about_it = |run: &&HookRun| {
-        let about = scene.pod_of(run);
-        about.is_some_and(|about| about.metadata.uid == pod.metadata.uid)
-    };
-    let runs = scene.runs.iter().filter(is_about_it);
+    let runs = scene.runs.iter().filter(|run| is_about(run, pod));
     Node {
         name: pod.name_any(),
         kind: "Pod",
@@ -244,7 +211,8 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set};
+    use crate::fixture::{failed_pod_hook, failed_step, hostile, many, now, paused_canary, set};
+    use crate::view::{hooks, list, status};
 
     const SYMBOLS: Style = Style {
         symbols: true,
@@ -253,22 +221,34 @@ mod tests {
 
     #[test]
     fn a_canary_at_its_pause() {
-        insta::assert_snapshot!(tree(&paused_canary(), Style::PLAIN, now()));
+        insta::assert_snapshot!(tree(&paused_canary(), MOST_PODS, Style::PLAIN, now()));
     }
 
     #[test]
     fn a_canary_whose_hook_failed() {
-        insta::assert_snapshot!(tree(&failed_step(), SYMBOLS, now()));
+        insta::assert_snapshot!(tree(&failed_step(), MOST_PODS, SYMBOLS, now()));
     }
 
     #[test]
     fn a_pod_that_its_hook_keeps() {
-        insta::assert_snapshot!(tree(&failed_pod_hook(), Style::PLAIN, now()));
+        insta::assert_snapshot!(tree(&failed_pod_hook(), MOST_PODS, Style::PLAIN, now()));
     }
 
     #[test]
     fn a_set_in_the_order_of_its_ordinals() {
-        insta::assert_snapshot!(tree(&set(), SYMBOLS, now()));
+        insta::assert_snapshot!(tree(&set(), MOST_PODS, SYMBOLS, now()));
+    }
+
+    #[test]
+    fn of_many_pods_those_to_which_something_happens() {
+        insta::assert_snapshot!(tree(&many(), 4, Style::PLAIN, now()));
+    }
+
+    #[test]
+    fn all_pods_when_they_are_asked_for() {
+        let shown = tree(&many(), usize::MAX, Style::PLAIN, now());
+        let pods = shown.lines().filter(|line| line.contains(" Pod "));
+        assert_eq!(pods.count(), many().pods.len());
     }
 
     #[test]
@@ -277,7 +257,7 @@ mod tests {
             colour: true,
             ..SYMBOLS
         };
-        let painted = tree(&failed_step(), style, now());
+        let painted = tree(&failed_step(), MOST_PODS, style, now());
         let mut bare = String::new();
         for part in painted.split('\x1b') {
             bare.push_str(
@@ -287,6 +267,29 @@ mod tests {
             );
         }
         assert_ne!(painted, bare);
-        assert_eq!(bare, tree(&failed_step(), SYMBOLS, now()));
+        assert_eq!(bare, tree(&failed_step(), MOST_PODS, SYMBOLS, now()));
+    }
+
+    #[test]
+    fn nothing_that_an_object_says_acts_on_a_terminal() {
+        let scene = hostile();
+        let time = now();
+        let verdict = judge(&scene, time);
+        for text in [
+            tree(&scene, MOST_PODS, Style::PLAIN, time),
+            hooks::hooks(&scene, Style::PLAIN, time),
+            history::history(&scene, Style::PLAIN, time),
+            status::status(&scene.game, &verdict, Style::PLAIN),
+            list::list(std::slice::from_ref(&scene.game), true, Style::PLAIN, time),
+        ] {
+            assert!(
+                !text.contains(|it: char| it.is_control() && it != '\n'),
+                "{text:?}"
+            );
+            assert!(
+                !text.lines().any(|line| line.starts_with("forged")),
+                "{text}"
+            );
+        }
     }
 }

@@ -16,13 +16,19 @@ impl Case<'_> {
         i64::from(self.workload.replicas)
     }
 
+    /// Whether there is a stable revision that pods are moved away from.
+    pub(super) fn is_rollout(&self) -> bool {
+        let facts = self.model.translator.facts(self.state.workload.now.status);
+        facts.stable.is_some_and(|it| it != self.workload.template)
+    }
+
     /// Pods that may be at the update revision.
     pub(super) fn may_be_updated(&self) -> i64 {
-        let facts = self.model.translator.facts(self.state.workload.now.status);
         let all = self.replicas();
-        if facts.stable.is_none() || facts.stable == Some(self.workload.template) {
+        if !self.is_rollout() {
             return all;
         }
+        let facts = self.model.translator.facts(self.state.workload.now.status);
         let after_steps = (all - i64::from(self.workload.partition)).max(0);
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         if steps.is_empty() {
@@ -45,11 +51,11 @@ impl Case<'_> {
 
     /// The lowest ordinal that may be at the update revision.
     pub(super) fn first_to_update(&self) -> i64 {
-        let facts = self.model.translator.facts(self.state.workload.now.status);
-        let all = self.replicas();
-        if facts.stable.is_none() || facts.stable == Some(self.workload.template) {
+        if !self.is_rollout() {
             return 0;
         }
+        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let all = self.replicas();
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         let index = usize::from(facts.index.unwrap_or(0));
         if steps.is_empty() || (index >= steps.len() && self.may_be_updated() > 0) {

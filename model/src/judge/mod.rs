@@ -69,7 +69,10 @@ pub fn plan(view: &View, planned: &Planned) -> Result<(), Broken> {
             && !writes().any(|write| matches!(write, Write::DeleteRun(id) if *id == run.id))
     };
     match view.runs.iter().find(is_outdated) {
-        Some(run) => broken("1: hook first", format!("{run:?} outlives its reason")),
+        Some(run) => broken(
+            "1: hook first",
+            format!("{run:?} outlives its reason; the plan is {planned:?}"),
+        ),
         None => Ok(()),
     }
 }
@@ -274,6 +277,9 @@ impl<'a> Case<'a> {
         }
         if self.model.scope.set.is_some() {
             return self.ordinal_moved(name);
+        }
+        if !self.is_rollout() {
+            return Ok(()); // There is nothing to hold back, also while there are too many pods.
         }
         let is_updated = |pod: &&Pod| pod.rev == update && !self.is_victim(pod);
         let updated = self.active().filter(is_updated).count() as i64 + 1;

@@ -46,6 +46,35 @@ fn canary_hook() {
 }
 
 #[test]
+fn canary_promoted() {
+    walk(
+        "canary promoted",
+        Scope {
+            templates: 3,
+            pre_delete: false,
+            steps: vec![vec![
+                Step::Partition(Amount::Number(2)),
+                Step::Hook,
+                Step::Pause(None),
+            ]],
+            user: vec![
+                User::Template(1),
+                User::Template(2),
+                User::Template(0),
+                User::Promote,
+                User::Pause,
+            ],
+            left: left(3, 1, 1),
+            lags: Lags {
+                workload: true,
+                ..Lags::default()
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
 fn canary_timed() {
     walk(
         "canary timed",

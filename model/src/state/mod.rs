@@ -139,6 +139,8 @@ pub struct Workload {
     pub pause_note: Text,
     /// The annotation of a retry; 0 for none.
     pub retry_note: Text,
+    /// The annotation of a full promotion; 0 for none.
+    pub promote_note: Text,
     pub status: Status,
 }
 

@@ -86,6 +86,7 @@ pub struct WorkloadChange {
     pub paused: Option<bool>,
     pub pause_note: Option<Text>,
     pub retry_note: Option<Text>,
+    pub promote_note: Option<Text>,
     pub retry_off: u8,
     pub named: Option<Vec<Name>>,
 }

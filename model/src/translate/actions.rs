@@ -70,6 +70,7 @@ impl Translator {
             paused: patch.paused,
             pause_note: note(names::PAUSE_ANNOTATION),
             retry_note: note(names::RETRY_ANNOTATION),
+            promote_note: note(names::PROMOTE_ANNOTATION),
             retry_off: patch
                 .retry_off
                 .iter()

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gamekeeper::api::names::WorkloadKind;
-use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookTemplate, PodManagementPolicy};
+use gamekeeper::api::names::{self, WorkloadKind};
+use gamekeeper::api::{
+    CanaryStrategy, GameDeployment, GameDeploymentStatus, HookTemplate, PodManagementPolicy,
+};
 use gamekeeper::plan;
 use serde_json::{Value, json};
 
@@ -179,6 +181,18 @@ impl Translator {
         self.texts
             .borrow_mut()
             .place(text.to_owned(), text.to_owned())
+    }
+
+    /// The note by which a user lets the rollout of a template skip the steps of a list.
+    pub fn promotion(&self, rev: Rev, steps: u8) -> Text {
+        let steps = json!({"steps": self.step_lists[usize::from(steps)]});
+        let canary: CanaryStrategy = serde_json::from_value(steps).expect("steps");
+        let steps = serde_json::to_vec(&canary.steps).expect("JSON");
+        let note = plan::Promotion {
+            revision: self.revision_name(rev).to_owned(),
+            step_hash: names::safe_hash(&steps),
+        };
+        self.text_place(&serde_json::to_string(&note).expect("JSON"))
     }
 
     /// A text of the operator.

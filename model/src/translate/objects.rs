@@ -54,6 +54,7 @@ impl Translator {
         let notes = [
             (names::PAUSE_ANNOTATION, workload.pause_note),
             (names::RETRY_ANNOTATION, workload.retry_note),
+            (names::PROMOTE_ANNOTATION, workload.promote_note),
         ];
         for (key, text) in notes.into_iter().filter(|(_, text)| *text != 0) {
             gd.annotations_mut().insert(key.to_owned(), self.text(text));

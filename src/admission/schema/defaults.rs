@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::below;
-use crate::admission::Finding;
+use crate::admission::{Finding, lies_in};
 
 /// Drops nulls and fills in defaults, as the API server does before it looks at an object.
 pub fn complete(schema: &Value, value: &mut Value) {
@@ -34,6 +34,9 @@ pub fn complete(schema: &Value, value: &mut Value) {
 }
 
 /// Fields that the schema does not know: misspelt, or at the wrong place.
+///
+/// Core's types keep what they do not know, because a cluster may be newer than we are. It is told all
+/// the same: the cluster would refuse it when pods, claims or Jobs are made.
 pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
@@ -41,7 +44,7 @@ pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
             "apiVersion" | "kind" | "metadata" => {}
             _ => match schema["properties"].get(name) {
                 Some(schema) => look(schema, value, name, &mut found),
-                None => found.push(unknown(name)),
+                None => found.push(Finding::unknown(name)),
             },
         }
     }
@@ -52,6 +55,8 @@ fn look(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
     match value {
         Value::Object(fields) => {
             let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
+            // An object without properties takes any.
+            let keeps = keeps && !(is_of_core(path) && schema["properties"].is_object());
             let any = &schema["additionalProperties"];
             for (name, value) in fields {
                 let path = below(path, name);
@@ -59,7 +64,7 @@ fn look(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
                     Some(schema) => look(schema, value, &path, found),
                     None if any.is_object() => look(any, value, &path, found),
                     None if keeps || any == true || schema["type"] != "object" => {}
-                    None => found.push(unknown(&path)),
+                    None => found.push(Finding::unknown(&path)),
                 }
             }
         }
@@ -72,6 +77,15 @@ fn look(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
     }
 }
 
-fn unknown(path: &str) -> Finding {
-    Finding::error(path, format!("unknown field {path:?}"))
+/// Whether a field is, or is in, a value of one of core's types.
+fn is_of_core(path: &str) -> bool {
+    lies_in(path, "spec.template") || is_of_job_or_claim(path)
+}
+
+/// Whether it is in the Job of a metric, or in a volume claim.
+pub fn is_of_job_or_claim(path: &str) -> bool {
+    let of_metric = path.strip_prefix("spec.metrics[");
+    let of_metric = of_metric.and_then(|rest| Some(rest.split_once("].")?.1));
+    lies_in(path, "spec.volumeClaimTemplates")
+        || of_metric.is_some_and(|field| lies_in(field, "provider.job"))
 }

@@ -9,6 +9,7 @@ mod defaults;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -17,32 +18,43 @@ use crate::api::crds;
 
 pub use defaults::complete;
 
-/// The schemas of all kinds.
+/// The schema of each kind.
+static KINDS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
+    let kinds = crds().into_iter().filter_map(|crd| {
+        let kind = crd.spec.names.kind;
+        let validation = crd.spec.versions.into_iter().next()?.schema?;
+        let schema = serde_json::to_value(validation.open_api_v3_schema?).ok()?;
+        Some((kind, schema))
+    });
+    kinds.collect()
+});
+
+/// The schemas of all kinds, with the rules in them.
+#[derive(Default)]
 pub struct Schemas {
-    kinds: BTreeMap<String, Value>,
     rules: rules::Rules,
 }
 
-impl Default for Schemas {
-    fn default() -> Self {
-        let kinds = crds().into_iter().filter_map(|crd| {
-            let kind = crd.spec.names.kind;
-            let validation = crd.spec.versions.into_iter().next()?.schema?;
-            let schema = serde_json::to_value(validation.open_api_v3_schema?).ok()?;
-            Some((kind, schema))
-        });
-        Schemas {
-            kinds: kinds.collect(),
-            rules: rules::Rules::default(),
-        }
-    }
+/// Fields of an object that its schema does not know, told as the linter tells them.
+pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
+    let schema = KINDS.get(kind);
+    schema.map_or_else(Vec::new, |schema| defaults::unknown_fields(schema, object))
+}
+
+/// Those that the API server stores all the same, in Jobs and volume claims: the operator would be
+/// refused for them when it makes one. A warning, because the cluster may know more than we do. Pod
+/// templates of workloads are not looked at: the cluster is asked about those.
+pub(super) fn unknown_to_us(kind: &str, object: &Value) -> Vec<Finding> {
+    let unknown = unknown_fields(kind, object).into_iter();
+    let kept = unknown.filter(|it| defaults::is_of_job_or_claim(&it.field));
+    kept.map(Finding::as_warning).collect()
 }
 
 impl Schemas {
     /// What the API server would say to an object when it is created. The object gets its defaults,
     /// as it would there. Evaluates rules, so it belongs on the threads of [`Guard`](crate::expr::Guard).
     pub fn check(&self, kind: &str, object: &mut Value) -> Vec<Finding> {
-        let Some(schema) = self.kinds.get(kind) else {
+        let Some(schema) = KINDS.get(kind) else {
             return Vec::new();
         };
         let mut findings = defaults::unknown_fields(schema, object);

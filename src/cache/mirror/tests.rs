@@ -179,3 +179,38 @@ async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() 
     let limit = std::time::Duration::from_secs(5);
     tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
 }
+
+/// A watch that is told which of its lists begin and end: due when a list is wanted and none under way.
+#[tokio::test(start_paused = true)]
+async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off() {
+    use futures::FutureExt;
+    let mirror = Mirror::<Thing>::default();
+    let begin = || play(&mirror, vec![Change::ListBegin]);
+    // Each play has a list of its own, so the end is told here.
+    let end = || {
+        mirror.seen.send_modify(|seen| seen.listed = seen.begun);
+    };
+    begin();
+    let mut first = std::pin::pin!(mirror.relist());
+    let mut second = std::pin::pin!(mirror.relist());
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    assert!(
+        mirror.list_is_due().now_or_never().is_none(),
+        "the list under way goes on"
+    );
+    end();
+    assert!(
+        first.as_mut().now_or_never().is_none(),
+        "that one was begun before"
+    );
+    assert!(mirror.list_is_due().now_or_never().is_some());
+    begin();
+    assert!(mirror.list_is_due().now_or_never().is_none());
+    end();
+    assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
+    assert!(
+        mirror.list_is_due().now_or_never().is_none(),
+        "one list was enough for both"
+    );
+}

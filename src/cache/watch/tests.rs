@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use futures::{StreamExt, stream};
 use http::Response;
 use kube::client::Body;
 use tower::service_fn;
@@ -80,8 +81,8 @@ fn gone_means_list_anew_and_another_error_does_not() {
 async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
     let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
     let mut line = Vec::new();
-    assert!(next_line(&mut stream, &mut line).await.unwrap());
-    assert!(!next_line(&mut stream, &mut line).await.unwrap());
+    assert!(next_line(&mut stream, &mut line, SILENCE).await.unwrap());
+    assert!(!next_line(&mut stream, &mut line, SILENCE).await.unwrap());
 }
 
 /// A server that answers each request with what comes next in its script: a code, and lines.
@@ -139,9 +140,8 @@ async fn followed(source: Source) -> Vec<String> {
             Change::Bookmark(version) => format!("bookmark {version}"),
         });
     };
-    let relist = Notify::new();
     let over = Duration::from_secs(60);
-    let _ = timeout(over, watch::<Thing>(source, &relist, note)).await;
+    let _ = timeout(over, watch::<Thing, _>(source, std::future::pending, note)).await;
     told
 }
 
@@ -213,7 +213,14 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
     let told = followed(source).await;
     assert_eq!(
         told,
-        ["begin", "listed a", "listed b", "end 5", "deleted a"]
+        [
+            "begin",
+            "begin",
+            "listed a",
+            "listed b",
+            "end 5",
+            "deleted a"
+        ]
     );
     let asked = asked.lock().unwrap();
     assert_eq!(asked[1], "limit=500");
@@ -244,4 +251,40 @@ async fn a_watch_that_ends_after_it_brought_something_is_resumed_at_once() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answers_is_asked_again() {
+    for streaming in [true, false] {
+        let asked = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&asked);
+        let silent = service_fn(move |_: Request<Body>| {
+            *counted.lock().unwrap() += 1;
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let source = Source {
+            client: Client::new(silent, "default"),
+            path: "/things".to_owned(),
+            metadata_only: false,
+            streaming,
+        };
+        assert!(timeout(2 * ANSWER, source.newest()).await.unwrap().is_err());
+        let over = Duration::from_secs(100);
+        let followed = watch::<Thing, _>(source, std::future::pending, |_| {});
+        let _ = timeout(over, followed).await;
+        assert_eq!(*asked.lock().unwrap(), 1 + 4, "{streaming}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_does_not_go_on_is_begun_anew() {
+    let half = service_fn(|_: Request<Body>| async {
+        let begun = stream::iter([Ok::<_, Infallible>(line("ADDED", "a", 1))]);
+        let body = axum::body::Body::from_stream(begun.chain(stream::pending()));
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    let (source, _) = scripted(Vec::new());
+    let client = Client::new(half, "default");
+    let told = followed(Source { client, ..source }).await;
+    assert_eq!(told, ["begin", "listed a", "begin", "listed a"]);
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::api::{HookPhase, HookRunStatus};
 use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
-use crate::plan::hook_run::{Measured, assess, is_under_way, next_number};
+use crate::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
 use crate::provider::Call;
 
 /// How long a status that only says Running may wait for the first result, to share its write.
@@ -25,6 +25,8 @@ pub(super) struct Live {
     /// resourceVersion of the newest state that is known.
     version: u64,
     status: HookRunStatus,
+    /// What its spec says, and the spec's generation.
+    rules: (Option<i64>, Arc<Rules>),
     /// Hash of the status that the API server has.
     saved: u64,
     /// Since when the status differs from that.
@@ -62,11 +64,12 @@ pub(super) struct Draft {
 
 impl Live {
     /// Takes a run up from its status.
-    pub(super) fn take_up(run: &CachedHookRun, now: Timestamp) -> Self {
+    pub(super) fn take_up(run: &CachedHookRun, rules: Arc<Rules>, now: Timestamp) -> Self {
         let status = run.object.status.clone().unwrap_or_default();
         Live {
             uid: run.uid().to_owned(),
             version: run.version(),
+            rules: (run.object.metadata.generation, rules),
             saved: hash(&status),
             unsaved: None,
             urgent: false,
@@ -83,8 +86,16 @@ impl Live {
         &self.uid
     }
 
+    /// The rules of a run, where they are known for its spec as it is now.
+    pub(super) fn rules(&self, run: &CachedHookRun) -> Option<Arc<Rules>> {
+        let (generation, rules) = &self.rules;
+        let known = self.uid == run.uid() && *generation == run.object.metadata.generation;
+        known.then(|| Arc::clone(rules))
+    }
+
     /// Takes in what the cache shows, if it is newer than what is known.
-    pub(super) fn observe(&mut self, run: &CachedHookRun) {
+    pub(super) fn observe(&mut self, run: &CachedHookRun, rules: Arc<Rules>) {
+        self.rules = (run.object.metadata.generation, rules);
         if run.version() <= self.version {
             return;
         }
@@ -117,7 +128,7 @@ impl Live {
         self.running
             .retain(|(metric, _)| measured.iter().all(|ended| ended.metric != *metric));
         let running: BTreeSet<usize> = self.running.iter().map(|(metric, _)| *metric).collect();
-        let next = assess(spec, &self.status, &measured, &running, now);
+        let next = assess(spec, &self.rules.1, &self.status, &measured, &running, now);
         if next.status != self.status {
             self.unsaved.get_or_insert_with(Instant::now);
             self.urgent |= !measured.is_empty() || next.status.phase.is_completed();

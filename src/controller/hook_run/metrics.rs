@@ -131,12 +131,8 @@ impl HookMetrics {
 
 /// The kind of workload that a run was made for, and the point; None when somebody else made it.
 pub fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
-    let labels = run.metadata.labels.as_ref()?;
-    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
-    kinds.into_iter().find_map(|kind| {
-        let point = HookPoint::parse(labels.get(kind.type_label())?)?;
-        Some((kind, point))
-    })
+    let mut kinds = WorkloadKind::ALL.into_iter();
+    kinds.find_map(|kind| Some((kind, run.point(kind)?)))
 }
 
 impl Collector for HookMetrics {

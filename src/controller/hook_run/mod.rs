@@ -27,7 +27,7 @@ use super::queue::{Next, Queue};
 use crate::api::{GROUP, VERSION};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
-use crate::plan::hook_run::{Measured, Outcome, expires};
+use crate::plan::hook_run::{Measured, Outcome, Rules, expires};
 use crate::provider::{Call, Probe};
 
 /// Looks at HookRuns.
@@ -126,19 +126,22 @@ impl HookRuns {
     /// Brings what is known of a run up to date, and starts the measurements that are due.
     fn step(self: &Arc<Self>, key: &ObjectKey) -> Step {
         let run = self.cache.hook_runs.get(key);
-        let mut runs = self.runs();
         let Some(run) = run.filter(|run| !run.terminating()) else {
-            runs.remove(key);
+            self.runs().remove(key);
             return Step::Over;
         };
+        let known = self.runs().get(key).and_then(|live| live.rules(&run));
+        // They may take a while to read, and nobody else's run waits for that.
+        let rules = known.unwrap_or_else(|| Arc::new(Rules::of(&run.object.spec)));
+        let mut runs = self.runs();
         if runs.get(key).is_some_and(|live| live.uid() != run.uid()) {
             // Another run of the same name: what was measured for the old one is void.
             runs.remove(key);
         }
         let live = runs
             .entry(key.clone())
-            .or_insert_with(|| Live::take_up(&run, Timestamp::now()));
-        live.observe(&run);
+            .or_insert_with(|| Live::take_up(&run, Arc::clone(&rules), Timestamp::now()));
+        live.observe(&run, rules);
         let step = live.step(&run, |call, started| {
             let measuring = Arc::clone(self).measure(key.clone(), call, started);
             tokio::spawn(measuring).abort_handle()
@@ -251,7 +254,7 @@ fn path(key: &ObjectKey) -> String {
 /// When to try again what was refused.
 fn later(refusal: Refusal) -> Next {
     match refusal {
-        Refusal::Unavailable { after, .. } => Next::Retry(after),
+        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Next::Retry(after),
         _ => Next::Retry(None),
     }
 }

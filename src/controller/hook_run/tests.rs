@@ -471,3 +471,21 @@ async fn a_run_goes_when_it_has_been_kept_long_enough() {
     // Times in a status are whole seconds.
     assert!(begun.elapsed() > Duration::from_millis(900));
 }
+
+/// Reading expressions takes long, and is never done while all runs wait.
+#[test]
+fn what_a_spec_says_of_its_metrics_by_name_is_read_once() {
+    let run = |generation: i64| {
+        let mut run = HookRun::new("run", crate::api::HookRunSpec::default());
+        run.metadata.uid = Some("uid-1".into());
+        run.metadata.generation = Some(generation);
+        CachedHookRun::new(run, true)
+    };
+    let rules = Arc::default();
+    let mut live = Live::take_up(&run(1), Arc::clone(&rules), Timestamp::now());
+    let known = |live: &Live, generation| live.rules(&run(generation));
+    assert!(known(&live, 1).is_some_and(|known| Arc::ptr_eq(&known, &rules)));
+    assert!(known(&live, 2).is_none(), "the spec was changed");
+    live.observe(&run(2), rules);
+    assert!(known(&live, 2).is_some());
+}

@@ -113,6 +113,17 @@ async fn a_change_brings_a_retry_forward_but_never_before_the_server_allows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_wants_to_be_asked_in_a_thousand_years_is_asked_before() {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    ready(&queue);
+    let begun = Instant::now();
+    queue.done(key("a"), Next::Retry(Some(Duration::from_secs(u64::MAX))));
+    assert_eq!(queue.next().await, key("a"));
+    assert_eq!(begun.elapsed(), LATEST);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_is_the_failure_of_one_object() {
     let queue = Arc::new(Queue::default());
     let (stop, stopped) = watch::channel(false);

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::{Stream, stream};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -12,8 +13,10 @@ use tower::service_fn;
 use super::record::LEASE;
 use super::*;
 
-/// A server that keeps one lease, and may be cut off from one of its clients. A watch ends with the
-/// first change that it tells of.
+/// A server ends watches after a while.
+const WATCH: Duration = Duration::from_secs(5);
+
+/// A server that keeps one lease. Requests of a client that is cut off from it fail.
 #[derive(Clone)]
 struct Server(Arc<watch::Sender<Option<Value>>>);
 
@@ -38,11 +41,16 @@ impl Server {
                 let body = body.collect_bytes().await.unwrap_or_default();
                 let query = head.uri.query().unwrap_or_default();
                 let (code, answer) = match cut_off.load(Ordering::SeqCst) {
-                    true => (503, json!({"code": 503})),
-                    false if query.contains("watch=true") => (200, server.next_change().await),
-                    false => server.answer(&head.method, serde_json::from_slice(&body).ok()),
+                    true => (503, json!({"code": 503}).to_string().into()),
+                    false if query.contains("watch=true") => {
+                        (200, reqwest::Body::wrap_stream(server.changes(query)))
+                    }
+                    false => {
+                        let wanted = serde_json::from_slice(&body).ok();
+                        let (code, answer) = server.answer(&head.method, wanted);
+                        (code, answer.to_string().into())
+                    }
                 };
-                let answer = Body::from(format!("{answer}\n").into_bytes());
                 let response = Response::builder().status(code).body(answer);
                 Ok::<_, Infallible>(response.unwrap())
             }
@@ -50,13 +58,24 @@ impl Server {
         Client::new(service, "default")
     }
 
-    async fn next_change(&self) -> Value {
+    /// What is not known yet to who asks so, and each change from then on.
+    fn changes(&self, query: &str) -> impl Stream<Item = Result<String, Infallible>> + use<> {
+        let mut parameters = query.split('&');
+        let known = parameters.find_map(|it| it.strip_prefix("resourceVersion="));
         let mut changes = self.0.subscribe();
-        let _ = changes.changed().await;
-        match &*changes.borrow() {
-            Some(lease) => json!({"type": "MODIFIED", "object": lease}),
-            None => json!({"type": "DELETED", "object": {"metadata": {"name": "gamekeeper"}}}),
+        let now = changes.borrow().as_ref().map_or(0, version);
+        if known != Some(&now.to_string()) {
+            changes.mark_changed();
         }
+        let told = stream::unfold(changes, async |mut changes| {
+            changes.changed().await.ok()?;
+            let event = match &*changes.borrow() {
+                Some(lease) => json!({"type": "MODIFIED", "object": lease}),
+                None => json!({"type": "DELETED", "object": {"metadata": {"name": "gamekeeper"}}}),
+            };
+            Some((Ok(format!("{event}\n")), changes))
+        });
+        told.take_until(sleep(WATCH))
     }
 
     fn answer(&self, method: &Method, wanted: Option<Value>) -> (u16, Value) {
@@ -300,4 +319,24 @@ async fn a_renewal_that_was_broken_off_is_given_back_too() {
     a.elector.release().await;
     let holder = server.0.borrow().as_ref().unwrap()["spec"]["holderIdentity"].clone();
     assert_eq!(holder, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn candidates_whose_attempts_fail_do_not_stay_in_step() {
+    let server = Server::default();
+    let mut pauses = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let mut candidate = candidate(&server, name);
+        candidate.cut_off.store(true, Ordering::SeqCst);
+        let began = Instant::now();
+        candidate.elector.wait_for_turn().await;
+        pauses.push(began.elapsed());
+    }
+    let longest = RETRY.mul_f64(1.0 + JITTER) + Duration::from_millis(1);
+    assert!(
+        pauses.iter().all(|it| (RETRY..=longest).contains(it)),
+        "{pauses:?}"
+    );
+    pauses.dedup();
+    assert!(pauses.len() > 1, "all tried at once");
 }

@@ -1,4 +1,4 @@
-//! The HookRuns that there are, by owner: how many, and for how long the oldest has been there.
+//! The HookRuns that there are, by owner: how many, and for how long somebody has waited for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
+use super::waits::Waits;
 use super::workloads::labels;
 use crate::api::HookRun;
 use crate::api::names::HookPoint;
@@ -21,7 +22,7 @@ pub struct Hooks {
     survival: BTreeMap<Survived, f64>,
     /// Runs of workloads, by point and phase.
     runs: BTreeMap<(WorkloadPoint, String), f64>,
-    /// The longest that a pod of a workload has waited for a hook.
+    /// The longest that a pod of a workload has waited for a hook, or a canary step for a run.
     waits: BTreeMap<WorkloadPoint, f64>,
 }
 
@@ -40,21 +41,21 @@ struct WorkloadPoint {
 }
 
 /// All HookRuns.
-pub fn read(cache: &Cache) -> Hooks {
+pub fn read(cache: &Cache, waits: &Waits, now: Timestamp) -> Hooks {
     let mut hooks = Hooks::default();
-    let now = Timestamp::now();
     for run in cache.hook_runs.store().all() {
-        hooks.add(&run.object, now);
+        hooks.add(&run.object, waits, now);
     }
+    waits.forget(now);
     hooks
 }
 
 impl Hooks {
-    fn add(&mut self, run: &HookRun, now: Timestamp) {
+    fn add(&mut self, run: &HookRun, waits: &Waits, now: Timestamp) {
         let status = run.status.clone().unwrap_or_default();
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
-            let end = status.finished_at.map_or(now, |finished| finished.0);
+            let end = status.finished_at.as_ref().map_or(now, |it| it.0);
             let survived = Survived {
                 of: Owner::of(run),
                 phase: phase.clone(),
@@ -64,10 +65,10 @@ impl Hooks {
         let Some(at) = workload_point(run) else {
             return;
         };
-        if at.point != HookPoint::Step {
-            let made = run.metadata.creation_timestamp.as_ref();
-            let made = made.map_or(now, |made| made.0);
-            longest(&mut self.waits, at.clone(), seconds(made, now));
+        // A step's run that has ended keeps nobody waiting: the rollout goes on, or is paused.
+        if at.point != HookPoint::Step || status.finished_at.is_none() {
+            let began = waits.began(run, at.point, now);
+            longest(&mut self.waits, at.clone(), seconds(began, now));
         }
         *self.runs.entry((at, phase)).or_default() += 1.0;
     }
@@ -90,7 +91,8 @@ impl Hooks {
             .waits
             .iter()
             .map(|(at, longest)| (at.labels(), *longest));
-        let help = "The longest that a pod has waited for its hook";
+        let help =
+            "The longest that a pod has waited for its hook, or a canary step for its HookRun";
         gauge(to, "gamekeeper_hook_wait_seconds", help, waits)
     }
 }

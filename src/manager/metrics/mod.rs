@@ -6,16 +6,21 @@
 mod hooks;
 mod page;
 mod process;
+mod progress;
+mod waits;
 mod workloads;
 
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use self::process::Process;
+use self::progress::Progress;
+use self::waits::Waits;
 use super::gate::Gate;
 use super::requests::ApiRequests;
 use crate::api::names::WorkloadKind;
@@ -23,6 +28,7 @@ use crate::apply::Metrics;
 use crate::cache::Cache;
 use crate::controller::{HookMetrics, Owner, Queues};
 use crate::metrics::gauge;
+use crate::webhook::Figures;
 
 /// All that is shown.
 pub struct Shown {
@@ -41,6 +47,8 @@ pub struct Counted {
     pub hooks: HookMetrics,
     /// Requests to the API server.
     pub requests: ApiRequests,
+    /// Reviews of objects that are to be stored.
+    pub admission: Figures,
 }
 
 impl Shown {
@@ -50,18 +58,22 @@ impl Shown {
             writes,
             hooks,
             requests,
+            admission,
         } = counted;
         let mut registry = Registry::default();
         let state = State {
             cache: Arc::clone(&cache),
             gate,
+            progress: Progress::default(),
+            waits: Waits::default(),
         };
-        let parts: [Box<dyn Collector>; 6] = [
+        let parts: [Box<dyn Collector>; 7] = [
             Box::new(state),
             Box::new(writes.clone()),
             Box::new(hooks.clone()),
             Box::new(queues),
             Box::new(requests),
+            Box::new(admission),
             Box::new(Process::started()),
         ];
         for part in parts {
@@ -106,8 +118,7 @@ fn is_there(cache: &Cache, kind: WorkloadKind, namespace: &str, name: &str) -> b
 /// Whether it is a workload that there is; or, of other owners, whether any of their runs is there.
 fn is_owner_there(cache: &Cache, owner: &Owner) -> bool {
     let (kind, name) = owner.owner.split_once('|').unwrap_or_default();
-    let kinds = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
-    if let Some(kind) = kinds.into_iter().find(|it| it.as_str() == kind) {
+    if let Some(kind) = WorkloadKind::parse(kind) {
         return is_there(cache, kind, &owner.namespace, name);
     }
     let runs = cache.hook_runs.store().in_namespace(&owner.namespace);
@@ -119,6 +130,8 @@ struct State {
     cache: Arc<Cache>,
     /// Whether this process may write.
     gate: Arc<Gate>,
+    progress: Progress,
+    waits: Waits,
 }
 
 impl fmt::Debug for State {
@@ -130,12 +143,15 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let leads = self.gate.is_open();
-        // What the cluster looks like is told by one process, or sums would count it twice.
-        let (workloads, hooks) = match leads {
-            true => (workloads::read(&self.cache), hooks::read(&self.cache)),
-            false => Default::default(),
-        };
-        workloads::encode(&workloads, &mut to)?;
+        // Who stands by looks too: it must remember when it comes to lead.
+        let now = Timestamp::now();
+        let mut workloads = workloads::read(&self.cache, &self.progress, now);
+        let mut hooks = hooks::read(&self.cache, &self.waits, now);
+        if !leads {
+            // What the cluster looks like is told by one process, or sums would count it twice.
+            (workloads, hooks) = Default::default();
+        }
+        workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
         encode_cache(&self.cache, &mut to)?;
         let help = "1 while this process leads";
@@ -171,9 +187,9 @@ fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         "Objects in the caches",
         sizes,
     )?;
-    let heard = kinds.iter().filter_map(|(kind, _, heard)| {
-        Some((label(kind), heard.as_ref()?.elapsed().as_secs_f64()))
-    });
+    let heard = kinds
+        .iter()
+        .map(|(kind, _, heard)| (label(kind), heard.elapsed().as_secs_f64()));
     let help = "Time since the API server last said anything about a kind; it does once a minute";
     gauge(to, "gamekeeper_cache_silence_seconds", help, heard)
 }

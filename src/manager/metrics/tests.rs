@@ -192,6 +192,31 @@ fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
 }
 
 #[test]
+fn a_spec_that_nobody_looked_at_is_told_until_the_status_speaks_of_it() {
+    let world = World::leads(json!({}));
+    let game = |version: &str, observed: i64, deleted: Option<&str>| {
+        json!({
+            "metadata": {
+                "namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": version,
+                "generation": 5, "deletionTimestamp": deleted,
+            },
+            "spec": {"selector": {}, "template": {}},
+            "status": {"observedGeneration": observed},
+        })
+    };
+    let of = "kind=\"GameDeployment\",namespace=\"games\",name=\"lobby\"";
+    let deleted = Some("2026-01-01T00:00:00Z");
+    for (version, observed, deleted, unobserved) in
+        [("2", 3, None, 2), ("3", 5, None, 0), ("4", 4, deleted, 0)]
+    {
+        world.show(vec![game(version, observed, deleted)]);
+        world.has(&format!(
+            "gamekeeper_unobserved_generations{{{of}}} {unobserved}.0"
+        ));
+    }
+}
+
+#[test]
 fn what_was_counted_for_a_workload_goes_with_it() {
     let world = World::leads(json!({}));
     let of = |kind, name: &str| Of {

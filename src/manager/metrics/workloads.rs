@@ -1,11 +1,13 @@
 //! What the workloads show of themselves: pods, and how far the rollout is.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::encoding::DescriptorEncoder;
 
+use super::progress::{Progress, Sight};
 use crate::api::names::WorkloadKind;
 use crate::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
 use crate::apply::Of;
@@ -20,15 +22,26 @@ pub struct Workload {
     current: i32,
     status: WorkloadStatus,
     steps: usize,
+    uid: String,
+    /// Generations of the spec that the status does not speak of.
+    unobserved: i64,
+    /// Seconds without progress.
+    idle: f64,
 }
 
 /// All workloads.
-pub fn read(cache: &Cache) -> Vec<Workload> {
+pub fn read(cache: &Cache, progress: &Progress, now: Timestamp) -> Vec<Workload> {
     let deployments = cache.game_deployments.store().all();
     let deployments = deployments.iter().map(|it| of_deployment(it));
     let sets = cache.game_stateful_sets.store().all();
     let sets = sets.iter().map(|it| of_set(it));
-    deployments.chain(sets).collect()
+    let mut workloads: Vec<_> = deployments.chain(sets).collect();
+    let sights: BTreeMap<_, _> = workloads.iter().map(Workload::sight).collect();
+    let idle = progress.look(sights, now);
+    for workload in &mut workloads {
+        workload.idle = idle.get(&workload.of).copied().unwrap_or_default();
+    }
+    workloads
 }
 
 fn of_deployment(it: &Whole<GameDeployment>) -> Workload {
@@ -49,6 +62,12 @@ fn workload<K: GameWorkload>(
     current: i32,
     status: WorkloadStatus,
 ) -> Workload {
+    let generation = it.object.meta().generation.unwrap_or_default();
+    // Nothing is done for a workload that is being deleted, which is a generation of its own.
+    let unobserved = match it.terminating() {
+        true => 0,
+        false => (generation - status.observed_generation).max(0),
+    };
     Workload {
         of: Of {
             kind: K::KIND,
@@ -59,6 +78,9 @@ fn workload<K: GameWorkload>(
         current,
         status,
         steps: it.object.canary().map_or(0, |canary| canary.steps.len()),
+        uid: it.uid().to_owned(),
+        unobserved,
+        idle: 0.0,
     }
 }
 
@@ -70,6 +92,28 @@ impl Workload {
     fn condition(&self, type_: &str) -> Option<&Condition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|condition| condition.type_ == type_)
+    }
+
+    /// What of it tells whether it makes progress.
+    fn sight(&self) -> (Of, Sight) {
+        let status = &self.status;
+        let progressing = self.condition("Progressing");
+        let paused = progressing.is_some_and(|it| {
+            it.reason.starts_with("Paused") || it.reason == "ResumeByApplyIgnored"
+        });
+        let (uid, revision) = (self.uid.clone(), status.update_revision.clone());
+        let sight = Sight {
+            aim: (uid, revision, status.current_step_index),
+            paused,
+            desired: self.desired,
+            existing: status.replicas,
+            reached: [
+                status.updated_replicas,
+                status.updated_ready_replicas,
+                status.available_replicas,
+            ],
+        };
+        (self.of.clone(), sight)
     }
 
     /// Seconds since it stopped being as its spec says; 0 when it is.
@@ -119,7 +163,11 @@ const STATES: [(&str, Count); 6] = [
 ];
 
 /// Shows them.
-pub fn encode(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub fn encode(
+    workloads: &[Workload],
+    now: Timestamp,
+    to: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     for (kind, prefix) in [
         (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
         (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
@@ -143,7 +191,8 @@ pub fn encode(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
             gauge(to, &format!("{prefix}_{name}"), help, rows)?;
         }
     }
-    encode_own(workloads, to)
+    encode_own(workloads, to)?;
+    encode_times(workloads, now, to)
 }
 
 fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -176,7 +225,21 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
     });
     let help = "1 for the reason of condition Progressing";
     gauge(to, "gamekeeper_rollout_state", help, states)?;
-    let now = Timestamp::now();
+    let unobserved = workloads
+        .iter()
+        .map(|it| (it.labels(), it.unobserved as f64));
+    let help = "Generations of the spec that the status does not speak of yet";
+    gauge(to, "gamekeeper_unobserved_generations", help, unobserved)
+}
+
+fn encode_times(
+    workloads: &[Workload],
+    now: Timestamp,
+    to: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let idle = workloads.iter().map(|it| (it.labels(), it.idle));
+    let help = "Time since the workload last came nearer to what its spec says than ever before";
+    gauge(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
     let ages = workloads
         .iter()
         .filter_map(|it| Some((it.labels(), it.age(now)?)));

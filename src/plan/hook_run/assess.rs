@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::budget::keep_within;
+use super::by_name::Rules;
 use super::metric::{self, Verdict};
 use super::record::{entry, record, result, result_mut, take_under_way};
 use super::schedule::{Due, schedule};
-use super::template::unusable;
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
 
 /// What is said of a run that passes without having asked anything.
@@ -79,9 +80,11 @@ impl Assessment {
     }
 }
 
-/// Assesses a run: `measured` has ended since `status`, `running` is being measured.
+/// Assesses a run: `measured` has ended since `status`, `running` is being measured. `rules` are
+/// those of the spec.
 pub fn assess(
     spec: &HookRunSpec,
+    rules: &Rules,
     status: &HookRunStatus,
     measured: &[Measured],
     running: &BTreeSet<usize>,
@@ -93,14 +96,17 @@ pub fn assess(
     }
     status.phase = HookPhase::Running;
     let started = status.started_at.get_or_insert(Time(now)).0;
-    if let Err(why) = unusable(spec) {
+    if let Some(why) = &rules.unusable {
         status.phase = HookPhase::Error;
-        status.message = Some(why);
+        status.message = Some(why.clone());
         status.finished_at = Some(Time(now));
         return Assessment::over(status, Vec::new());
     }
     for measured in measured {
-        record(spec, &mut status, measured);
+        record(spec, rules, &mut status, measured);
+    }
+    if !measured.is_empty() {
+        keep_within(&mut status);
     }
     for metric in &spec.metrics {
         if let Some(result) = result_mut(&mut status, &metric.name) {
@@ -112,12 +118,12 @@ pub fn assess(
         result(&status, &metric.name).is_some_and(|result| result.phase.is_completed())
     });
     if ended_badly || all_ended || spec.terminate {
-        return finish(spec, status, now);
+        return finish(spec, rules, status, now);
     }
     match schedule(spec, &status, running, started, now) {
         Ok(Due { start, wake }) => {
             for index in &start {
-                entry(spec, &mut status, *index);
+                entry(spec, rules, &mut status, *index);
             }
             Assessment {
                 status,
@@ -127,13 +133,13 @@ pub fn assess(
             }
         }
         Err((index, why)) => {
-            let result = entry(spec, &mut status, index);
+            let result = entry(spec, rules, &mut status, index);
             result.phase = HookPhase::Error;
             result.message = Some(why);
             // A metric that decides nothing must not keep the run from its end.
             match result.dry_run {
-                true => assess(spec, &status, &[], running, now),
-                false => finish(spec, status, now),
+                true => assess(spec, rules, &status, &[], running, now),
+                false => finish(spec, rules, status, now),
             }
         }
     }
@@ -156,14 +162,19 @@ fn settle(metric: &Metric, result: &mut MetricResult) {
 }
 
 /// Ends the run: metrics that have not ended are judged as they stand, and the worst one decides.
-fn finish(spec: &HookRunSpec, mut status: HookRunStatus, now: Timestamp) -> Assessment {
+fn finish(
+    spec: &HookRunSpec,
+    rules: &Rules,
+    mut status: HookRunStatus,
+    now: Timestamp,
+) -> Assessment {
     let bad = status.metric_results.iter().find(|it| decides_badly(it));
     let cause = bad.map_or("the run was terminated".to_owned(), |result| {
         format!("metric {} ended {}", result.name, result.phase)
     });
     let mut stop = Vec::new();
     for (index, metric) in spec.metrics.iter().enumerate() {
-        let result = entry(spec, &mut status, index);
+        let result = entry(spec, rules, &mut status, index);
         if !result.phase.is_completed() {
             // It has measured nothing yet, and will not.
             take_under_way(result);

@@ -1,58 +1,129 @@
 //! What a run says about its metrics by their names: `dryRun` and `measurementRetention`.
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 
-use crate::api::{DryRun, MeasurementRetention, Metric};
+use super::template::unusable;
+use crate::api::{DryRun, HookRunSpec, Metric};
 
 /// Measurements kept in the status unless a rule says otherwise; the counters count all.
 const KEPT_MEASUREMENTS: usize = 10;
-/// Largest compiled expression, in bytes.
-const MAX_EXPRESSION: usize = 1 << 20;
+/// Largest compiled expression, in bytes: enough for names, and read within a millisecond.
+const MAX_EXPRESSION: usize = 128 << 10;
 
-/// Whether a rule means a metric. An expression must match the whole name: one that matched a part
-/// would take metrics out of the decision that nobody thought of.
-fn means(rule: &str, name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if rule == name || rule.chars().all(plain) {
-        return rule == name;
+/// What a run's spec says beyond its metrics, resolved. Reading expressions costs more than a look at
+/// a run may cost, so it is done once for each spec.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    metrics: Vec<OfMetric>,
+    /// Why nothing can be made of the run.
+    pub(super) unusable: Option<String>,
+}
+
+/// What is said of one metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OfMetric {
+    /// Whether it decides nothing.
+    pub dry_run: bool,
+    /// How many of its measurements the status keeps.
+    pub kept: usize,
+}
+
+impl Default for OfMetric {
+    fn default() -> Self {
+        OfMetric {
+            dry_run: false,
+            kept: KEPT_MEASUREMENTS,
+        }
     }
-    RegexBuilder::new(&format!("^(?:{rule})$"))
-        .size_limit(MAX_EXPRESSION)
-        .build()
-        .is_ok_and(|expression| expression.is_match(name))
 }
 
-/// Whether a metric decides nothing.
-pub(super) fn is_dry_run(rules: &[DryRun], metric: &str) -> bool {
-    rules.iter().any(|rule| means(&rule.metric_name, metric))
+impl Rules {
+    /// Resolves what a spec says.
+    pub fn of(spec: &HookRunSpec) -> Self {
+        let dry_runs: Vec<Rule> = { spec.dry_run.iter() }
+            .map(|rule| Rule::read(&rule.metric_name))
+            .collect();
+        let retentions: Vec<(Rule, usize)> = { spec.measurement_retention.iter() }
+            .map(|rule| {
+                // The next measurement counts from the end of the last one, so that one is always kept.
+                let kept = usize::try_from(rule.limit).unwrap_or_default().max(1);
+                (Rule::read(&rule.metric_name), kept)
+            })
+            .collect();
+        let of_metric = |metric: &Metric| {
+            let mut last_first = retentions.iter().rev();
+            let rule = last_first.find(|(rule, _)| rule.means(&metric.name));
+            OfMetric {
+                dry_run: dry_runs.iter().any(|rule| rule.means(&metric.name)),
+                kept: rule.map_or(KEPT_MEASUREMENTS, |(_, kept)| *kept),
+            }
+        };
+        Rules {
+            metrics: spec.metrics.iter().map(of_metric).collect(),
+            unusable: unusable(spec).err(),
+        }
+    }
+
+    /// What is said of a metric, by its index.
+    pub(super) fn of_metric(&self, index: usize) -> OfMetric {
+        self.metrics.get(index).copied().unwrap_or_default()
+    }
 }
 
-/// How many measurements of a metric the status keeps.
-pub(super) fn kept_measurements(rules: &[MeasurementRetention], metric: &str) -> usize {
-    let mut matching = rules.iter().rev();
-    let rule = matching.find(|rule| means(&rule.metric_name, metric));
-    // The next measurement counts from the end of the last one, so that one is always kept.
-    rule.map_or(KEPT_MEASUREMENTS, |rule| {
-        usize::try_from(rule.limit).unwrap_or_default().max(1)
-    })
+/// A name, or an expression that must match the whole name: one that matched a part would take
+/// metrics out of the decision that nobody thought of.
+struct Rule<'a> {
+    name: &'a str,
+    expression: Option<Regex>,
+}
+
+impl<'a> Rule<'a> {
+    fn read(name: &'a str) -> Self {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let expression = match name.chars().all(plain) {
+            true => None,
+            false => RegexBuilder::new(&format!("^(?:{name})$"))
+                .size_limit(MAX_EXPRESSION)
+                .dfa_size_limit(MAX_EXPRESSION)
+                .build()
+                .ok(),
+        };
+        Rule { name, expression }
+    }
+
+    fn means(&self, name: &str) -> bool {
+        let matches = |expression: &Regex| expression.is_match(name);
+        self.name == name || self.expression.as_ref().is_some_and(matches)
+    }
 }
 
 /// A dry run that means no metric: whoever wrote it thinks that some metric decides nothing.
 pub(super) fn without_metric<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Option<&'a str> {
     let names = rules.iter().map(|rule| rule.metric_name.as_str());
-    let is_lost = |rule: &&str| !metrics.iter().any(|metric| means(rule, &metric.name));
+    let is_lost = |name: &&str| {
+        let rule = Rule::read(name);
+        !metrics.iter().any(|metric| rule.means(&metric.name))
+    };
     names.into_iter().find(is_lost)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::MeasurementRetention;
 
     fn rules(names: &[&str]) -> Vec<DryRun> {
         let rule = |name: &&str| DryRun {
             metric_name: (*name).into(),
         };
         names.iter().map(rule).collect()
+    }
+
+    fn named(name: &str) -> Metric {
+        Metric {
+            name: name.into(),
+            ..Metric::default()
+        }
     }
 
     #[test]
@@ -62,8 +133,10 @@ mod tests {
             (".*", "errors"),
             ("a|errors", "errors"),
             ("a(", "a("),
+            (r"\w+-\d{1,3}(ms|s)?", "errors-10s"),
+            (r"(?i)[[:alpha:]]{1,63}", "Errors"),
         ] {
-            assert!(is_dry_run(&rules(&[rule]), name), "{rule} {name}");
+            assert!(Rule::read(rule).means(name), "{rule} {name}");
         }
         for (rule, name) in [
             ("errors", "errors-total"),
@@ -71,16 +144,22 @@ mod tests {
             ("a|e", "errors"),
             ("a(", "a"),
         ] {
-            assert!(!is_dry_run(&rules(&[rule]), name), "{rule} {name}");
+            assert!(!Rule::read(rule).means(name), "{rule} {name}");
+        }
+    }
+
+    /// It would be read for everybody's runs, on the threads that serve them all.
+    #[test]
+    fn an_expression_that_takes_long_to_read_means_nothing_and_is_refused() {
+        let metrics = [named("aaaa")];
+        for huge in [r"\w{1,200}", r"(?i)(\pL{9}){9}", "((a{99}){99}){99}|aaaa"] {
+            assert_eq!(without_metric(&rules(&[huge]), &metrics), Some(huge));
         }
     }
 
     #[test]
     fn a_rule_that_means_no_metric_is_found() {
-        let metrics = [Metric {
-            name: "ready".into(),
-            ..Metric::default()
-        }];
+        let metrics = [named("ready")];
         assert_eq!(without_metric(&rules(&["ready", "re.*"]), &metrics), None);
         assert_eq!(
             without_metric(&rules(&["ready", "raedy"]), &metrics),
@@ -94,10 +173,18 @@ mod tests {
             metric_name: name.into(),
             limit,
         };
+        let kept = |measurement_retention: &[MeasurementRetention], name| {
+            let spec = HookRunSpec {
+                metrics: vec![named(name)],
+                measurement_retention: measurement_retention.to_vec(),
+                ..HookRunSpec::default()
+            };
+            Rules::of(&spec).of_metric(0).kept
+        };
         let rules = [rule(".*", 3), rule("ready", 20), rule("none", 0)];
-        assert_eq!(kept_measurements(&rules, "other"), 3);
-        assert_eq!(kept_measurements(&rules, "ready"), 20);
-        assert_eq!(kept_measurements(&rules, "none"), 1);
-        assert_eq!(kept_measurements(&[], "ready"), 10);
+        assert_eq!(kept(&rules, "other"), 3);
+        assert_eq!(kept(&rules, "ready"), 20);
+        assert_eq!(kept(&rules, "none"), 1);
+        assert_eq!(kept(&[], "ready"), 10);
     }
 }

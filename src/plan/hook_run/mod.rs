@@ -5,6 +5,7 @@
 
 mod arguments;
 mod assess;
+mod budget;
 mod by_name;
 mod expiry;
 mod judge;
@@ -17,7 +18,9 @@ mod tests;
 
 pub use arguments::*;
 pub use assess::*;
+pub use by_name::Rules;
 pub use expiry::expires;
 pub use judge::*;
 pub use record::{is_under_way, next_number};
+pub use schedule::SHORTEST_INTERVAL;
 pub use template::*;

@@ -4,8 +4,9 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::assess::Measured;
+use super::by_name::Rules;
 use super::schedule::later;
-use super::{by_name, metric};
+use super::{budget, metric};
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Measurement, Metric, MetricResult};
 
 /// Number of the measurement that a metric makes next; the first is 1.
@@ -50,6 +51,7 @@ pub(super) fn take_under_way(result: &mut MetricResult) -> Option<Measurement> {
 /// The entry of a metric, made when it is first needed, in the order of the spec.
 pub(super) fn entry<'a>(
     spec: &HookRunSpec,
+    rules: &Rules,
     status: &'a mut HookRunStatus,
     index: usize,
 ) -> &'a mut MetricResult {
@@ -70,7 +72,7 @@ pub(super) fn entry<'a>(
                 MetricResult {
                     name: name.clone(),
                     phase: HookPhase::Running,
-                    dry_run: by_name::is_dry_run(&spec.dry_run, name),
+                    dry_run: rules.of_metric(index).dry_run,
                     ..MetricResult::default()
                 },
             );
@@ -80,11 +82,16 @@ pub(super) fn entry<'a>(
 }
 
 /// Writes down a measurement: one that has ended is counted, one that goes on is shown.
-pub(super) fn record(spec: &HookRunSpec, status: &mut HookRunStatus, measured: &Measured) {
-    let Some(metric) = spec.metrics.get(measured.metric) else {
+pub(super) fn record(
+    spec: &HookRunSpec,
+    rules: &Rules,
+    status: &mut HookRunStatus,
+    measured: &Measured,
+) {
+    if measured.metric >= spec.metrics.len() {
         return;
-    };
-    let result = entry(spec, status, measured.metric);
+    }
+    let result = entry(spec, rules, status, measured.metric);
     if result.phase.is_completed() {
         return;
     }
@@ -98,13 +105,13 @@ pub(super) fn record(spec: &HookRunSpec, status: &mut HookRunStatus, measured: &
         |after: Option<SignedDuration>| later(measured.finished, after.unwrap_or_default());
     result.measurements.push(Measurement {
         phase: outcome.phase,
-        value: outcome.value.clone(),
-        message: outcome.message.clone(),
+        value: outcome.value.clone().map(budget::cut),
+        message: outcome.message.clone().map(budget::cut),
         started_at: begun.or(Some(Time(measured.started))),
         finished_at: resume.is_none().then_some(Time(measured.finished)),
         resume_at: resume.map(|after| Time(resume_at(after))),
     });
-    let kept = by_name::kept_measurements(&spec.measurement_retention, &metric.name);
+    let kept = rules.of_metric(measured.metric).kept;
     let surplus = result.measurements.len().saturating_sub(kept);
     result.measurements.drain(..surplus);
 }

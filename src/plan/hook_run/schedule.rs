@@ -11,6 +11,10 @@ use crate::plan::parse_duration;
 /// Time until a measurement that ended in an error is made again, where the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);
 
+/// Shortest interval: what is stored with a shorter one is measured at this one. Each measurement is
+/// a write, and all runs share the operator.
+pub const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
 /// What is due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
@@ -88,7 +92,7 @@ fn waits(metric: &Metric) -> Result<Waits, String> {
             .map(|text| parse_duration(text).map_err(|why| format!("{field}: {why}")))
             .transpose()
     };
-    let interval = duration("interval", &metric.interval)?;
+    let interval = duration("interval", &metric.interval)?.map(|it| it.max(SHORTEST_INTERVAL));
     let initial_delay = duration("initialDelay", &metric.initial_delay)?.unwrap_or_default();
     match (metric.count, interval) {
         (Some(count @ 2..), None) => Err(format!(

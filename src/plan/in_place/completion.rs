@@ -29,7 +29,9 @@ const SETTLED_OVERTAKEN: SignedDuration = SignedDuration::from_mins(5);
 
 /// How far the recorded change of a pod is.
 pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
-    if let Resize::Deferred(message) | Resize::Infeasible(message) = &pod.resize {
+    // A resize that somebody else asked for is no business of this change.
+    let resizes = record.containers.values().any(|it| it.resources.is_some());
+    if resizes && let Resize::Deferred(message) | Resize::Infeasible(message) = &pod.resize {
         return Completion::Stuck(message.clone());
     }
     if pod.observed_generation != 0 && pod.observed_generation != pod.generation {

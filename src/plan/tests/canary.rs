@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::story::{Story, story};
@@ -237,9 +239,79 @@ fn runs_of_an_earlier_round_go_before_the_steps_start_over() {
 }
 
 #[test]
+fn a_success_of_an_earlier_round_goes_with_the_runs_of_its_steps() {
+    let mut story = story(
+        2,
+        json!({
+            "updateStrategy": {"type": "InplaceUpdate", "canary": {"steps": [
+                {"hook": {"templateName": "test"}}, {"partition": 0}]}},
+            "preInplaceUpdateStrategy": {"hook": {"templateName": "test"}},
+        }),
+    );
+    story.settle();
+    // Both revisions are known, so nothing but the steps' runs is in the way of the next round.
+    story.image("v3").settle();
+    story.image("v2").settle();
+    story.hooks_end("canary", HookPhase::Successful);
+    story.settle();
+    story.hooks_end("pre-inplace", HookPhase::Successful);
+    let runs = story.runs();
+    assert!(runs.len() > 1, "{runs:?}");
+    story.image("v3");
+    let deleted = story.plan().actions.into_iter().filter_map(|it| match it {
+        Action::DeleteHookRun { name, .. } => Some(name),
+        _ => None,
+    });
+    assert_eq!(deleted.collect::<BTreeSet<_>>(), runs.into_iter().collect());
+}
+
+#[test]
 fn a_settled_rollout_plans_nothing() {
     let mut story = seed();
     story.image("v2").settle();
     let plan = story.plan();
     assert_eq!((plan.actions, plan.status), (vec![], None));
+}
+
+/// A canary of one pod that pauses, and the name of its stable revision, which somebody has deleted.
+fn paused_without_stable_revision(pods: i32) -> (Story, String) {
+    let steps = json!([{"partition": pods - 1}, {"pause": {}}]);
+    let mut story = story(
+        pods,
+        json!({"updateStrategy": {"canary": {"steps": steps}}}),
+    );
+    story.settle();
+    let stable = story.status().update_revision;
+    story.image("v2").settle();
+    story.world.revisions.retain(|it| it.name != stable);
+    (story, stable)
+}
+
+#[test]
+fn a_pause_holds_when_somebody_deletes_the_stable_revision() {
+    let (mut story, stable) = paused_without_stable_revision(4);
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    let lost = story.names().remove(0);
+    story.edit_pod(&lost, |pod| pod.terminating = true);
+    story.end_terminating().settle();
+    assert!(story.paused());
+    assert_eq!(story.images(), "v1 v1 v2");
+    let (reason, message) = story.condition("FailedScale").expect("a condition");
+    assert_eq!(reason, "RevisionNotFound");
+    assert!(message.contains(&stable), "{message}");
+
+    story.image("v1").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1");
+    assert!(story.condition("FailedScale").is_none());
+}
+
+#[test]
+fn a_rollout_without_its_stable_revision_ends_as_any_other() {
+    let (mut story, _) = paused_without_stable_revision(2);
+    story.settle();
+    assert_eq!(story.images(), "v1 v2");
+    resume(&mut story);
+    let status = story.status();
+    assert_eq!(story.images(), "v2 v2");
+    assert_eq!(status.canary.revision, status.update_revision);
 }

@@ -139,3 +139,31 @@ fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_anew() {
     story.settle();
     assert_eq!(story.pods().len(), 2);
 }
+
+#[test]
+fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
+    for syncs in 0..6 {
+        let hook = json!({"hook": {"templateName": "test"}});
+        let mut story = story(
+            3,
+            json!({"preDeleteUpdateStrategy": hook, "preInplaceUpdateStrategy": hook,
+                "updateStrategy": {"type": "InplaceUpdate", "maxUnavailable": 1}}),
+        );
+        story.settle();
+        story.image("v2").user(json!({"replicas": 2})).settle();
+        assert_eq!(story.hooks_end("", HookPhase::Failed), 2);
+        story.settle();
+        story.user(json!({"preDeleteUpdateStrategy": {"retry": true}}));
+        (0..syncs).for_each(|_| {
+            story.sync();
+        });
+        story
+            .user(json!({"preInplaceUpdateStrategy": {"retry": true}}))
+            .settle();
+        assert_eq!(
+            story.hooks_end("", HookPhase::Successful),
+            2,
+            "after {syncs} syncs"
+        );
+    }
+}

@@ -253,6 +253,19 @@ fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert()
 }
 
 #[test]
+fn somebody_elses_resize_does_not_hold_up_a_change_of_images() {
+    let mut story = in_place(1, json!({}));
+    let name = story.names().remove(0);
+    story.edit_pod(&name, |pod| {
+        pod.resize = Resize::Deferred("node has no room".to_owned())
+    });
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2");
+    assert_eq!(story.columns(), "1 1 1 1 1");
+    assert!(story.condition("FailedUpdate").is_none());
+}
+
+#[test]
 fn a_hot_patch_restarts_nothing_and_proves_itself_on_one_pod() {
     let mut story = story(
         3,

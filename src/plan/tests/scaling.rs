@@ -1,7 +1,9 @@
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::story::{Story, story};
+use super::story::{Story, set, story};
 use crate::api::HookPhase;
 use crate::api::names;
 use crate::plan::{Action, PodPhase};
@@ -17,6 +19,11 @@ fn guarded(replicas: i32) -> Story {
 
 fn scale(story: &mut Story, replicas: i32) {
     story.user(json!({"replicas": replicas})).settle();
+}
+
+fn blocked(story: &Story) -> BTreeSet<String> {
+    let conditions = story.status().pre_delete_hook_condition;
+    conditions.into_iter().map(|it| it.pod_name).collect()
 }
 
 #[test]
@@ -319,4 +326,32 @@ fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
         conditions.iter().any(|it| it.reason == "Complete"),
         "{conditions:?}"
     );
+}
+
+#[test]
+fn a_few_zeros_too_many_are_not_created_all_at_once() {
+    let mut deployment = story(2_000_000_000, json!({}));
+    let mut set = set(2_000_000_000, json!({"podManagementPolicy": "Parallel"}));
+    deployment.sync();
+    set.sync();
+    for actions in [deployment.plan().actions, set.plan().actions] {
+        let created = actions.iter();
+        let created = created.filter(|it| matches!(it, Action::CreatePod(_)));
+        assert_eq!(created.count(), 1_000);
+    }
+}
+
+#[test]
+fn a_status_shows_those_that_have_waited_longest_for_a_hook() {
+    let mut story = guarded(230);
+    scale(&mut story, 200);
+    story.hooks_end("pre-delete", HookPhase::Failed);
+    let first = blocked(story.settle());
+    assert_eq!(first.len(), 30);
+    story.wait(60);
+    scale(&mut story, 0);
+    story.hooks_end("pre-delete", HookPhase::Failed);
+    let all = blocked(story.settle());
+    assert_eq!(all.len(), 100);
+    assert!(first.is_subset(&all));
 }

@@ -216,6 +216,20 @@ fn lost_pods_come_back_at_the_revision_of_their_side_of_the_partition() {
 }
 
 #[test]
+fn a_pod_of_a_revision_that_is_gone_is_not_made_of_an_unproven_one() {
+    let mut story = set(3, json!({"updateStrategy": {"partition": 2}}));
+    story.settle();
+    let stable = story.status().update_revision;
+    story.image("v2").settle();
+    story.world.revisions.retain(|it| it.name != stable);
+    story.edit_pod("game-0", |pod| pod.terminating = true);
+    story.end_terminating().settle();
+    assert_eq!(shape(&story), "1:v1 2:v2");
+    let (reason, _) = story.condition("FailedScale").expect("a condition");
+    assert_eq!(reason, "RevisionNotFound");
+}
+
+#[test]
 fn a_phased_update_and_a_raised_partition_move_nobody_back() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
     story.settle();

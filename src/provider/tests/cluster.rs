@@ -314,6 +314,20 @@ async fn calls_are_signed_with_basic_or_bearer_credentials() {
     }
 }
 
+/// Its server says how long a token is good, and may say anything.
+#[tokio::test]
+async fn a_token_that_is_good_for_ever_is_taken() {
+    let life = u64::MAX;
+    let tokens = format!("{{\"access_token\":\"t0ken\",\"expires_in\":{life}}}");
+    let tokens = Server::answering("200 OK", &tokens).await;
+    let server = Server::answering("200 OK", "ok").await;
+    let authentication = json!({"oauth2": {
+        "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
+    }});
+    let Played { outcome, .. } = play(signed(&server.url, authentication), &[]).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+}
+
 #[tokio::test]
 async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
     let tokens =

@@ -1,6 +1,7 @@
 //! Measurements against servers that do what a test tells them, byte by byte.
 
 mod cluster;
+mod load;
 mod prometheus;
 mod table;
 mod web;
@@ -28,6 +29,8 @@ enum Answer {
     Endless,
     /// Nothing, and the connection stays.
     Silence,
+    /// The beginning of a long body, and no more.
+    Stuck,
 }
 
 struct Server {
@@ -96,6 +99,11 @@ async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String
         Answer::Endless => {
             let _ = stream.write_all(head).await;
             while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
+        }
+        Answer::Stuck => {
+            let _ = stream.write_all(head).await;
+            let _ = stream.write_all(&[b'x'; 65_536]).await;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
         }
         Answer::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::*;
 use crate::api::{HookPhase, HookPolicy, HookRunStatus, MetricResult};
 use crate::expr::Guard;
-use crate::plan::hook_run::{Measured, assess};
+use crate::plan::hook_run::{Measured, Rules, assess};
 use crate::provider::http::Answer;
 use crate::provider::judge::Conditions;
 use crate::provider::web;
@@ -92,6 +92,7 @@ fn answer(value: &Value) -> Answer {
         body: body.into_bytes(),
         from: "URL".into(),
         elapsed: Duration::from_millis(7),
+        turns: Vec::new(),
     }
 }
 
@@ -106,9 +107,10 @@ fn play(row: &Row) -> HookRunStatus {
     let mut status = HookRunStatus::default();
     let mut now: Timestamp = "2020-11-10T09:02:05Z".parse().expect("a time");
     let (mut made, mut measured) = (0, Vec::new());
+    let rules = Rules::of(&spec);
     loop {
         spec.terminate = row.terminate.is_some_and(|after| made >= after);
-        let next = assess(&spec, &status, &measured, &BTreeSet::new(), now);
+        let next = assess(&spec, &rules, &status, &measured, &BTreeSet::new(), now);
         status = next.status;
         measured.clear();
         for metric in next.start {

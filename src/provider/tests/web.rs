@@ -299,6 +299,73 @@ async fn an_answer_that_breaks_off_is_an_error() {
     }
 }
 
+/// A body may hold secrets that are meant for the first server alone.
+#[tokio::test]
+async fn a_redirect_takes_no_body_to_another_server() {
+    for (status, url) in [
+        ("307 Temporary Redirect", "/other"),
+        ("308 Permanent Redirect", "/other"),
+        ("302 Found", "OTHER/"),
+        ("303 See Other", "OTHER/"),
+    ] {
+        let other = Server::answering("200 OK", "fine").await;
+        let location = format!("location: {}\r\n", url.replace("OTHER", &other.url));
+        let here = response("200 OK", "", "fine");
+        let server = Server::start(&[response(status, &location, ""), here]).await;
+        let web = json!({"url": server.url, "method": "POST", "body": "secret"});
+        let outcome = measure(metric(web, json!({}))).await;
+        assert_eq!(outcome.phase, Successful, "{status} to {url}: {outcome:?}");
+        assert!(!other.requests().concat().contains("secret"), "{status}");
+    }
+    for (status, method) in [
+        ("307 Temporary Redirect", "POST"),
+        ("308 Permanent Redirect", "PUT"),
+        ("302 Found", "GET"),
+    ] {
+        let other = Server::answering("200 OK", "fine").await;
+        let location = format!("location: {}/\r\n", other.url);
+        let server = Server::start(&[response(status, &location, "")]).await;
+        let web = json!({"url": server.url, "method": method, "body": "secret"});
+        let outcome = measure(metric(web, json!({}))).await;
+        assert_eq!(outcome.phase, Error, "{status}");
+        let message = outcome
+            .message
+            .expect("a message")
+            .replace(&other.url, "OTHER");
+        let code = &status[..3];
+        let expected = format!(
+            "HTTP {code} sends the body on to another server, OTHER: write its url, if it is to have \
+             the body"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+        assert!(other.requests().is_empty(), "{status}: it was called");
+    }
+}
+
+/// A terminal does what control characters tell it to.
+#[tokio::test]
+async fn what_a_server_answers_cannot_control_a_terminal() {
+    let odd = "a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
+    let escaped = r"a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
+    let json = json!({"text": odd, "list": [odd]}).to_string();
+    let server = Server::answering("200 OK", &json).await;
+    for path in ["{$.text}", "{$.list}", ""] {
+        let web = json!({"url": server.url, "jsonPath": path});
+        let conditions = json!({"successCondition": "len(value) == 99"});
+        let outcome = measure(metric(web, conditions)).await;
+        let (value, message) = (outcome.value.expect("a value"), outcome.message);
+        if path == "{$.text}" {
+            assert_eq!(value, escaped);
+        }
+        for text in [value, message.expect("a message")] {
+            assert!(!text.contains(char::is_control), "{path}: {text:?}");
+        }
+    }
+    let text = Server::answering("200 OK", odd).await;
+    let outcome = measure(metric(json!({"url": text.url}), json!({}))).await;
+    assert_eq!(outcome.value.as_deref(), Some(escaped));
+}
+
 #[tokio::test]
 async fn redirects_are_followed_but_not_to_refused_addresses() {
     let target = Server::answering("200 OK", "there").await;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::control_plane::ControlPlane;
 use e2e::manifest::Game;
@@ -12,6 +12,11 @@ use e2e::takeover::{End, takeover};
 
 /// Takeovers of each sort, unless the command line asks for another number.
 pub const RUNS: usize = 20;
+
+/// The longest that a takeover may last after kill -9: the lease's fifteen seconds, and two more.
+const KILLED: Duration = Duration::from_secs(17);
+/// The longest after SIGTERM, when the lease is given back.
+const TERMINATED: Duration = Duration::from_secs(2);
 
 /// What was measured, the shortest first.
 pub struct Measured {
@@ -52,6 +57,23 @@ async fn series(
     Ok(times)
 }
 
+impl Measured {
+    /// Fails when the worst takeover of a sort lasted too long.
+    pub fn in_time(&self) -> Result<()> {
+        for (name, times, limit) in [
+            ("kill -9", &self.killed, KILLED),
+            ("SIGTERM", &self.terminated, TERMINATED),
+        ] {
+            let worst = times.last().copied().unwrap_or_default();
+            ensure!(
+                worst <= limit,
+                "a takeover after {name} lasted {worst:.2?}, more than {limit:?}"
+            );
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.killed.len();
@@ -64,5 +86,21 @@ impl fmt::Display for Measured {
             writeln!(f, "| {name} | {median:.2} s | {worst:.2} s |")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_takeover_that_lasts_too_long_is_an_error() {
+        let measured = |killed, terminated| Measured {
+            killed: vec![Duration::from_secs(1), Duration::from_millis(killed)],
+            terminated: vec![Duration::from_millis(terminated)],
+        };
+        assert!(measured(17_000, 2_000).in_time().is_ok());
+        assert!(measured(17_001, 1_000).in_time().is_err());
+        assert!(measured(15_000, 2_001).in_time().is_err());
     }
 }

@@ -106,10 +106,14 @@ impl Report {
                 let pods = median(&of_pods) / PODS as f64;
                 let all = median(&|all| all.sum(|sort| sort.resource != "leases")) / PODS as f64;
                 let refused = median(&|all| all.sum(|sort| sort.code >= 400));
+                let kubelets = self.median(subject, |measured| {
+                    pick(measured).map_or(f64::NAN, |phase| phase.kubelets as f64)
+                });
+                let kubelets = kubelets / PODS as f64;
                 if pods.is_nan() {
                     return " not measured |".to_owned();
                 }
-                format!(" {pods:.2} to pods, {all:.2} in all, {refused:.0} refused |")
+                format!(" {pods:.2} to pods, {all:.2} in all, {refused:.0} refused, {kubelets:.2} by kubelets |")
             });
             writeln!(f, "| {} |{}", subject.name(), cells.concat())?;
         }

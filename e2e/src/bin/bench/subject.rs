@@ -40,6 +40,8 @@ pub struct Phase {
     pub time: Duration,
     /// Writes of the subject.
     pub writes: Counts,
+    /// Writes of the kubelets, which follow from those.
+    pub kubelets: usize,
 }
 
 /// What a subject took for each phase.
@@ -126,6 +128,14 @@ impl Subject {
     }
 }
 
+/// Writes so far.
+struct Writes {
+    /// The subject's.
+    own: Counts,
+    /// The kubelets'.
+    kubelets: usize,
+}
+
 struct Run<'a> {
     subject: Subject,
     case: &'a Case,
@@ -159,27 +169,30 @@ impl Run<'_> {
         let start = Instant::now();
         work().await?;
         let time = start.elapsed();
-        self.until_quiet().await?;
-        let writes = self.writes()?.since(&before);
-        Ok(Phase { time, writes })
+        let after = self.until_quiet().await?;
+        Ok(Phase {
+            time,
+            writes: after.own.since(&before.own),
+            kubelets: after.kubelets - before.kubelets,
+        })
     }
 
     /// A last status may follow, and belongs to the phase.
-    async fn until_quiet(&self) -> Result<()> {
-        let mut last = (self.writes()?, Instant::now());
+    async fn until_quiet(&self) -> Result<Writes> {
+        let mut last = (self.writes()?.own, Instant::now());
         let quiet = Duration::from_secs(2);
         eventually("quiet", Duration::from_secs(60), async || {
             let now = self.writes()?;
-            if now != last.0 {
-                last = (now, Instant::now());
+            if now.own != last.0 {
+                last = (now.own.clone(), Instant::now());
             }
             anyhow::ensure!(last.1.elapsed() > quiet, "still writing");
-            Ok(())
+            Ok(now)
         })
         .await
     }
 
-    fn writes(&self) -> Result<Counts> {
+    fn writes(&self) -> Result<Writes> {
         let events = self.case.plane().audit.writes(&self.case.namespace)?;
         let operator = self.case.operator.username();
         let is_theirs = |event: &Event| match self.subject {
@@ -201,7 +214,11 @@ impl Run<'_> {
             about.is_some_and(|it| it.resource == "leases")
         };
         let is_work = |event: &Event| is_theirs(event) && !is_lease(event);
-        Ok(Counts::of(&events, is_work))
+        let is_kubelets = |event: &Event| event.user_agent.starts_with("kwok");
+        Ok(Writes {
+            own: Counts::of(&events, is_work),
+            kubelets: Counts::of(&events, is_kubelets).sum(|_| true),
+        })
     }
 
     /// Makes the workload, with no pods yet.
@@ -233,15 +250,23 @@ impl Run<'_> {
         Bare::new(self.case.plane().client(), &self.case.namespace, &self.pods)
     }
 
-    async fn scale(&self, replicas: usize) -> Result<()> {
-        let resource = match self.subject {
-            Subject::Deployment => "deployment/game".to_owned(),
-            Subject::StatefulSet => "statefulset/game".to_owned(),
-            _ => self.case.workload(),
+    /// Gives the order for a phase, in the moment from which it is measured.
+    async fn order(&self, operations: Value) -> Result<()> {
+        let namespace = &self.case.namespace;
+        let path = match self.subject {
+            Subject::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments/game"),
+            Subject::StatefulSet => {
+                format!("/apis/apps/v1/namespaces/{namespace}/statefulsets/game")
+            }
+            _ => self.case.path(),
         };
-        let replicas = format!("--replicas={replicas}");
-        self.case.kubectl(&["scale", &replicas, &resource]).await?;
+        self.case.plane().patch(&path, &operations).await?;
         Ok(())
+    }
+
+    async fn scale(&self, replicas: usize) -> Result<()> {
+        let replicas = json!({"op": "replace", "path": "/spec/replicas", "value": replicas});
+        self.order(json!([replicas])).await
     }
 
     async fn create(&self) -> Result<()> {
@@ -264,14 +289,8 @@ impl Run<'_> {
             "path": "/spec/updateStrategy/type", "value": "InplaceUpdate"});
         match self.subject {
             Subject::Bare | Subject::BareGated => self.bare().update("game:v2").await?,
-            Subject::Deployment => {
-                self.case.patch("deployment/game", json!([image])).await?;
-            }
-            Subject::Plain => {
-                let both = json!([in_place, image]);
-                self.case.patch(&self.case.workload(), both).await?;
-            }
-            _ => self.case.set_image("game:v2").await?,
+            Subject::Plain => self.order(json!([in_place, image])).await?,
+            _ => self.order(json!([image])).await?,
         }
         self.pods.until_ready(PODS, "game:v2").await
     }

@@ -17,6 +17,17 @@ fn start() -> Timestamp {
     "2020-11-10T09:02:05Z".parse().expect("a time")
 }
 
+/// Assesses a run whose rules are not resolved yet.
+fn look(
+    spec: &HookRunSpec,
+    status: &HookRunStatus,
+    measured: &[Measured],
+    running: &BTreeSet<usize>,
+    now: Timestamp,
+) -> Assessment {
+    assess(spec, &Rules::of(spec), status, measured, running, now)
+}
+
 /// A run that is played: each call takes a second.
 struct Play {
     spec: HookRunSpec,
@@ -48,7 +59,7 @@ impl Play {
     fn play(mut self) -> Self {
         let mut measured = Vec::new();
         loop {
-            let next = assess(
+            let next = look(
                 &self.spec,
                 &self.status,
                 &measured,
@@ -487,7 +498,7 @@ fn a_completed_run_stays_as_it_is() {
         finished: played.now,
         outcome: ended(Failed),
     }];
-    let next = assess(
+    let next = look(
         &played.spec,
         &played.status,
         &late,
@@ -509,7 +520,7 @@ fn a_completed_run_stays_as_it_is() {
 fn a_metric_that_is_being_measured_is_not_started_again() {
     let spec = run_of(&[counted(2)]);
     let running = BTreeSet::from([0]);
-    let next = assess(&spec, &HookRunStatus::default(), &[], &running, start());
+    let next = look(&spec, &HookRunStatus::default(), &[], &running, start());
     assert_eq!((next.start, next.wake), (vec![], None));
 }
 
@@ -529,9 +540,9 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
         outcome,
     };
     let none = BTreeSet::new();
-    let begun = assess(&spec, &HookRunStatus::default(), &[], &none, start());
+    let begun = look(&spec, &HookRunStatus::default(), &[], &none, start());
     assert!(!is_under_way(&begun.status, &spec.metrics[0]));
-    let shown = assess(
+    let shown = look(
         &spec,
         &begun.status,
         &[measured(goes_on(3), start())],
@@ -548,9 +559,9 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
     assert_eq!((result.count, result.measurements[0].phase), (0, Running));
 
     let later = start() + SignedDuration::from_secs(3);
-    let again = assess(&spec, &shown.status, &[], &none, later);
+    let again = look(&spec, &shown.status, &[], &none, later);
     assert_eq!(again.start, [0]);
-    let over = assess(
+    let over = look(
         &spec,
         &again.status,
         &[measured(ended(Successful), later)],
@@ -569,8 +580,20 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
 
     let mut terminated = spec;
     terminated.terminate = true;
-    let stopped = assess(&terminated, &again.status, &[], &none, later);
+    let stopped = look(&terminated, &again.status, &[], &none, later);
     assert_eq!(stopped.stop, [0]);
     assert_eq!(stopped.status.phase, Inconclusive);
     assert!(stopped.status.metric_results[0].measurements.is_empty());
+}
+
+#[test]
+fn no_metric_is_measured_more_often_than_once_a_second() {
+    let hasty = metric(|m| {
+        m.count = Some(3);
+        m.interval = Some("1ns".into());
+    });
+    let played = play(hasty, "SSS");
+    let since: Vec<i64> = played.calls.iter().map(|(_, _, since)| *since).collect();
+    // Each call takes a second, too.
+    assert_eq!(since, [0, 2, 4]);
 }

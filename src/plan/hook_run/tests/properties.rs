@@ -130,13 +130,14 @@ struct History {
 impl History {
     /// Plays the moments, until the run ends.
     fn play(mut spec: HookRunSpec, moments: &[Moment]) -> Result<Self, TestCaseError> {
+        let rules = Rules::of(&spec);
         let mut status = HookRunStatus::default();
         let mut now = start();
         let mut given: Vec<Vec<HookPhase>> = vec![Vec::new(); spec.metrics.len()];
         let mut measured: Vec<Measured> = Vec::new();
         for moment in moments {
             spec.terminate |= moment.terminate;
-            let next = assess(&spec, &status, &measured, &BTreeSet::new(), now);
+            let next = assess(&spec, &rules, &status, &measured, &BTreeSet::new(), now);
             for ended in measured.drain(..) {
                 let phase = ended.outcome.phase;
                 given[ended.metric].extend((phase != Running).then_some(phase));

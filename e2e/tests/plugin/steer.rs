@@ -1,18 +1,14 @@
-//! The kubectl plugin, called as `kubectl game`: what it shows, what it changes, how it ends.
-
-use std::process::Stdio;
-use std::time::Duration;
+//! What `kubectl game` changes, and what it says about it.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::{Case, GAME, SET};
-use e2e::command::{Ended, run};
-use e2e::control_plane::repository;
+use e2e::command::Ended;
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, hook_template};
 use e2e::view::View;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::time::timeout;
+
+use super::{ends, has, line, says, status};
 
 e2e::tests![
     a_canary_is_followed_and_steered,
@@ -24,72 +20,7 @@ e2e::tests![
     a_full_promotion_of_a_set_skips_what_is_left,
     an_image_goes_forward_and_back,
     restart_makes_new_pods_or_is_refused,
-    tree_follows_a_rollout,
-    status_waits_no_longer_than_it_is_told,
-    a_refused_template_is_named,
-    workloads_are_printed_as_kubectl_prints_them,
-    mistakes_get_a_suggestion,
-    completion_knows_commands_and_workloads,
-    lint_says_what_the_server_would_refuse,
 ];
-
-/// A command that must end so; returns what it printed.
-async fn ends(case: &Case, code: i32, args: &[&str]) -> Result<String> {
-    let Ended {
-        code: found,
-        stdout,
-        stderr,
-    } = case.game(args).await?;
-    ensure!(
-        found == code,
-        "{args:?} ended with {found}: {stdout}{stderr}"
-    );
-    Ok(stdout)
-}
-
-/// A command that must be refused with these words.
-async fn says(case: &Case, args: &[&str], words: &str) -> Result<()> {
-    let Ended {
-        code,
-        stdout,
-        stderr,
-    } = case.game(args).await?;
-    ensure!(
-        code == 1 && stdout.is_empty(),
-        "{args:?} ended with {code}: {stdout}{stderr}"
-    );
-    ensure!(
-        stderr.contains(words),
-        "{args:?} does not say {words:?}: {stderr}"
-    );
-    Ok(())
-}
-
-/// Waits for an end of the rollout, or a stop, and returns what is said then.
-async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
-    ends(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
-}
-
-fn has(text: &str, words: &[&str]) -> Result<()> {
-    for word in words {
-        ensure!(text.contains(word), "no {word:?} in:\n{text}");
-    }
-    Ok(())
-}
-
-/// A line of a table that begins so, in words.
-fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
-    let mut lines = text.lines();
-    let found = lines.find(|line| {
-        line.trim_start_matches(['|', '`', '-', ' '])
-            .starts_with(start)
-    });
-    let found = found.with_context(|| format!("no line {start:?} in:\n{text}"))?;
-    Ok(found
-        .trim_start_matches(['|', '`', '-', ' '])
-        .split_whitespace()
-        .collect())
-}
 
 async fn a_canary_is_followed_and_steered(case: &mut Case) -> Result<()> {
     canary(case, Game::in_place(4).max_unavailable(2)).await
@@ -255,6 +186,18 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
         "{tree}"
     );
     ensure!(line(&tree, run)?[1..3] == ["HookRun", "Failed"], "{tree}");
+    let anywhere = ends(case, 0, &["hooks", "-A", "--failed"]).await?;
+    let own = anywhere.lines().find(|line| line.contains(run));
+    let own: Vec<&str> = own.context(anywhere.clone())?.split_whitespace().collect();
+    let (_, name) = workload.split_once('/').context("KIND/NAME")?;
+    ensure!(
+        own[0] == case.namespace && own[1].ends_with(name),
+        "{own:?}"
+    );
+    ensure!(own[2..6] == [run, "PreDelete", pod, "Failed"], "{own:?}");
+    let yaml = ends(case, 0, &["hooks", &workload, "-o", "yaml"]).await?;
+    let runs: Value = serde_yaml_ng::from_str(&yaml)?;
+    ensure!(runs["items"][0]["status"]["phase"] == "Failed", "{yaml}");
 
     case.hooks.answer("/", Answer::Json(json!({"age": 40})));
     says(
@@ -409,220 +352,5 @@ async fn restart_makes_new_pods_or_is_refused(case: &mut Case) -> Result<()> {
         view.counts() == [1; 5] && view.is_observed() && view.pods[0].uid() != before.pods[0].uid()
     };
     case.until("another pod of that name", is_new).await?;
-    Ok(())
-}
-
-async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}])))
-        .await?;
-    case.until_settled(2).await?;
-    let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
-    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("a pipe")?).lines();
-    let mut seen = async |words: &str| {
-        let looked = timeout(Duration::from_secs(60), async {
-            while let Some(line) = lines.next_line().await? {
-                if line.contains(words) {
-                    return Ok(line);
-                }
-            }
-            anyhow::bail!("ended without {words:?}")
-        });
-        looked.await.with_context(|| format!("no {words:?}"))?
-    };
-    seen("Complete").await?;
-    case.set_image("game:v2").await?;
-    seen("[pause]").await?;
-    seen("game:v2").await?;
-    ends(case, 0, &["resume", GAME]).await?;
-    seen("rollout complete: 2 of 2 pods").await?;
-    case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    seen("gamedeployment.tkex.tencent.com/test-gamedeployment is gone").await?;
-    ensure!(child.wait().await?.success());
-    Ok(())
-}
-
-async fn status_waits_no_longer_than_it_is_told(case: &mut Case) -> Result<()> {
-    case.hooks.answer("/", Answer::Never);
-    case.apply(hook_template("slow", &case.hooks.url("/")))
-        .await?;
-    case.apply(Game::rolling(1).pre_delete("slow")).await?;
-    case.until_settled(1).await?;
-    case.scale(0).await?;
-    case.until("the hook runs", |view| {
-        view.phases("PreDelete") == ["Running"]
-    })
-    .await?;
-    let printed = ends(case, 3, &["status", GAME, "--watch", "--timeout=1s"]).await?;
-    has(
-        &printed,
-        &["Waiting: waits for PreDelete hooks of pods test-gamedeployment-"],
-    )?;
-    let data: Value = serde_json::from_str(&ends(case, 3, &["status", GAME, "-o", "json"]).await?)?;
-    ensure!(
-        data["end"] == "UnderWay" && data["exitCode"] == 3 && data["status"] == "Waiting",
-        "{data}"
-    );
-    says(
-        case,
-        &["status", GAME, "--watch", "--timeout=soon"],
-        "is not a duration",
-    )
-    .await
-}
-
-async fn a_refused_template_is_named(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(1)).await?;
-    case.until_settled(1).await?;
-    case.patch(
-        &case.workload(),
-        json!([{"op": "add", "path": "/spec/template/spec/hostname", "value": "other"}]),
-    )
-    .await?;
-    let printed = status(case, 2, GAME).await?;
-    has(
-        &printed,
-        &["Blocked: the update does not go on (NotInPlace)"],
-    )
-}
-
-async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
-    let Ended {
-        code,
-        stdout,
-        stderr,
-    } = case.game(&["get"]).await?;
-    let nothing = format!("No resources found in {} namespace.\n", case.namespace);
-    ensure!(
-        (code, stdout.as_str(), stderr.as_str()) == (0, "", nothing.as_str()),
-        "{code} {stdout} {stderr}"
-    );
-    case.apply(Game::in_place(1)).await?;
-    case.apply(Game::parallel(1)).await?;
-    case.until_settled(1).await?;
-    let object: Value = serde_json::from_str(&ends(case, 0, &["get", GAME, "-o", "json"]).await?)?;
-    let kubectl: Value =
-        serde_json::from_str(&case.kubectl(&["get", "gd", GAME, "-o", "json"]).await?)?;
-    ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
-    let list: Value = serde_yaml_ng::from_str(&ends(case, 0, &["get", "-o", "yaml"]).await?)?;
-    let kinds: Vec<&Value> = list["items"]
-        .as_array()
-        .context("items")?
-        .iter()
-        .map(|it| &it["kind"])
-        .collect();
-    ensure!(
-        list["kind"] == "List" && kinds == ["GameDeployment", "GameStatefulSet"],
-        "{list:#}"
-    );
-    let names = ends(case, 0, &["get", "gsts", "-o", "name"]).await?;
-    ensure!(
-        names == format!("gamestatefulset.tkex.tencent.com/{SET}\n"),
-        "{names}"
-    );
-    let all = ends(case, 0, &["get", "-A"]).await?;
-    ensure!(
-        all.starts_with("NAMESPACE") && all.contains(&case.namespace),
-        "{all}"
-    );
-    let runs: Value = serde_json::from_str(&ends(case, 0, &["hooks", GAME, "-o", "json"]).await?)?;
-    ensure!(runs["items"] == json!([]), "{runs}");
-    let revisions: Value =
-        serde_json::from_str(&ends(case, 0, &["history", SET, "-o", "json"]).await?)?;
-    ensure!(
-        revisions["items"][0]["kind"] == "ControllerRevision",
-        "{revisions}"
-    );
-    let changed: Value =
-        serde_json::from_str(&ends(case, 0, &["pause", GAME, "-o", "json"]).await?)?;
-    ensure!(
-        changed["spec"]["updateStrategy"]["paused"] == true,
-        "{changed}"
-    );
-    let managers = case
-        .kubectl(&["get", "gd", GAME, "-o", "yaml", "--show-managed-fields"])
-        .await?;
-    has(&managers, &["manager: kubectl-game"])
-}
-
-async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(1).named("lobby")).await?;
-    case.apply(Game::in_place(1).named("world")).await?;
-    case.apply(Game::parallel(1).named("world")).await?;
-    says(case, &["tree", "loby"], "did you mean gd/lobby?").await?;
-    says(case, &["tree", "gsts/lobby"], "did you mean gd/lobby?").await?;
-    says(
-        case,
-        &["status", "arena"],
-        "no GameDeployment or GameStatefulSet \"arena\" in namespace",
-    )
-    .await?;
-    says(case, &["pause", "world"], "write gd/world or gsts/world").await?;
-    says(
-        case,
-        &["pause", "gamedeploymnt", "lobby"],
-        "did you mean gamedeployment?",
-    )
-    .await?;
-    says(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
-    says(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
-    says(case, &["resum", "lobby"], "'resume'").await?;
-    let there = "did you mean gd/lobby -n plugin--mistakes";
-    says(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
-    says(
-        case,
-        &["get", "--context", "nowhere"],
-        "context \"nowhere\" does not exist",
-    )
-    .await?;
-    says(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
-    says(
-        case,
-        &["set", "image", "lobby", "gaem=game:v2"],
-        "did you mean \"game\"?",
-    )
-    .await?;
-    says(case, &["undo", "lobby"], "no earlier revision").await
-}
-
-async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> {
-    case.apply(Game::in_place(1)).await?;
-    for shell in ["bash", "zsh", "fish"] {
-        has(
-            &ends(case, 0, &["completion", shell]).await?,
-            &["kubectl-game", "resume"],
-        )?;
-    }
-    // What kubectl's own completion script asks kubectl, and kubectl its plugin.
-    let complete = async |words: &[&str]| {
-        let words = [&["__complete", "game"], words].concat();
-        run(&mut case.kubectl_command(&words).await?, "").await
-    };
-    has(
-        &complete(&["re"]).await?,
-        &["resume\n", "retry\n", "restart\n", ":4"],
-    )?;
-    has(
-        &complete(&["tree", "gd/"]).await?,
-        &["gd/test-gamedeployment\n"],
-    )?;
-    has(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
-}
-
-async fn lint_says_what_the_server_would_refuse(case: &mut Case) -> Result<()> {
-    let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
-    let bad = file("e2e/manifests/bad/replicas-negative.yaml");
-    let printed = ends(case, 1, &["lint", &bad]).await?;
-    has(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
-    ensure!(
-        ends(case, 0, &["lint", &file("examples/canary")])
-            .await?
-            .is_empty()
-    );
-    let Ended { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
-    ensure!(
-        code == 2 && stderr.contains("/nowhere.yaml"),
-        "{code}: {stderr}"
-    );
     Ok(())
 }

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Checks the Dockerfile as far as that goes without a registry: that its first layer builds from the
+# manifests alone, and its last stage, built by buildah around a program that was built here: user,
+# labels, files, and that it ends with 0 on SIGTERM. Says so when something could not be checked.
+#   e2e/image/check.sh [PROGRAM]    (target/debug/gamekeeper)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+program=$(realpath "${1:-target/debug/gamekeeper}")
+fail() { echo "image check: $*" >&2; exit 1; }
+work=$(mktemp -d)
+storage=(--root "$work/storage" --runroot "$work/run" --storage-driver vfs)
+container=
+clean() {
+  if [ -n "$container" ]; then buildah "${storage[@]}" rm "$container" >/dev/null; fi
+  rm -rf "$work"
+}
+trap clean EXIT
+
+# The layer of the dependencies: every manifest, and a place for what it names.
+mkdir "$work/places"
+cp Cargo.toml Cargo.lock "$work/places/"
+for manifest in */Cargo.toml; do
+  member=${manifest%/*}
+  grep -q "^COPY $manifest $member/\$" Dockerfile || fail "the Dockerfile does not copy $manifest"
+  install -D "$manifest" "$work/places/$manifest"
+done
+# What only other systems need was not downloaded for the build, and is not asked for.
+host=$(rustc -vV | sed -n 's/^host: //p')
+(cd "$work/places" && "$OLDPWD/e2e/image/places.sh" \
+  && cargo metadata --locked --offline --filter-platform "$host" --format-version 1 >/dev/null) \
+  || fail "cargo cannot make sense of the manifests alone"
+
+skip() { echo "image check: the last stage is not checked: $*"; exit 0; }
+e2e/require.sh buildah || skip "there is no buildah"
+# Root may build without namespaces; anybody else may not be allowed to make them.
+buildah "${storage[@]}" from --name probe scratch >"$work/probe" 2>&1 \
+  || skip "buildah cannot work here: $(tail -1 "$work/probe")"
+buildah "${storage[@]}" rm probe >/dev/null
+[ "$(id -u)" = 0 ] || skip "to look into an image takes root"
+
+[ -x "$program" ] || fail "$program is not there: cargo build --bin gamekeeper"
+mkdir "$work/context"
+e2e/image/files.sh "$program" "$work/context/image"
+sed -n '/^FROM scratch$/,$p' Dockerfile | sed 's|^COPY --from=build /image |COPY image |' >"$work/context/Dockerfile"
+revision=0123456789012345678901234567890123456789
+buildah "${storage[@]}" build --quiet --isolation chroot --format docker --tag checked \
+  --build-arg REVISION="$revision" --build-arg VERSION=9.8.7 --build-arg CREATED=2026-01-02T03:04:05Z \
+  --build-arg SOURCE=https://example.com/gamekeeper "$work/context" >/dev/null
+
+value() { buildah "${storage[@]}" inspect --type image --format "{{$1}}" checked; }
+is() { local found; found=$(value "$1"); [ "$found" = "$2" ] || fail "$1 is $found, not $2"; }
+label() { is "index .OCIv1.Config.Labels \"org.opencontainers.image.$1\"" "$2"; }
+is .OCIv1.Config.User 65532:65532
+is .OCIv1.Config.Entrypoint '[/gamekeeper]'
+is .OCIv1.Config.Cmd '[run]'
+is .Docker.Config.StopSignal SIGTERM
+label title gamekeeper
+label licenses Apache-2.0
+label version 9.8.7
+label revision "$revision"
+label created 2026-01-02T03:04:05Z
+label source https://example.com/gamekeeper
+label url https://example.com/gamekeeper
+
+container=$(buildah "${storage[@]}" from checked)
+root=$(buildah "${storage[@]}" mount "$container")
+files=$(cd "$root" && find . -type f | sed 's|^\.||' | sort)
+other=$(grep -vE '^/(gamekeeper|etc/ssl/certs/ca-certificates\.crt|(usr/)?lib(64)?/.*\.so(\.[0-9]+)*)$' <<<"$files" || true)
+[ -z "$other" ] || fail "what nobody needs is in it: $other"
+for needed in /gamekeeper /etc/ssl/certs/ca-certificates.crt; do
+  grep -qx "$needed" <<<"$files" || fail "$needed is not in it"
+done
+
+# It starts, as the user that it names and with nothing else around it, and waits for a server that
+# never answers.
+mkdir "$root/check"
+cat >"$root/check/kubeconfig" <<'END'
+{"apiVersion": "v1", "kind": "Config", "current-context": "none",
+ "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+ "users": [{"name": "none", "user": {}}],
+ "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}]}
+END
+KUBECONFIG=/check/kubeconfig chroot --userspec=65532:65532 "$root" \
+  /gamekeeper run --listen 127.0.0.1:0 >"$work/log" 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+  if grep -q "does not answer" "$work/log" || ! kill -0 $pid 2>/dev/null; then break; fi
+  sleep 0.1
+done
+kill -TERM $pid 2>/dev/null || fail "it does not run: $(cat "$work/log")"
+code=0
+wait $pid || code=$?
+[ $code = 0 ] || fail "it ended with $code on SIGTERM: $(cat "$work/log")"
+echo "image check: user, labels, $(wc -l <<<"$files") files, and an end on SIGTERM, as they should be"

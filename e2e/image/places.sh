@@ -1,0 +1,14 @@
+#!/bin/sh
+# places.sh: where there are only the manifests of the workspace, makes a place for each program and
+# library that they name, so that cargo builds the dependencies alone.
+set -eu
+for manifest in Cargo.toml */Cargo.toml; do
+  member=$(dirname "$manifest")
+  mkdir -p "$member/src"
+  : >"$member/src/lib.rs"
+  echo 'fn main() {}' >"$member/src/main.rs"
+  for path in $(sed -n 's/^path = "\(.*\.rs\)"/\1/p' "$manifest"); do
+    mkdir -p "$member/$(dirname "$path")"
+    echo 'fn main() {}' >"$member/$path"
+  done
+done

@@ -1,0 +1,69 @@
+//! An HTTP proxy that tunnels (CONNECT) and counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// The proxy. It ends when dropped.
+pub struct Proxy {
+    port: u16,
+    tunnels: Arc<AtomicUsize>,
+    _serving: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Starts one.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let tunnels = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&tunnels);
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let counted = Arc::clone(&counted);
+                // What breaks off is seen by who calls.
+                open.spawn(async move {
+                    let _ = tunnel(stream, &counted).await;
+                });
+            }
+        });
+        Ok(Proxy {
+            port,
+            tunnels,
+            _serving: serving,
+        })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// How many connections went through it.
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.load(Ordering::Relaxed)
+    }
+}
+
+async fn tunnel(stream: TcpStream, counted: &AtomicUsize) -> Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut asked = String::new();
+    stream.read_line(&mut asked).await?;
+    let mut header = String::new();
+    while stream.read_line(&mut header).await? > 2 {
+        header.clear();
+    }
+    let to = asked.strip_prefix("CONNECT ").context("no CONNECT")?;
+    let to = to.split(' ').next().context("no address")?;
+    let mut server = TcpStream::connect(to).await?;
+    counted.fetch_add(1, Ordering::Relaxed);
+    stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    copy_bidirectional(&mut stream, &mut server).await?;
+    Ok(())
+}

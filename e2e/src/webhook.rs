@@ -1,0 +1,183 @@
+//! The webhook as the chart installs it, for one test: in its namespace, for its account, and called where
+//! its operator listens, which is beside the cluster here.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::case::Case;
+use crate::chart::render;
+use crate::control_plane::ControlPlane;
+use crate::operator::{ACCOUNT, free_port};
+
+/// A template that only the webhook refuses.
+pub const BAD: &str = "
+apiVersion: tkex.tencent.com/v1alpha1
+kind: HookTemplate
+metadata: {name: probe}
+spec:
+  metrics:
+  - name: players
+    successCondition: result contains \"idle\"
+    provider: {web: {url: \"http://10.0.0.1\"}}
+";
+
+/// The chart's objects for a test of its own.
+pub struct Webhook {
+    /// Name of Secret and configuration.
+    pub name: String,
+    /// Where the test's operator listens.
+    port: u16,
+}
+
+impl Webhook {
+    /// Installs it, and starts the operator anew.
+    pub async fn of(case: &mut Case, lifetime: &str) -> Result<Self> {
+        let name = format!("admission-{}", case.namespace);
+        let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();
+        let port = free_port().await?;
+        let objects = rendered(case, &name, "admission.deletionProtection=None").await?;
+        let mut mine = objects;
+        mine.retain(|object| {
+            let of_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
+            of_webhook && object["kind"] != "Service"
+        });
+        ensure!(mine.len() == 6, "{} objects", mine.len());
+        case.plane().apply(&mine).await?;
+        let name = format!("{name}-webhook");
+        let installed = Webhook { name, port };
+        case.operator.terminate().await?;
+        case.operator.tell(installed.flags(port, lifetime));
+        installed.call(case, port).await?;
+        case.operator.start().await?;
+        Ok(installed)
+    }
+
+    /// What an operator is told that serves it on this port.
+    pub fn flags(&self, port: u16, lifetime: &str) -> Vec<String> {
+        vec![
+            format!("--webhook-listen=127.0.0.1:{port}"),
+            format!("--webhook-name={}", self.name),
+            format!("--webhook-certificate-lifetime={lifetime}"),
+        ]
+    }
+
+    /// From now on the API server calls this port.
+    pub async fn call(&self, case: &Case, port: u16) -> Result<()> {
+        call(case.plane(), &self.name, port).await
+    }
+
+    async fn configuration(&self, case: &Case) -> Result<Value> {
+        case.plane().get(&configuration(&self.name)).await
+    }
+
+    /// The certificate that is served now.
+    pub async fn served(&self, case: &Case) -> Result<String> {
+        let secret = case.get(&format!("secrets/{}", self.name)).await?;
+        let served = secret["data"]["tls.crt"].as_str();
+        Ok(served.context("no certificate")?.to_owned())
+    }
+
+    /// Connects as the API server would, with the authorities that it is told of.
+    pub async fn shake_hands(&self, case: &Case) -> Result<()> {
+        let configuration = self.configuration(case).await?;
+        let service = format!("{}.{}.svc", self.name, case.namespace);
+        for host in ["localhost", &service] {
+            shake_hands(&configuration, self.port, host).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the API server asks the webhook.
+    pub async fn until_asked(&self, case: &Case) -> Result<()> {
+        case.eventually("the webhook is asked", async || refused(case).await)
+            .await
+    }
+
+    /// What is not of the test's namespace goes with it.
+    pub async fn remove(&self, case: &Case) -> Result<()> {
+        for kind in [
+            "validatingwebhookconfiguration",
+            "clusterrolebinding",
+            "clusterrole",
+        ] {
+            case.plane()
+                .kubectl(&["delete", kind, &self.name], "")
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Path of the configuration of this name, by which API servers call a webhook.
+pub fn configuration(name: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
+}
+
+/// Has the API server call this port of this machine, where no Service leads.
+pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
+    let url = format!("https://localhost:{port}/validate");
+    let patch = json!([
+        // A value that is added takes the place of one that is there.
+        {"op": "add", "path": "/webhooks/0/clientConfig/service", "value": null},
+        {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url},
+        // Under load an answer may be late, and a test must not take that for an approval.
+        {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
+    ]);
+    plane.patch(&configuration(name), &patch).await?;
+    Ok(())
+}
+
+/// Connects to this port as to this host, with the authorities that API servers are told of.
+pub async fn shake_hands(configuration: &Value, port: u16, host: &str) -> Result<()> {
+    let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
+    let bundle: ByteString = serde_json::from_value(bundle.clone())?;
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(&bundle.0) {
+        roots.add(authority?)?;
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let context = || format!("what is served is not trusted as {host}");
+    shaken.await.with_context(context)?;
+    Ok(())
+}
+
+/// The chart, rendered for a test's namespace and account.
+pub async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>> {
+    let override_ = format!("fullnameOverride={name}");
+    let scope = format!("watchNamespace={}", case.namespace);
+    let set = ["--set", &override_, "--set", value, "--set", &scope];
+    let objects = render(&case.plane().helm, &set).await?;
+    let account = format!("system:serviceaccount:gamekeeper-system:{name}");
+    let own = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
+    let moved = objects.into_iter().map(|mut object| {
+        if object["subjects"].is_array() {
+            object["subjects"][0]["name"] = json!(ACCOUNT);
+        }
+        let text = object.to_string().replace(&account, &own);
+        let text = text.replace("\"gamekeeper-system\"", &format!("\"{}\"", case.namespace));
+        Ok(serde_json::from_str(&text)?)
+    });
+    moved.collect()
+}
+
+/// Fails unless the webhook refuses what only it can.
+pub async fn refused(case: &Case) -> Result<()> {
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    let said = case.refused(&apply, BAD).await?;
+    let expected = "The HookTemplate \"probe\" is invalid: spec.metrics[0].successCondition: ";
+    ensure!(said.contains(expected), "{said}");
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What a release is to the cluster around it: whom its Services reach, what its budget lets go, what goes
+//! back with a rollback, and what an upgrade makes again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::control_plane::{ControlPlane, repository};
+use e2e::operator::Operator;
+use e2e::wait::eventually;
+use e2e::webhook::{BAD, call};
+use serde_json::{Value, json};
+
+use super::{GAMES, SYSTEM, trusted_certificates};
+
+/// How long controllers and discovery may take to follow.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Gives pods addresses that a Service may have. Those of the other tests are loopback addresses, which
+/// the API server refuses in EndpointSlices.
+pub async fn nodes_with_common_addresses(plane: &ControlPlane) -> Result<()> {
+    let nodes = std::fs::read_to_string(repository().join("e2e/cluster/nodes.yaml"))?;
+    let nodes = nodes.replace("podCIDR: 127.", "podCIDR: 10.");
+    // The range of a node that is there cannot change.
+    plane.kubectl(&["delete", "nodes", "--all"], "").await?;
+    plane.kubectl(&["apply", "-f", "-"], &nodes).await?;
+    Ok(())
+}
+
+/// Its Services reach its pods at the ports on which they listen, and its budget counts them.
+pub async fn is_wired(plane: &ControlPlane) -> Result<()> {
+    for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
+        let what = format!("{service} reaches the pods");
+        eventually(&what, LIMIT, async || reaches(plane, service, port).await).await?;
+    }
+    let budget = format!("/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/gamekeeper");
+    eventually("one pod may be evicted", LIMIT, async || {
+        let status = plane.get(&budget).await?["status"].take();
+        let is_so = status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1;
+        ensure!(is_so, "{status:#}");
+        Ok(())
+    })
+    .await
+}
+
+async fn reaches(plane: &ControlPlane, service: &str, port: u16) -> Result<()> {
+    let pods = format!("/api/v1/namespaces/{SYSTEM}/pods?labelSelector=app.kubernetes.io/instance");
+    let pods = items(plane.get(&format!("{pods}=gamekeeper")).await?)?;
+    let pods = pods
+        .iter()
+        .filter_map(|pod| pod["status"]["podIP"].as_str());
+    let pods: BTreeSet<&str> = pods.collect();
+    ensure!(pods.len() == 2, "{pods:?}");
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices");
+    let of_service = format!("labelSelector=kubernetes.io/service-name={service}");
+    let slices = items(plane.get(&format!("{slices}?{of_service}")).await?)?;
+    ensure!(slices.len() == 1, "{slices:#?}");
+    let ports = slices[0]["ports"].as_array().context("ports")?;
+    ensure!(ports.len() == 1 && ports[0]["port"] == port, "{ports:#?}");
+    let endpoints = slices[0]["endpoints"].as_array().context("endpoints")?;
+    let ready = endpoints
+        .iter()
+        .filter(|it| it["conditions"]["ready"] == true);
+    let ready = ready.filter_map(|it| it["addresses"][0].as_str());
+    let ready: BTreeSet<&str> = ready.collect();
+    ensure!(ready == pods, "{ready:?} instead of {pods:?}");
+    Ok(())
+}
+
+fn items(mut list: Value) -> Result<Vec<Value>> {
+    serde_json::from_value(list["items"].take()).context("no list")
+}
+
+/// Goes back to the release's first revision, whose CRD lacks the short name that the newest one has.
+pub async fn rolls_back(plane: &ControlPlane) -> Result<()> {
+    ensure!(kinds(plane).await?.contains("brandnew"));
+    let before = games(plane).await?;
+    let rollback = [
+        "rollback",
+        "gamekeeper",
+        "1",
+        "--namespace",
+        SYSTEM,
+        "--wait",
+        "--timeout=90s",
+    ];
+    plane.helm(&rollback).await?;
+    eventually("the short name is gone", LIMIT, async || {
+        let kinds = kinds(plane).await?;
+        let is_gone = kinds.contains("gamedeployments") && !kinds.contains("brandnew");
+        ensure!(is_gone, "{kinds}");
+        Ok(())
+    })
+    .await?;
+    let after = games(plane).await?;
+    ensure!(after == before, "{before:#?} became {after:#?}");
+    Ok(())
+}
+
+/// What kubectl finds of our kinds; this command alone always asks the API server anew.
+async fn kinds(plane: &ControlPlane) -> Result<String> {
+    let find = ["api-resources", "--api-group=tkex.tencent.com"];
+    plane.kubectl(&find, "").await
+}
+
+/// Which games and pods there are, and how often what is wanted of each has changed.
+async fn games(plane: &ControlPlane) -> Result<Vec<Value>> {
+    let get = ["get", "gamedeployments,pods", "-n", GAMES, "-o", "json"];
+    let list = serde_json::from_str(&plane.kubectl(&get, "").await?)?;
+    let identity = |it: Value| json!([it["metadata"]["uid"], it["metadata"]["generation"]]);
+    Ok(items(list)?.into_iter().map(identity).collect())
+}
+
+/// Somebody deletes the webhook's Secret, and an upgrade makes it again: certificates begin anew under the
+/// operator that runs, and what only the webhook can refuse is refused.
+pub async fn makes_its_secret_again(
+    plane: &ControlPlane,
+    operator: &Operator,
+    upgrade: &[&str],
+) -> Result<()> {
+    let [before, _] = trusted_certificates(plane, operator).await?;
+    let delete = ["delete", "secret", "gamekeeper-webhook", "-n", SYSTEM];
+    plane.kubectl(&delete, "").await?;
+    plane.helm(upgrade).await?;
+    eventually("certificates begin anew", LIMIT, async || {
+        let [kept, _] = trusted_certificates(plane, operator).await?;
+        ensure!(
+            kept["tls.crt"] != before["tls.crt"],
+            "the old one is served"
+        );
+        Ok(())
+    })
+    .await?;
+    refuses(plane, operator).await
+}
+
+/// Has the API server call the operator where it listens, as no Service here can, and waits until it does.
+async fn refuses(plane: &ControlPlane, operator: &Operator) -> Result<()> {
+    call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
+    let apply = ["apply", "--dry-run=server", "-n", GAMES, "-f", "-"];
+    eventually("a bad manifest is refused", LIMIT, async || {
+        let said = match plane.kubectl(&apply, BAD).await {
+            Ok(said) => bail!("{said}"),
+            Err(error) => format!("{error:#}"),
+        };
+        ensure!(
+            said.contains("spec.metrics[0].successCondition: "),
+            "{said}"
+        );
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,285 @@
+//! What the chart renders for values that people set: nothing twice, nothing dropped, and pods that are
+//! restricted, probed and bounded.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::chart::{CHART, helm, render};
+use e2e::command::{run, run_to_end};
+use e2e::control_plane::repository;
+use e2e::shell::Shell;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+e2e::tests![
+    pods_are_restricted_probed_and_bounded,
+    what_is_added_to_pods_comes_to_them_once,
+    labels_and_ports_that_are_named_are_there,
+    values_that_would_render_something_else_are_refused,
+    alerts_have_the_thresholds_and_runbooks_of_the_values,
+    what_the_notes_tell_to_type_makes_a_game,
+];
+
+async fn object(case: &Case, kind: &str, values: &str) -> Result<Value> {
+    let objects = render(&case.plane().helm, &["--set", values]).await?;
+    let found = objects.into_iter().find(|it| it["kind"] == kind);
+    found.with_context(|| format!("no {kind}"))
+}
+
+async fn pods_are_restricted_probed_and_bounded(case: &mut Case) -> Result<()> {
+    let deployment = object(case, "Deployment", "replicas=2").await?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let probe =
+        |path: &str| json!({"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5});
+    for (found, expected) in [
+        (&container["livenessProbe"], probe("/healthz")),
+        (&container["readinessProbe"], probe("/readyz")),
+        (
+            &container["resources"],
+            json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}),
+        ),
+        (
+            &container["securityContext"],
+            json!({
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"]},
+            }),
+        ),
+        (
+            &pod["securityContext"],
+            json!({
+                "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }),
+        ),
+    ] {
+        ensure!(*found == expected, "{found:#} is not {expected:#}");
+    }
+    let budget = object(case, "PodDisruptionBudget", "replicas=2").await?;
+    let selector = &budget["spec"]["selector"];
+    ensure!(budget["spec"]["maxUnavailable"] == 1, "{budget:#}");
+    ensure!(*selector == deployment["spec"]["selector"], "{budget:#}");
+    probes_ask_where_the_program_listens(case, container).await
+}
+
+/// The chart does not say where to listen: the program's default and the port of the probes are one.
+async fn probes_ask_where_the_program_listens(case: &Case, container: &Value) -> Result<()> {
+    let port = &container["ports"][0];
+    ensure!(port["name"] == "http", "{container:#}");
+    ensure!(
+        !container["args"].to_string().contains("--listen="),
+        "{container:#}"
+    );
+    let mut help = Command::new(case.operator.binary());
+    let help = run(help.args(["run", "--help"]), "").await?;
+    let default = format!("[default: 0.0.0.0:{}]", port["containerPort"]);
+    ensure!(help.contains(&default), "no {default} in:\n{help}");
+    Ok(())
+}
+
+async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()> {
+    let name = "app\\.kubernetes\\.io/name";
+    let values = format!(
+        "podLabels.team=x,podLabels.{name}=other,extraArgs={{--listen=0.0.0.0:8080}},\
+        extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128,\
+        serviceAccount.annotations.role=arn:x,topologySpreadConstraints[0].maxSkew=2,\
+        topologySpreadConstraints[0].topologyKey=zone,\
+        topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule,\
+        topologySpreadConstraints[0].labelSelector.matchLabels.team=x,\
+        metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.{name}=other"
+    );
+    // Keys that are there twice are refused by the parser, and by kubectl's.
+    let deployment = object(case, "Deployment", &values).await?;
+    let template = &deployment["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
+    ensure!(labels["team"] == "x", "{labels}");
+    ensure!(labels["app.kubernetes.io/name"] == "gamekeeper", "{labels}");
+    let spread = &template["spec"]["topologySpreadConstraints"][0];
+    let own = json!({"matchLabels": {"team": "x"}});
+    ensure!(spread["labelSelector"] == own, "{spread}");
+    let container = &template["spec"]["containers"][0];
+    let args = container["args"].as_array().context("arguments")?;
+    ensure!(args.contains(&json!("--listen=0.0.0.0:8080")), "{args:?}");
+    let proxy = json!([{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]);
+    ensure!(container["env"] == proxy, "{container:#}");
+    let account = object(case, "ServiceAccount", &values).await?;
+    ensure!(
+        account["metadata"]["annotations"]["role"] == "arn:x",
+        "{account:#}"
+    );
+    let monitor = object(case, "ServiceMonitor", &values).await?;
+    let labels = &monitor["metadata"]["labels"];
+    ensure!(labels["app.kubernetes.io/name"] == "gamekeeper", "{labels}");
+    Ok(())
+}
+
+/// What Services, the ServiceMonitor and the NetworkPolicy select by name, of each other and of pods.
+async fn labels_and_ports_that_are_named_are_there(case: &mut Case) -> Result<()> {
+    let values = "metrics.serviceMonitor.enabled=true,admission.port=10443";
+    let objects = render(&case.plane().helm, &["--set", values]).await?;
+    let named = |kind: &str, name: &str| {
+        let is_it = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+        let found = objects.iter().find(is_it);
+        found.with_context(|| format!("no {kind} {name}"))
+    };
+    let template = &named("Deployment", "gamekeeper")?["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
+    let container = &template["spec"]["containers"][0];
+    let ports = container["ports"].as_array().context("ports")?;
+    let of_container = |port: &Value| {
+        ports
+            .iter()
+            .any(|it| it["name"] == *port || it["containerPort"] == *port)
+    };
+    ensure!(of_container(&json!(10443)), "{container:#}");
+    let listen = json!("--webhook-listen=0.0.0.0:10443");
+    let args = container["args"].as_array().context("arguments")?;
+    ensure!(args.contains(&listen), "{container:#}");
+
+    let metrics = named("Service", "gamekeeper-metrics")?;
+    let webhook = named("Service", "gamekeeper-webhook")?;
+    for service in [metrics, webhook] {
+        let spec = &service["spec"];
+        let target = &spec["ports"][0]["targetPort"];
+        ensure!(selects(&spec["selector"], labels), "{service:#}");
+        ensure!(target.is_string() && of_container(target), "{service:#}");
+    }
+    let policy = &named("NetworkPolicy", "gamekeeper")?["spec"];
+    ensure!(
+        selects(&policy["podSelector"]["matchLabels"], labels),
+        "{policy:#}"
+    );
+    let rules = policy["ingress"].as_array().context("ingress")?;
+    let allowed: Vec<_> = rules.iter().map(|rule| &rule["ports"][0]["port"]).collect();
+    let are_there = allowed.len() == ports.len() && allowed.iter().all(|port| of_container(port));
+    ensure!(are_there, "{policy:#}");
+
+    let monitor = &named("ServiceMonitor", "gamekeeper")?["spec"];
+    let wanted = &monitor["selector"]["matchLabels"];
+    ensure!(
+        selects(wanted, &metrics["metadata"]["labels"]),
+        "{monitor:#}"
+    );
+    ensure!(
+        !selects(wanted, &webhook["metadata"]["labels"]),
+        "{monitor:#}"
+    );
+    let scraped = &monitor["endpoints"][0]["port"];
+    ensure!(
+        *scraped == metrics["spec"]["ports"][0]["name"],
+        "{monitor:#}"
+    );
+    Ok(())
+}
+
+/// Whether a selector has labels, and an object has them all.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let selector = selector.as_object();
+    selector.is_some_and(|it| !it.is_empty() && it.iter().all(|(key, value)| labels[key] == *value))
+}
+
+async fn values_that_would_render_something_else_are_refused(case: &mut Case) -> Result<()> {
+    for (value, reason) in [
+        ("image.tag=12", "'/image/tag': got number, want string"),
+        (
+            "image.tag=a:b",
+            "'/image/tag': 'a:b' does not match pattern",
+        ),
+        (
+            "extraArgs=--listen=x",
+            "'/extraArgs': got string, want array",
+        ),
+        ("extraEnv[0].value=x", "missing property 'name'"),
+        ("metrics.alerts.stuckSeconds=1h", "got string, want integer"),
+        ("metrics.alerts.runbookUrl=docs", "does not match pattern"),
+    ] {
+        let said = render(&case.plane().helm, &["--set", value]).await;
+        let said = said.err().map(|error| format!("{error:#}"));
+        let is_refused = said.as_ref().is_some_and(|said| said.contains(reason));
+        ensure!(is_refused, "{value}: {said:?}");
+    }
+    Ok(())
+}
+
+async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) -> Result<()> {
+    let values = "metrics.alerts.enabled=true,metrics.alerts.stuckSeconds=2400,\
+        metrics.alerts.hookWaitSeconds=10800,metrics.alerts.availablePercent=95,\
+        metrics.alerts.runbookUrl=https://example.com/operations.md";
+    let rendered = object(case, "PrometheusRule", values).await?;
+    let rules = rendered["spec"]["groups"][0]["rules"].as_array();
+    let rules = rules.context("rules")?;
+    let text = rendered.to_string();
+    for (threshold, count) in [
+        ("> 2400 # metrics.alerts.stuckSeconds", 3),
+        ("<= 10800 # metrics.alerts.hookWaitSeconds", 1),
+        ("> 10800 # metrics.alerts.hookWaitSeconds", 2),
+        ("* 95 # metrics.alerts.availablePercent", 1),
+    ] {
+        let found = text.matches(threshold).count();
+        ensure!(found == count, "{threshold} is there {found} times: {text}");
+    }
+    let operations = std::fs::read_to_string(repository().join("docs/operations.md"))?;
+    let headings = operations.lines().filter_map(|it| it.strip_prefix("## "));
+    let anchors: Vec<String> = headings
+        .map(|it| it.to_lowercase().replace('\'', "").replace(' ', "-"))
+        .collect();
+    for rule in rules {
+        let url = rule["annotations"]["runbook_url"].as_str();
+        let anchor = url.and_then(|url| url.strip_prefix("https://example.com/operations.md#"));
+        let is_there = anchor.is_some_and(|it| anchors.iter().any(|anchor| anchor == it));
+        ensure!(is_there, "{rule:#}");
+    }
+    let rules = case.folder().join("rules.yaml");
+    std::fs::write(&rules, rendered["spec"].to_string())?;
+    let mut find = Command::new(repository().join("e2e/cluster/prometheus.sh"));
+    let prometheus = run(&mut find, "").await?;
+    let promtool = Path::new(prometheus.trim()).with_file_name("promtool");
+    run(
+        Command::new(promtool).args(["check", "rules"]).arg(&rules),
+        "",
+    )
+    .await?;
+    Ok(())
+}
+
+/// Also from a chart that was packaged, without the repository around it.
+async fn what_the_notes_tell_to_type_makes_a_game(case: &mut Case) -> Result<()> {
+    let folder = case.folder().join("packaged");
+    std::fs::create_dir_all(&folder)?;
+    let mut package = helm(&case.plane().helm);
+    package
+        .args(["package", CHART, "--destination"])
+        .arg(&folder);
+    run(&mut package, "").await?;
+    let values = format!(
+        "crds.install=false,fullnameOverride=notes,watchNamespace={}",
+        case.namespace
+    );
+    let mut install = Command::new(&case.plane().helm);
+    install.args([
+        "install",
+        "gamekeeper",
+        "gamekeeper-0.1.0.tgz",
+        "--dry-run=client",
+    ]);
+    install.args(["--set", &values]);
+    install.env("KUBECONFIG", &case.plane().kubeconfig);
+    let printed = run(install.current_dir(&folder), "").await?;
+    let (_, notes) = printed.split_once("NOTES:").context("notes")?;
+    let start = notes.find("kubectl apply").context("what to type")?;
+    let end = notes.find("\nEND\n").context("its end")?;
+    let shell = Shell::of(case.plane()).await?;
+    let mut typed = shell.command(&format!("{}\nEND\n", &notes[start..end]));
+    let applied = run_to_end(typed.current_dir(&folder)).await?;
+    ensure!(applied.stdout.contains("hello created"), "{applied:?}");
+    let ready = [
+        "wait",
+        "gamedeployment/hello",
+        "--for=condition=Ready",
+        "--timeout=60s",
+    ];
+    case.kubectl(&ready).await?;
+    Ok(())
+}

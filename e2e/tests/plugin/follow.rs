@@ -1,0 +1,168 @@
+//! Commands of `kubectl game` that follow a rollout.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, GAME};
+use e2e::hook_server::Answer;
+use e2e::link::Link;
+use e2e::manifest::{Game, hook_template};
+use e2e::view::View;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+
+use super::{ends, has, kubeconfig, says};
+
+e2e::tests![
+    tree_follows_a_rollout,
+    the_first_tree_waits_a_moment_for_the_operator,
+    a_lost_connection_is_told_and_found_again,
+    status_waits_no_longer_than_it_is_told,
+];
+
+/// A command that goes on until it is done, and what it prints meanwhile.
+struct Following {
+    child: Child,
+    printed: Lines<BufReader<ChildStdout>>,
+    said: Lines<BufReader<ChildStderr>>,
+}
+
+impl Following {
+    fn start(command: &mut Command) -> Result<Self> {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn()?;
+        let stdout = child.stdout.take().context("a pipe")?;
+        let stderr = child.stderr.take().context("a pipe")?;
+        Ok(Following {
+            child,
+            printed: BufReader::new(stdout).lines(),
+            said: BufReader::new(stderr).lines(),
+        })
+    }
+
+    /// The next line with these words.
+    async fn prints(&mut self, words: &str) -> Result<String> {
+        next(&mut self.printed, words).await
+    }
+
+    /// The next line with these words on standard error.
+    async fn says(&mut self, words: &str) -> Result<String> {
+        next(&mut self.said, words).await
+    }
+}
+
+async fn next(lines: &mut Lines<impl AsyncBufRead + Unpin>, words: &str) -> Result<String> {
+    let looked = timeout(Duration::from_secs(60), async {
+        while let Some(line) = lines.next_line().await? {
+            if line.contains(words) {
+                return Ok(line);
+            }
+        }
+        anyhow::bail!("ended without {words:?}")
+    });
+    looked.await.with_context(|| format!("no {words:?}"))?
+}
+
+async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(2).steps(json!([{"partition": 1}, {"pause": {}}])))
+        .await?;
+    case.until_settled(2).await?;
+    let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
+    let mut tree = Following::start(&mut command)?;
+    tree.prints("Complete").await?;
+    case.set_image("game:v2").await?;
+    tree.prints("canary step 1 pauses until somebody resumes")
+        .await?;
+    tree.prints("game:v2").await?;
+    ends(case, 0, &["resume", GAME]).await?;
+    tree.prints("rollout complete: 2 of 2 pods").await?;
+    case.kubectl(&["delete", "gamedeployment", GAME]).await?;
+    tree.prints("gamedeployment.tkex.tencent.com/test-gamedeployment is gone")
+        .await?;
+    ensure!(tree.child.wait().await?.success());
+    Ok(())
+}
+
+async fn the_first_tree_waits_a_moment_for_the_operator(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    case.operator.freeze().await?;
+    case.set_image("game:v2").await?;
+    let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
+    let begun = Instant::now();
+    let mut tree = Following::start(&mut command)?;
+    let first = tree.prints("Status: ").await?;
+    ensure!(first.ends_with(" Unseen"), "{first}");
+    let waited = begun.elapsed();
+    ensure!(waited >= Duration::from_secs(1), "{waited:?}");
+    case.operator.thaw().await?;
+    let second = tree.prints("Status: ").await?;
+    ensure!(!second.ends_with(" Unseen"), "{second}");
+    Ok(())
+}
+
+async fn a_lost_connection_is_told_and_found_again(case: &mut Case) -> Result<()> {
+    let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
+    case.apply(Game::in_place(2).steps(steps)).await?;
+    case.until_settled(2).await?;
+    case.set_image("game:v2").await?;
+    case.until("the step pauses", View::is_paused).await?;
+    let link = Link::to(case.plane()).await?;
+    let config = kubeconfig(case, "through-link", |config| {
+        config["clusters"][0]["cluster"]["server"] = json!(link.url());
+    })?;
+    let follow = async |args: &[&str]| {
+        let mut command = case.kubectl_command(args).await?;
+        Following::start(command.env("KUBECONFIG", &config))
+    };
+    let mut tree = follow(&["game", "tree", GAME, "-w"]).await?;
+    let mut status = follow(&["game", "status", GAME, "--watch"]).await?;
+    for following in [&mut tree, &mut status] {
+        following.prints("canary step 1 pauses until 20").await?;
+    }
+    link.cut();
+    for following in [&mut tree, &mut status] {
+        following.says("connection lost since 20").await?;
+    }
+    case.resume().await?;
+    case.until_settled(2).await?;
+    link.mend();
+    for following in [&mut tree, &mut status] {
+        following.says("connection is back").await?;
+        following.prints("rollout complete: 2 of 2 pods").await?;
+    }
+    ensure!(status.child.wait().await?.success());
+    Ok(())
+}
+
+async fn status_waits_no_longer_than_it_is_told(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Never);
+    case.apply(hook_template("slow", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::rolling(1).pre_delete("slow")).await?;
+    case.until_settled(1).await?;
+    case.scale(0).await?;
+    case.until("the hook runs", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    let printed = ends(case, 3, &["status", GAME, "--watch", "--timeout=10s"]).await?;
+    has(
+        &printed,
+        &["Waiting: waits for PreDelete hooks of pods test-gamedeployment-"],
+    )?;
+    let data: Value = serde_json::from_str(&ends(case, 3, &["status", GAME, "-o", "json"]).await?)?;
+    ensure!(
+        data["end"] == "UnderWay" && data["exitCode"] == 3 && data["status"] == "Waiting",
+        "{data}"
+    );
+    says(
+        case,
+        &["status", GAME, "--watch", "--timeout=soon"],
+        "is not a duration",
+    )
+    .await
+}

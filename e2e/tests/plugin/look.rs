@@ -1,0 +1,256 @@
+//! What `kubectl game` shows of workloads, of mistakes, and of itself.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::{Case, GAME, SET};
+use e2e::command::{Ended, run, run_to_end};
+use e2e::control_plane::repository;
+use e2e::manifest::Game;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{ends, has, says, status};
+
+e2e::tests![
+    a_pause_of_a_complete_workload_is_seen,
+    a_refused_template_is_named,
+    workloads_are_printed_as_kubectl_prints_them,
+    a_terminal_gets_symbols_and_colours_as_its_user_wants_them,
+    mistakes_get_a_suggestion,
+    completion_knows_commands_and_workloads,
+    lint_says_what_the_server_would_refuse,
+];
+
+async fn a_pause_of_a_complete_workload_is_seen(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    let paused = case.game(&["pause", GAME]).await?;
+    ensure!(
+        paused.code == 0
+            && paused
+                .stderr
+                .contains("the next change of the template waits"),
+        "{paused:?}"
+    );
+    let waits = "also: paused by a user (spec.updateStrategy.paused is true): the next change";
+    has(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
+    has(
+        &ends(case, 0, &["tree", GAME]).await?,
+        &[waits, "Complete,Paused"],
+    )?;
+    has(&ends(case, 0, &["get"]).await?, &["Complete,Paused"])?;
+    ends(case, 0, &["resume", GAME]).await?;
+    let printed = status(case, 0, GAME).await?;
+    ensure!(!printed.contains("aused"), "{printed}");
+    Ok(())
+}
+
+async fn a_refused_template_is_named(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    case.patch(
+        &case.workload(),
+        json!([{"op": "add", "path": "/spec/template/spec/hostname", "value": "other"}]),
+    )
+    .await?;
+    let printed = status(case, 2, GAME).await?;
+    has(
+        &printed,
+        &["Blocked: the update does not go on (NotInPlace)"],
+    )
+}
+
+async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
+    let Ended {
+        code,
+        stdout,
+        stderr,
+    } = case.game(&["get"]).await?;
+    let nothing = format!("No resources found in {} namespace.\n", case.namespace);
+    ensure!(
+        (code, stdout.as_str(), stderr.as_str()) == (0, "", nothing.as_str()),
+        "{code} {stdout} {stderr}"
+    );
+    case.apply(Game::in_place(1)).await?;
+    case.apply(Game::parallel(1)).await?;
+    case.until_settled(1).await?;
+    let object: Value = serde_json::from_str(&ends(case, 0, &["get", GAME, "-o", "json"]).await?)?;
+    let kubectl: Value =
+        serde_json::from_str(&case.kubectl(&["get", "gd", GAME, "-o", "json"]).await?)?;
+    ensure!(object == kubectl, "{object:#} instead of {kubectl:#}");
+    let list: Value = serde_yaml_ng::from_str(&ends(case, 0, &["get", "-o", "yaml"]).await?)?;
+    let kinds: Vec<&Value> = list["items"]
+        .as_array()
+        .context("items")?
+        .iter()
+        .map(|it| &it["kind"])
+        .collect();
+    ensure!(
+        list["kind"] == "List" && kinds == ["GameDeployment", "GameStatefulSet"],
+        "{list:#}"
+    );
+    let names = ends(case, 0, &["get", "gsts", "-o", "name"]).await?;
+    ensure!(
+        names == format!("gamestatefulset.tkex.tencent.com/{SET}\n"),
+        "{names}"
+    );
+    let all = ends(case, 0, &["get", "-A"]).await?;
+    ensure!(
+        all.starts_with("NAMESPACE") && all.contains(&case.namespace),
+        "{all}"
+    );
+    let selected = ends(case, 0, &["get", "-l", "app=nobody", "-o", "name"]).await?;
+    ensure!(selected.is_empty(), "{selected}");
+    let others = ["get", "gd", "--selector", "app!=nobody", "-o", "name"];
+    let selected = ends(case, 0, &others).await?;
+    ensure!(
+        selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"),
+        "{selected}"
+    );
+    says(case, &["get", GAME, "-l", "app=game"], "exclude each other").await?;
+    for format in ["json", "yaml"] {
+        // YAML is read as JSON is.
+        let hooks = ends(case, 0, &["hooks", GAME, "-o", format]).await?;
+        let runs: Value = serde_yaml_ng::from_str(&hooks)?;
+        ensure!(runs["items"] == json!([]), "{runs}");
+        let history = ends(case, 0, &["history", SET, "-o", format]).await?;
+        let revisions: Value = serde_yaml_ng::from_str(&history)?;
+        ensure!(
+            revisions["items"][0]["kind"] == "ControllerRevision",
+            "{revisions}"
+        );
+    }
+    let changed: Value =
+        serde_json::from_str(&ends(case, 0, &["pause", GAME, "-o", "json"]).await?)?;
+    ensure!(
+        changed["spec"]["updateStrategy"]["paused"] == true,
+        "{changed}"
+    );
+    let managers = case
+        .kubectl(&["get", "gd", GAME, "-o", "yaml", "--show-managed-fields"])
+        .await?;
+    has(&managers, &["manager: kubectl-game"])
+}
+
+async fn a_terminal_gets_symbols_and_colours_as_its_user_wants_them(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    case.until_settled(1).await?;
+    let tree = ["game", "tree", GAME];
+    for (name, value, symbols, colours) in [
+        ("TERM", "xterm", true, true),
+        ("NO_COLOR", "", true, true),
+        ("NO_COLOR", "1", true, false),
+        ("TERM", "dumb", false, false),
+        ("TERM", "", false, false),
+    ] {
+        let mut terminal = terminal(case, &tree).await?;
+        let shown = run_to_end(terminal.env(name, value)).await?;
+        let text = shown.stdout.as_str();
+        ensure!(
+            shown.code == 0 && text.contains(GAME),
+            "{name}={value}: {shown:?}"
+        );
+        let drawn = text.contains("└─ ") && text.contains("✔ ");
+        ensure!(drawn == symbols, "{name}={value}: {text}");
+        ensure!(text.is_ascii() != symbols, "{name}={value}: {text}");
+        let coloured = text.contains("\x1b[32m") && text.contains("\x1b[0m");
+        ensure!(coloured == colours, "{name}={value}: {text:?}");
+        ensure!(text.contains('\x1b') == colours, "{name}={value}: {text:?}");
+    }
+    let mut piped = case.kubectl_command(&tree).await?;
+    let piped = run(piped.env("TERM", "xterm").env_remove("NO_COLOR"), "").await?;
+    ensure!(piped.is_ascii() && !piped.contains('\x1b'), "{piped:?}");
+    has(&piped, &["`- "])
+}
+
+/// kubectl on a terminal that can show everything, as which `script` stands in.
+async fn terminal(case: &Case, args: &[&str]) -> Result<Command> {
+    let line = format!("script -qec 'kubectl {}' /dev/null", args.join(" "));
+    let mut terminal = case.shell().await?.command(&line);
+    terminal
+        .env("SHELL", "/bin/sh")
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR");
+    Ok(terminal)
+}
+
+async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1).named("lobby")).await?;
+    case.apply(Game::in_place(1).named("world")).await?;
+    case.apply(Game::parallel(1).named("world")).await?;
+    says(case, &["tree", "loby"], "did you mean gd/lobby?").await?;
+    says(case, &["tree", "gsts/lobby"], "did you mean gd/lobby?").await?;
+    says(
+        case,
+        &["status", "arena"],
+        "no GameDeployment or GameStatefulSet \"arena\" in namespace",
+    )
+    .await?;
+    says(case, &["pause", "world"], "write gd/world or gsts/world").await?;
+    says(
+        case,
+        &["pause", "gamedeploymnt", "lobby"],
+        "did you mean gamedeployment?",
+    )
+    .await?;
+    says(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
+    says(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
+    says(case, &["resum", "lobby"], "'resume'").await?;
+    let there = "did you mean gd/lobby -n plugin--look--mistakes";
+    says(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
+    says(
+        case,
+        &["get", "--context", "nowhere"],
+        "context \"nowhere\" does not exist",
+    )
+    .await?;
+    says(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
+    says(
+        case,
+        &["set", "image", "lobby", "gaem=game:v2"],
+        "did you mean \"game\"?",
+    )
+    .await?;
+    says(case, &["undo", "lobby"], "no earlier revision").await
+}
+
+async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> {
+    case.apply(Game::in_place(1)).await?;
+    for shell in ["bash", "zsh", "fish"] {
+        has(
+            &ends(case, 0, &["completion", shell]).await?,
+            &["kubectl-game", "resume"],
+        )?;
+    }
+    // What kubectl's own completion script asks kubectl, and kubectl its plugin.
+    let complete = async |words: &[&str]| {
+        let words = [&["__complete", "game"], words].concat();
+        run(&mut case.kubectl_command(&words).await?, "").await
+    };
+    has(
+        &complete(&["re"]).await?,
+        &["resume\n", "retry\n", "restart\n", ":4"],
+    )?;
+    has(
+        &complete(&["tree", "gd/"]).await?,
+        &["gd/test-gamedeployment\n"],
+    )?;
+    has(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
+}
+
+async fn lint_says_what_the_server_would_refuse(case: &mut Case) -> Result<()> {
+    let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
+    let bad = file("e2e/manifests/bad/replicas-negative.yaml");
+    let printed = ends(case, 1, &["lint", &bad]).await?;
+    has(&printed, &["replicas-negative.yaml:", "spec.replicas"])?;
+    ensure!(
+        ends(case, 0, &["lint", &file("examples/canary")])
+            .await?
+            .is_empty()
+    );
+    let Ended { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
+    ensure!(
+        code == 2 && stderr.contains("/nowhere.yaml"),
+        "{code}: {stderr}"
+    );
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The proxy on the way to the API server, chosen as kubectl chooses: what the kubeconfig names as
+//! `proxy-url`; else what HTTPS_PROXY names, but for hosts in NO_PROXY and those on this machine.
+//!
+//! kube's own choice asks NO_PROXY about the proxy instead of the server, and would go through a proxy to
+//! this machine.
+
+use std::net::IpAddr;
+
+use http::Uri;
+use http::uri::InvalidUri;
+use hyper_util::client::proxy::matcher::Matcher;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// The proxy for a server; None when it is reached without one. `env` reads the environment.
+pub fn choose(
+    kubeconfig: Option<&str>,
+    server: &Uri,
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>, InvalidUri> {
+    if let Some(proxy) = kubeconfig.filter(|proxy| !proxy.is_empty()) {
+        return parse(proxy).map(Some);
+    }
+    let first = |names: [&str; 2]| {
+        let mut values = names.into_iter().filter_map(&env);
+        values.find(|value| !value.is_empty())
+    };
+    let proxy = match server.scheme_str() {
+        Some("http") => first(["HTTP_PROXY", "http_proxy"]),
+        _ => first(["HTTPS_PROXY", "https_proxy"]),
+    };
+    let Some(proxy) = proxy.filter(|_| !is_here(server)) else {
+        return Ok(None);
+    };
+    let spared = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    let matcher = Matcher::builder().all(proxy.as_str()).no(spared).build();
+    match matcher.intercept(server) {
+        Some(_) => parse(&proxy).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What the cluster that is chosen names as proxy.
+pub fn of<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Option<&'a str> {
+    let of_context = || {
+        let name = choice
+            .context
+            .as_ref()
+            .or(kubeconfig.current_context.as_ref())?;
+        let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?;
+        Some(&context.context.as_ref()?.cluster)
+    };
+    let name = choice.cluster.as_ref().or_else(of_context)?;
+    let cluster = kubeconfig.clusters.iter().find(|it| it.name == *name)?;
+    cluster.cluster.as_ref()?.proxy_url.as_deref()
+}
+
+/// Whether a server is on this machine.
+fn is_here(server: &Uri) -> bool {
+    let host = server.host().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// A proxy may be written without a scheme.
+fn parse(proxy: &str) -> Result<Uri, InvalidUri> {
+    match proxy.contains("://") {
+        true => proxy.parse(),
+        false => format!("http://{proxy}").parse(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str = "https://api.games.example:6443";
+
+    fn chosen(kubeconfig: Option<&str>, server: &str, env: &[(&str, &str)]) -> Option<String> {
+        let env = |name: &str| {
+            let found = env.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let server = server.parse().expect("a URI");
+        let chosen = choose(kubeconfig, &server, env).expect("a proxy that can be read");
+        chosen.map(|uri| uri.to_string())
+    }
+
+    #[test]
+    fn the_kubeconfigs_proxy_goes_before_that_of_the_environment() {
+        let env = [("HTTPS_PROXY", "http://of-env:3128"), ("NO_PROXY", "*")];
+        let written = chosen(Some("http://written:3128"), SERVER, &env);
+        assert_eq!(written.as_deref(), Some("http://written:3128/"));
+        assert_eq!(chosen(None, SERVER, &env), None);
+        assert_eq!(chosen(Some(""), SERVER, &[]), None);
+    }
+
+    #[test]
+    fn the_environments_proxy_is_for_servers_elsewhere_that_no_proxy_does_not_name() {
+        for (server, no_proxy, expected) in [
+            (SERVER, "", Some("http://me:secret@of-env:3128/")),
+            (
+                SERVER,
+                "other.example",
+                Some("http://me:secret@of-env:3128/"),
+            ),
+            (SERVER, ".games.example", None),
+            ("https://10.1.2.3:6443", "10.0.0.0/8", None),
+            ("https://127.0.0.1:6443", "", None),
+            ("https://[::1]:6443", "", None),
+            ("https://localhost:6443", "", None),
+            ("http://api.games.example", "", None),
+        ] {
+            let env = [
+                ("https_proxy", "me:secret@of-env:3128"),
+                ("no_proxy", no_proxy),
+            ];
+            let found = chosen(None, server, &env);
+            assert_eq!(found.as_deref(), expected, "{server} {no_proxy}");
+        }
+    }
+}

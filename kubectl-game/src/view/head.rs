@@ -1,0 +1,107 @@
+//! What stands above the tree: how the rollout is, what it is to do, and where it is.
+
+use gamekeeper::api::GameStatefulSetUpdateType as UpdateType;
+
+use crate::game::Game;
+use crate::page::Page;
+use crate::scene::Scene;
+use crate::style::{Style, Tone};
+use crate::verdict::{Verdict, name_of};
+
+/// The head.
+pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
+    let game = &scene.game;
+    let mut page = Page::new(style);
+    let mut row = |name: &str, text: Text| {
+        let label = if name.is_empty() { "" } else { ":" };
+        page.write(Tone::Plain, &format!("{:<12}", format!("{name}{label}")));
+        for (tone, part) in text {
+            page.write(tone, &part);
+        }
+        page.end_line();
+    };
+    row("Name", plain(game.full_name()));
+    row("Namespace", plain(&game.namespace));
+    let word = format!("{}{}", style.mark(verdict.tone()), verdict.word);
+    row("Status", vec![(verdict.tone(), word)]);
+    row("", plain(&verdict.sentence));
+    for also in &verdict.also {
+        row("", plain(format!("also: {also}")));
+    }
+    if let Some(mend) = &verdict.mend {
+        row("", plain(mend));
+    }
+    row("Strategy", plain(strategy(game)));
+    if let Some(hooks) = hooks(game) {
+        row("Hooks", plain(hooks));
+    }
+    if !game.steps.is_empty() {
+        row("Steps", steps(scene, style));
+    }
+    row("Pods", plain(pods(game)));
+    page.text()
+}
+
+/// A text whose parts have tones.
+type Text = Vec<(Tone, String)>;
+
+fn plain(text: impl Into<String>) -> Text {
+    vec![(Tone::Plain, text.into())]
+}
+
+fn pods(game: &Game) -> String {
+    let status = &game.status;
+    format!(
+        "desired {}, updated {}, updated and ready {}, ready {}, total {}",
+        game.replicas,
+        status.updated_replicas,
+        status.updated_ready_replicas,
+        status.ready_replicas,
+        status.replicas
+    )
+}
+
+fn strategy(game: &Game) -> String {
+    match game.update {
+        UpdateType::InplaceUpdate => format!("{:?}, {:?}", game.update, game.policy),
+        other => format!("{other:?}"),
+    }
+}
+
+/// The hooks of its pods.
+fn hooks(game: &Game) -> Option<String> {
+    let told: Vec<String> = game
+        .hooks
+        .iter()
+        .filter_map(|(point, strategy)| {
+            let hook = strategy.hook.as_ref()?;
+            let retry = if strategy.retry {
+                " (retry asked for)"
+            } else {
+                ""
+            };
+            Some(format!("{} {}{retry}", point.as_str(), hook.template_name))
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+/// The step list: those behind it, [where it stands], and those to come.
+fn steps(scene: &Scene, style: Style) -> Text {
+    let steps = &scene.game.steps;
+    let at = scene.game.step_index().unwrap_or(0);
+    let behind = at.min(steps.len());
+    let mut text = plain(format!("{behind} of {} behind it: ", steps.len()));
+    for (index, step) in steps.iter().enumerate() {
+        let name = name_of(step);
+        if index > 0 {
+            text.push((Tone::Plain, ", ".to_owned()));
+        }
+        text.push(match index {
+            _ if index < at => (Tone::Good, format!("{}{name}", style.mark(Tone::Good))),
+            _ if index == at => (Tone::Held, format!("[{name}]")),
+            _ => (Tone::Faint, name),
+        });
+    }
+    text
+}

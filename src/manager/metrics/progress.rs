@@ -1,0 +1,204 @@
+//! How long each workload has come no nearer to what its spec says, which no single look can tell.
+//!
+//! A pod that is ready, breaks, and is ready again is no progress, or a build that crashes again and
+//! again would pass for one that comes up. So only what was never reached before counts. Each replica
+//! remembers, also while another one leads: a change of leaders begins nothing anew.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::apply::Of;
+
+/// What a look at a workload shows of its way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sight {
+    /// The workload, and the revision and step that it is on its way to.
+    pub aim: (String, String, Option<i32>),
+    /// Whether somebody holds it.
+    pub paused: bool,
+    /// Pods that are wanted.
+    pub desired: i32,
+    /// Pods that exist.
+    pub existing: i32,
+    /// Pods that are updated, updated and ready, available.
+    pub reached: [i32; 3],
+}
+
+/// The best that was seen of each workload, and when it was new.
+#[derive(Debug, Default)]
+pub struct Progress(Mutex<BTreeMap<Of, Best>>);
+
+#[derive(Clone, Debug)]
+struct Best {
+    seen: Sight,
+    at: Timestamp,
+}
+
+impl Progress {
+    /// Looks at all workloads, forgets those that are gone, and tells for how many seconds each has
+    /// made no progress.
+    pub fn look(&self, sights: BTreeMap<Of, Sight>, now: Timestamp) -> BTreeMap<Of, f64> {
+        let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let looked = sights.into_iter().map(|(of, sight)| {
+            let next = match best.remove(&of) {
+                Some(known) => known.after(sight, now),
+                None => Best::new(sight, now),
+            };
+            (of, next)
+        });
+        *best = looked.collect();
+        best.iter()
+            .map(|(of, best)| {
+                let since = now.duration_since(best.at).as_secs_f64();
+                (of.clone(), since.max(0.0))
+            })
+            .collect()
+    }
+}
+
+impl Best {
+    fn new(seen: Sight, at: Timestamp) -> Self {
+        Self { seen, at }
+    }
+
+    /// What is more than wanted is no achievement: scaling in and out again would be none, either.
+    fn after(self, sight: Sight, now: Timestamp) -> Self {
+        let best = self.seen;
+        if best.aim != sight.aim {
+            return Self::new(sight, now);
+        }
+        let most = best.reached.map(|count| count.min(sight.desired));
+        let reached = sight.reached.map(|count| count.min(sight.desired));
+        let gained = reached.iter().zip(&most).any(|(now, most)| now > most);
+        let fewest = match best.desired == sight.desired {
+            true => best.existing.max(sight.desired),
+            false => sight.existing.max(sight.desired),
+        };
+        let is_rid_of_one = (sight.desired..fewest).contains(&sight.existing);
+        let goes_on = best.paused && !sight.paused;
+        let is_progress = gained || is_rid_of_one || goes_on;
+        let [updated, ready, available] = sight.reached;
+        Self {
+            at: if is_progress { now } else { self.at },
+            seen: Sight {
+                existing: sight.existing.min(fewest),
+                reached: [
+                    updated.max(most[0]),
+                    ready.max(most[1]),
+                    available.max(most[2]),
+                ],
+                ..sight
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::WorkloadKind;
+
+    /// Minute by minute, how many minutes of no progress are told.
+    fn told(sights: impl IntoIterator<Item = Sight>) -> Vec<i64> {
+        let progress = Progress::default();
+        let of = Of {
+            kind: WorkloadKind::GameDeployment,
+            namespace: "games".to_owned(),
+            name: "lobby".to_owned(),
+        };
+        let mut now = Timestamp::UNIX_EPOCH;
+        let mut told = Vec::new();
+        for sight in sights {
+            let ages = progress.look(BTreeMap::from([(of.clone(), sight)]), now);
+            told.push((ages[&of] / 60.0) as i64);
+            now += jiff::SignedDuration::from_mins(1);
+        }
+        told
+    }
+
+    fn sight(existing: i32, reached: [i32; 3]) -> Sight {
+        Sight {
+            desired: 10,
+            existing,
+            reached,
+            ..Sight::default()
+        }
+    }
+
+    fn aim(sight: Sight, revision: &str, step: i32) -> Sight {
+        let aim = ("u-1".to_owned(), revision.to_owned(), Some(step));
+        Sight { aim, ..sight }
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_again_and_again_is_no_progress() {
+        let up = sight(10, [1, 1, 10]);
+        let down = sight(10, [1, 0, 9]);
+        let flips = [down.clone(), up.clone(), down.clone(), up, down];
+        assert_eq!(told(flips), [0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_pod_recreated_for_the_update_is_progress_when_it_is_updated() {
+        let sights = [
+            sight(9, [1, 1, 9]),
+            sight(10, [1, 1, 10]),
+            sight(9, [1, 1, 9]),
+            sight(10, [2, 1, 9]),
+            sight(10, [2, 2, 10]),
+        ];
+        assert_eq!(told(sights), [0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn another_revision_another_step_and_the_end_of_a_pause_are_progress() {
+        let done = || sight(10, [10, 10, 10]);
+        let paused = || Sight {
+            paused: true,
+            ..aim(sight(10, [0, 0, 10]), "b", 1)
+        };
+        let sights = [
+            aim(done(), "a", 0),
+            aim(done(), "a", 0),
+            aim(sight(10, [0, 0, 10]), "b", 0),
+            aim(sight(10, [0, 0, 10]), "b", 1),
+            paused(),
+            paused(),
+            aim(sight(10, [0, 0, 10]), "b", 1),
+            aim(sight(10, [0, 0, 10]), "b", 1),
+        ];
+        assert_eq!(told(sights), [0, 1, 0, 0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn scaling_is_progress_with_each_pod_and_not_by_what_is_wanted() {
+        let scaled = |desired, existing| Sight {
+            desired,
+            ..sight(existing, [existing, existing, existing])
+        };
+        let sights = [
+            scaled(10, 10),
+            scaled(12, 10),
+            scaled(13, 10),
+            scaled(13, 11),
+            scaled(8, 11),
+            scaled(8, 10),
+            scaled(8, 10),
+            scaled(12, 10),
+            scaled(12, 11),
+        ];
+        assert_eq!(told(sights), [0, 1, 2, 0, 1, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_workload_that_is_gone_is_forgotten() {
+        let progress = Progress::default();
+        assert!(
+            progress
+                .look(BTreeMap::new(), Timestamp::UNIX_EPOCH)
+                .is_empty()
+        );
+    }
+}

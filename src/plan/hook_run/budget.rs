@@ -1,0 +1,131 @@
+//! How large a status may grow. What the API server cannot store it refuses each time, and a run
+//! whose end cannot be written keeps its pod for ever.
+
+use serde_json::to_string;
+
+use crate::api::{HookRunStatus, Measurement};
+
+/// Bytes that all measurements of a status may take together. The store takes 1.5 MiB, of which the
+/// spec and what the status says of its metrics need a part.
+const MEASUREMENTS: usize = 512 << 10;
+/// Bytes of one text.
+const TEXT: usize = 4 << 10;
+
+/// A text, cut to what a status can hold.
+pub(super) fn cut(mut text: String) -> String {
+    const MARK: &str = "...";
+    if text.len() > TEXT {
+        text.truncate(text.floor_char_boundary(TEXT - MARK.len()));
+        text.push_str(MARK);
+    }
+    text
+}
+
+/// Drops the oldest measurements that are too many for the store; the newest of each metric stays,
+/// because the next one counts from it.
+pub(super) fn keep_within(status: &mut HookRunStatus) {
+    let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
+    let mut total: usize = sizes.flatten().sum();
+    while total > MEASUREMENTS {
+        let spare = { status.metric_results.iter_mut() }.filter(|it| it.measurements.len() > 1);
+        let ended = |measurement: &Measurement| measurement.finished_at.as_ref().map(|at| at.0);
+        let Some(oldest) = spare.min_by_key(|result| ended(&result.measurements[0])) else {
+            return;
+        };
+        total -= size(&oldest.measurements.remove(0));
+    }
+}
+
+/// Bytes that a measurement takes as JSON.
+fn size(measurement: &Measurement) -> usize {
+    // It is made of texts and times, which always can be written.
+    to_string(measurement).map_or(0, |json| json.len() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::api::{HookPhase, HookRunSpec, MeasurementRetention, Metric};
+    use crate::plan::hook_run::{Measured, Outcome, Rules, assess};
+
+    /// The largest run that there can be, and an answer that takes most.
+    fn largest() -> HookRunSpec {
+        let metric = |number| Metric {
+            name: format!("{number:a>253}"),
+            count: Some(1_000),
+            interval: Some("1s".into()),
+            failure_limit: Some(1_000),
+            ..Metric::default()
+        };
+        let keep = MeasurementRetention {
+            metric_name: ".*".into(),
+            limit: 100,
+        };
+        HookRunSpec {
+            metrics: (0..32).map(metric).collect(),
+            measurement_retention: vec![keep],
+            ..HookRunSpec::default()
+        }
+    }
+
+    fn stored(status: &HookRunStatus) -> usize {
+        to_string(status).expect("a status").len()
+    }
+
+    /// The status after each metric was measured so many times.
+    fn after(rounds: i64, text: &str) -> HookRunStatus {
+        let spec = largest();
+        let rules = Rules::of(&spec);
+        let mut status = HookRunStatus::default();
+        let mut now: Timestamp = "2020-11-10T09:02:05Z".parse().expect("a time");
+        for _ in 0..rounds {
+            now += SignedDuration::from_secs(1);
+            let measured: Vec<Measured> = (0..spec.metrics.len())
+                .map(|metric| Measured {
+                    metric,
+                    started: now,
+                    finished: now,
+                    outcome: Outcome {
+                        phase: HookPhase::Failed,
+                        value: Some(text.to_owned()),
+                        message: Some(text.to_owned()),
+                        ..Outcome::default()
+                    },
+                })
+                .collect();
+            status = assess(&spec, &rules, &status, &measured, &Default::default(), now).status;
+        }
+        status
+    }
+
+    #[test]
+    fn the_status_of_the_largest_run_can_be_stored() {
+        let long = "\"\u{1f3ae}".repeat(100_000);
+        for (rounds, text) in [(1, long.as_str()), (8, &long), (120, &"x".repeat(1_000))] {
+            let status = after(rounds, text);
+            assert!(stored(&status) < 1 << 20, "{}", stored(&status));
+            for result in &status.metric_results {
+                let newest = result.measurements.last().expect("the newest");
+                let text = newest.value.as_deref().expect("a value");
+                assert!(text.len() > 990, "{text}");
+                assert_eq!(i64::from(result.count), rounds);
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_measurements_are_dropped_and_no_more_than_needed() {
+        let status = after(100, &"x".repeat(1_000));
+        let kept: Vec<usize> = { status.metric_results.iter() }
+            .map(|result| result.measurements.len())
+            .collect();
+        let (least, most) = (kept.iter().min(), kept.iter().max());
+        assert!(least >= Some(&7) && most <= Some(&8), "{kept:?}");
+        assert!(stored(&status) > 500 << 10, "{}", stored(&status));
+        // What runs of the usual kind say is kept whole.
+        let status = after(100, "32");
+        assert!({ status.metric_results.iter() }.all(|result| result.measurements.len() == 100));
+    }
+}

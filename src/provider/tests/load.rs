@@ -1,0 +1,142 @@
+//! What hooks of one namespace can do to those of another: nothing.
+
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::api::HookPhase::Successful;
+use crate::provider::http::Http;
+use crate::provider::turns::{Sizes, Turns};
+
+/// Longer than any of these tests may take.
+const FOR_EVER: i32 = 3_600;
+/// Longer than a call to a server of this machine takes, however busy it is.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A probe with few turns.
+fn probe(calls: Sizes, long_answers: Sizes) -> Probe {
+    let mut http = Http::new(HttpOptions::default()).expect("HTTP");
+    http.calls = Turns::new(calls);
+    http.long_answers = Turns::new(long_answers);
+    let mut probe = Probe::new(HttpOptions::default(), None).expect("a probe");
+    probe.http = Arc::new(http);
+    probe
+}
+
+fn call(probe: &Probe, namespace: &str, server: &Server) -> JoinHandle<Outcome> {
+    let web = json!({"url": server.url, "timeoutSeconds": FOR_EVER});
+    let spec = HookRunSpec {
+        metrics: vec![metric(web, json!({}))],
+        ..HookRunSpec::default()
+    };
+    let mut run = HookRun::new("run", spec);
+    run.metadata.namespace = Some(namespace.into());
+    let call = Call {
+        run: Arc::new(run),
+        metric: 0,
+        number: 1,
+        resumed: false,
+    };
+    let probe = probe.clone();
+    tokio::spawn(async move { probe.measure(&call).await })
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect(what);
+}
+
+async fn answered(what: &str, call: JoinHandle<Outcome>) {
+    let outcome = timeout(PATIENCE, call).await.expect(what).expect(what);
+    assert_eq!(outcome.phase, Successful, "{what}: {outcome:?}");
+}
+
+const MANY: Sizes = sizes(100, 100, 1);
+
+const fn sizes(all: usize, most: usize, own: usize) -> Sizes {
+    Sizes { all, most, own }
+}
+
+#[tokio::test]
+async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
+    let probe = probe(sizes(3, 2, 1), MANY);
+    let tarpit = Server::start(&[Answer::Silence]).await;
+    let game = Server::answering("200 OK", "ready").await;
+    let stuck: Vec<_> = (0..20).map(|_| call(&probe, "tarpit", &tarpit)).collect();
+    until("calls to the tarpit", || tarpit.requests().len() == 3).await;
+    for _ in 0..5 {
+        answered("another namespace", call(&probe, "game", &game)).await;
+    }
+    // However many there are.
+    let more: Vec<_> = (0..10)
+        .map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit))
+        .collect();
+    until("more calls", || tarpit.requests().len() == 3 + 5 + 1).await;
+    answered("another namespace", call(&probe, "game", &game)).await;
+    assert_eq!(
+        tarpit.requests().len(),
+        9,
+        "more calls than there are turns"
+    );
+    more.iter().for_each(JoinHandle::abort);
+    stuck.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn no_more_long_answers_are_held_than_there_is_memory_for() {
+    let probe = probe(MANY, sizes(2, 1, 1));
+    let stuck = Server::start(&[Answer::Stuck]).await;
+    let long = Server::answering("200 OK", &"x".repeat(100_000)).await;
+    let short = Server::answering("200 OK", "ready").await;
+    let calls: Vec<_> = (0..10).map(|_| call(&probe, "stuck", &stuck)).collect();
+    until("calls", || stuck.requests().len() == 10).await;
+    until("long answers", || probe.http.long_answers.taken() == 2).await;
+    let waiting = call(&probe, "stuck", &long);
+    answered("a short answer", call(&probe, "stuck", &short)).await;
+    answered("another namespace", call(&probe, "game", &long)).await;
+    until("the waiting call", || long.requests().len() == 2).await;
+    assert_eq!(probe.http.long_answers.taken(), 2);
+    assert!(!waiting.is_finished(), "it holds more than it may");
+    calls.iter().for_each(JoinHandle::abort);
+    answered("whoever waited", waiting).await;
+    assert_eq!(probe.http.long_answers.taken(), 0);
+}
+
+/// What waits to be assessed takes memory as well as what is on its way.
+#[tokio::test]
+async fn an_answer_has_its_turn_until_it_is_assessed() {
+    let one = sizes(1, 1, 0);
+    let probe = probe(one, MANY);
+    let game = Server::answering("200 OK", "ready").await;
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let busy: Vec<_> = (0..2)
+        .map(|_| {
+            let (guard, gate) = (probe.guard.clone(), Arc::clone(&gate));
+            tokio::spawn(
+                async move { guard.run(move || gate.lock().expect("a gate").recv()).await },
+            )
+        })
+        .collect();
+    let calls = [(); 2].map(|()| call(&probe, "game", &game));
+    until("a call", || game.requests().len() == 1).await;
+    until("its turn", || probe.http.calls.taken() == 1).await;
+    // Meanwhile a call with other turns is made and assessed.
+    answered(
+        "another probe",
+        call(&self::probe(one, MANY), "game", &game),
+    )
+    .await;
+    assert_eq!(game.requests().len(), 2, "the second call did not wait");
+    drop(go);
+    for busy in busy {
+        let _ = busy.await;
+    }
+    for call in calls {
+        answered("assessed", call).await;
+    }
+}

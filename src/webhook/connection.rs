@@ -1,0 +1,114 @@
+//! One connection: TLS, then HTTP, each with its time. Who says nothing is not waited for.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+use tracing::debug;
+
+/// How long TLS may take, and then the first request.
+const BEGIN: Duration = Duration::from_secs(5);
+/// How long a caller who is to go may take for the requests that he had on their way.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a connection may be idle; API servers close theirs after 90 s.
+const IDLE: Duration = Duration::from_secs(120);
+/// How often a peer is asked whether it is still there, and how long it may take to answer.
+const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
+/// Requests at a time; an API server that has more opens another connection.
+const MAX_STREAMS: u32 = 32;
+/// What may arrive of requests on a connection before it is read.
+const WINDOW: u32 = 256 << 10;
+
+/// Serves one connection until it ends, or nothing is asked on it.
+pub(super) async fn connection(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
+    // Without it, small answers wait for acknowledgements.
+    let _ = stream.set_nodelay(true);
+    let stream = match timeout(BEGIN, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%error, "no TLS with a caller of the webhook"),
+        Err(_) => return debug!("a caller of the webhook is silent"),
+    };
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let (under_way, asked) = watch::channel(0);
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let one = UnderWay::begin(&under_way);
+        let answer = app.clone().oneshot(request);
+        async {
+            let _one = one;
+            answer.await
+        }
+    });
+    let http = http(is_http2);
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = &mut served => ended,
+        () = silence(asked) => {
+            served.as_mut().graceful_shutdown();
+            timeout(GOODBYE, served).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection to the webhook ended");
+    }
+}
+
+/// HTTP in the version that was agreed on with TLS: to find it out by what is sent first has no time limit.
+fn http(is_http2: bool) -> Builder<TokioExecutor> {
+    let mut http = match is_http2 {
+        true => Builder::new(TokioExecutor::new()).http2_only(),
+        false => Builder::new(TokioExecutor::new()).http1_only(),
+    };
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(BEGIN)
+        .max_buf_size(WINDOW as usize);
+    let [interval, patience] = KEEP_ALIVE;
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(interval)
+        .keep_alive_timeout(patience)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW);
+    http
+}
+
+/// A request that is not answered yet.
+struct UnderWay(watch::Sender<usize>);
+
+impl UnderWay {
+    fn begin(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        UnderWay(count.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Returns when nothing was asked for too long, counted from the last answer.
+async fn silence(mut under_way: watch::Receiver<usize>) {
+    let mut patience = BEGIN;
+    loop {
+        let is_quiet = *under_way.borrow_and_update() == 0;
+        let changed = under_way.changed();
+        let changed = match is_quiet {
+            true => timeout(patience, changed).await,
+            false => Ok(changed.await),
+        };
+        let Ok(Ok(())) = changed else { return };
+        patience = IDLE;
+    }
+}

@@ -1,0 +1,59 @@
+//! Rotation against an API server that does not let itself be written to.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use serde_json::Value;
+use tower::service_fn;
+
+use super::*;
+
+/// More writes than anybody should make in a minute.
+const TOO_MANY: usize = 100;
+
+/// How many writes an operator makes in its first minute, when each is answered so.
+async fn writes_in_a_minute(code: u16) -> usize {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let service = service_fn(move |request: Request<Body>| {
+        let is_write = request.method() != Method::GET;
+        let count = counted.fetch_add(usize::from(is_write), Ordering::Relaxed);
+        async move {
+            if count >= TOO_MANY {
+                std::future::pending::<()>().await;
+            }
+            let answer: (u16, Value) = match is_write {
+                true => (
+                    code,
+                    json!({"status": "Failure", "code": code, "message": "no"}),
+                ),
+                false => (
+                    200,
+                    json!({"metadata": {"name": "webhook", "resourceVersion": "1"}}),
+                ),
+            };
+            let body = Body::from(answer.1.to_string().into_bytes());
+            Response::builder().status(answer.0).body(body)
+        }
+    });
+    let rotation = Rotation::new(
+        Client::new(service, "games"),
+        "games",
+        "webhook",
+        Duration::from_secs(90 * 86_400),
+        Arc::new(Serving::default()),
+        Figures::default(),
+    );
+    let minute = timeout(Duration::from_secs(60), rotation.run()).await;
+    assert!(minute.is_err(), "it ended");
+    writes.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_looks_again_soon_and_then_ever_more_seldom() {
+    for code in [403, 409, 422, 503] {
+        // After 0, 1, 3, 7, 15 and 31 seconds.
+        assert_eq!(writes_in_a_minute(code).await, 6, "{code}");
+    }
+}
