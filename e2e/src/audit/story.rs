@@ -280,10 +280,22 @@ impl Story {
 
     /// The operator deletes a pod.
     pub fn delete(&mut self, name: &str) {
+        self.delete_by(OPERATOR, name);
+    }
+
+    /// Somebody deletes a pod.
+    pub fn delete_by(&mut self, user: &str, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["deletionTimestamp"] = json!(self.now);
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
-        self.write_pod(OPERATOR, "delete", "", name);
+        self.write_pod(user, "delete", "", name);
+    }
+
+    /// The kubelet has stopped a pod's containers, and takes it away.
+    pub fn end(&mut self, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        self.write_pod("kubelet", "delete", "", name);
     }
 
     /// The operator makes a HookRun for a pod.
@@ -328,19 +340,18 @@ impl Story {
 
     /// The operator deletes a HookRun.
     pub fn drop_run(&mut self, pod: &str, point: &str) {
+        self.drop_run_by(OPERATOR, pod, point);
+    }
+
+    /// Somebody deletes a HookRun.
+    pub fn drop_run_by(&mut self, user: &str, pod: &str, point: &str) {
         let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
         let name = run["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        self.log(
-            OPERATOR,
-            "delete",
-            "hookruns",
-            "",
-            &name,
-            json!({"kind": "Status"}),
-        );
+        let gone = json!({"kind": "Status"});
+        self.log(user, "delete", "hookruns", "", &name, gone);
     }
 
     /// What the judge finds.

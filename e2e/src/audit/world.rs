@@ -24,6 +24,8 @@ pub struct World {
     pub workloads: BTreeMap<String, Workload>,
     /// Pods by name.
     pub pods: BTreeMap<String, Pod>,
+    /// Pods that are gone.
+    departed: Vec<Pod>,
     /// HookRuns by uid, deleted ones included.
     pub runs: BTreeMap<String, Run>,
 }
@@ -48,6 +50,32 @@ pub struct Pod {
     pub ready: Vec<(Timestamp, Option<Timestamp>)>,
     /// The update that it is in the middle of.
     pub under_way: Option<UnderWay>,
+    /// What made it count no longer.
+    pub end: Option<End>,
+}
+
+/// What ended an object: its deletion, or for a pod also what its containers came to.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// When: no earlier than this.
+    pub at: Timestamp,
+    /// Who wrote it.
+    pub by: String,
+}
+
+impl End {
+    fn of(write: &Write) -> Self {
+        End {
+            at: write.received,
+            by: write.user.clone(),
+        }
+    }
+
+    /// Whether who wrote this may not have known of it: somebody else did it, and not more than
+    /// [`LAG`] before.
+    pub fn may_be_unseen_by(&self, write: &Write) -> bool {
+        self.by != write.user && self.at + LAG >= write.received
+    }
 }
 
 /// An update of a pod that has begun and not ended.
@@ -70,8 +98,8 @@ pub enum UnderWay {
 pub struct Run {
     /// The newest version.
     pub object: Arc<Value>,
-    /// When it was deleted: no earlier than this.
-    pub deleted: Option<Timestamp>,
+    /// Its deletion.
+    pub end: Option<End>,
 }
 
 impl World {
@@ -110,14 +138,18 @@ impl World {
     }
 
     fn apply_pod(&mut self, write: &Write) {
+        let old = self.pods.remove(&write.name);
         let Some(object) = &write.after else {
-            self.pods.remove(&write.name);
+            let ended = old.map(|mut pod| {
+                pod.end.get_or_insert_with(|| End::of(write));
+                pod
+            });
+            self.departed.extend(ended);
             return;
         };
-        let old = self.pods.remove(&write.name);
         let same = old.filter(|pod| uid(&pod.object) == uid(object));
         let mut pod = same.unwrap_or_else(|| Pod::new(object.clone()));
-        pod.follow(object.clone(), write.done);
+        pod.follow(object.clone(), write);
         self.pods.insert(write.name.clone(), pod);
     }
 
@@ -125,10 +157,11 @@ impl World {
         let Some(object) = write.after.as_ref().or(write.before.as_ref()) else {
             return;
         };
-        let deleted = (write.after.is_none() || is_terminating(object)).then_some(write.received);
+        let is_deleted = write.after.is_none() || is_terminating(object);
+        let known = self.runs.get(uid(object)).and_then(|run| run.end.clone());
         let run = Run {
             object: object.clone(),
-            deleted,
+            end: known.or_else(|| is_deleted.then(|| End::of(write))),
         };
         self.runs.insert(uid(object).to_owned(), run);
     }
@@ -144,6 +177,22 @@ impl World {
         self.pods
             .values()
             .filter(move |pod| controller(&pod.object) == Some(workload))
+    }
+
+    /// The pods of a workload that a writer may believe to count: those that do, and those whose
+    /// end it may not have seen.
+    pub fn pods_seen_by<'a>(
+        &'a self,
+        write: &'a Write,
+        workload: &'a str,
+    ) -> impl Iterator<Item = &'a Pod> {
+        let is_its = move |pod: &&Pod| controller(&pod.object) == Some(workload);
+        let counts = |pod: &&Pod| match &pod.end {
+            None => true,
+            Some(end) => end.may_be_unseen_by(write),
+        };
+        let pods = self.pods.values().chain(&self.departed);
+        pods.filter(is_its).filter(counts)
     }
 }
 
@@ -164,10 +213,12 @@ impl Pod {
             running_since: None,
             ready: Vec::new(),
             under_way: None,
+            end: None,
         }
     }
 
-    fn follow(&mut self, object: Arc<Value>, at: Timestamp) {
+    fn follow(&mut self, object: Arc<Value>, write: &Write) {
+        let at = write.done;
         let is_running = phase(&object) == "Running";
         self.running_since = is_running.then(|| self.running_since.unwrap_or(at));
         let since = ready_since(&object).filter(|_| !is_terminating(&object));
@@ -183,6 +234,9 @@ impl Pod {
         }
         self.under_way = self.update_after(&object);
         self.object = object;
+        if self.end.is_none() && !self.is_active() {
+            self.end = Some(End::of(write));
+        }
     }
 
     fn update_after(&self, new: &Value) -> Option<UnderWay> {

@@ -48,9 +48,9 @@ fn availability(world: &World, write: &Write) -> Option<String> {
 fn others_available(world: &World, start: &Start, version: &Version, write: &Write) -> i64 {
     let is_other = |pod: &&Pod| uid(&pod.object) != uid(&start.pod.object);
     let others: Vec<&Pod> = world
-        .pods_of(start.owner)
+        .pods_seen_by(write, start.owner)
         .filter(is_other)
-        .filter(|pod| pod.is_active() && pod.under_way.is_none() && !is_victim(world, pod))
+        .filter(|pod| pod.under_way.is_none() && !is_victim(world, pod))
         .filter(|pod| pod.may_be_available(write.received, version.min_ready()))
         .collect();
     count(&others)
@@ -117,6 +117,19 @@ mod tests {
         story.wait(2);
         story.close_gate("d");
         assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn pods_that_somebody_else_deletes_are_missed_within_a_second() {
+        for (seconds, broken) in [(0, vec![]), (2, vec!["budget"])] {
+            let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+            story.delete_by("garbage collector", "c");
+            story.delete_by("garbage collector", "d");
+            story.end("d");
+            story.wait(seconds);
+            story.close_gate("a");
+            assert_eq!(story.broken(), broken, "{seconds} s");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
                 == Some(&Value::Bool(true))
         });
     let mut runs = world.runs.values();
-    let has_runs = runs.any(|run| run.deleted.is_none() && controller(&run.object) == Some(uid));
+    let has_runs = runs.any(|run| run.end.is_none() && controller(&run.object) == Some(uid));
     let pods: Vec<_> = world.pods_of(uid).collect();
     let pods_are_right = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {

@@ -2,7 +2,6 @@
 //! downward, one at a time, each after the others are available; a claim is given up only as the
 //! retention policy says, and after the pod's hook.
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::start::{Act, Purpose, Start, name};
@@ -43,7 +42,7 @@ fn creation(world: &World, write: &Write) -> Option<String> {
             return Some(format!("makes {}, which is no ordinal of it", name(new)));
         };
         let below = version.ordinals().start..ordinal;
-        let missing = missing_of(world, owner, version, below, write.received)?;
+        let missing = missing_of(world, owner, version, below, write)?;
         version
             .is_ordered()
             .then(|| format!("makes {} although {missing} is not available", name(new)))
@@ -65,7 +64,7 @@ fn removal(world: &World, write: &Write) -> Option<String> {
             return Some(format!("removes {own} before {}", name(&above.object)));
         }
         let all = version.ordinals();
-        let missing = missing_of(world, start.owner, version, all, write.received)?;
+        let missing = missing_of(world, start.owner, version, all, write)?;
         Some(format!("removes {own} although {missing} is not available"))
     })
 }
@@ -76,14 +75,14 @@ fn missing_of(
     owner: &str,
     version: &Version,
     mut range: std::ops::Range<i64>,
-    at: Timestamp,
+    write: &Write,
 ) -> Option<i64> {
     range.find(|ordinal| {
         let is_there = |pod: &Pod| {
             version.ordinal(name(&pod.object)) == Some(*ordinal)
-                && pod.may_be_available(at, version.min_ready())
+                && pod.may_be_available(write.received, version.min_ready())
         };
-        !world.pods_of(owner).any(is_there)
+        !world.pods_seen_by(write, owner).any(is_there)
     })
 }
 

@@ -13,7 +13,7 @@ pub fn runs(world: &World, write: &Write) -> Option<Found> {
     let new = write.after.as_ref().filter(|_| is_new)?;
     let pod = annotation(new, names::RUN_POD_UID).filter(|uid| !uid.is_empty())?;
     let twin = world.runs.values().find(|run| {
-        run.deleted.is_none()
+        run.end.is_none()
             && annotation(&run.object, names::RUN_POD_UID) == Some(pod)
             && point(&run.object) == point(new)
     })?;

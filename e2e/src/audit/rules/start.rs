@@ -137,7 +137,7 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
 pub fn is_victim(world: &World, pod: &Pod) -> bool {
     world.runs.values().any(|run| {
         let object = &run.object;
-        run.deleted.is_none()
+        run.end.is_none()
             && point(object) == "PreDelete"
             && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
             && annotation(object, names::RUN_TARGET)
