@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::random::Random;
 use e2e::view::View;
 use serde_json::{Value, json};
 
@@ -16,6 +17,9 @@ e2e::tests![
     the_selector_cannot_change,
     deleting_the_workload_takes_its_pods_along,
     deleting_the_workload_may_leave_its_pods,
+    a_game_deployment_may_go_in_the_midst_of_an_update,
+    a_game_stateful_set_may_go_in_the_midst_of_an_update,
+    a_run_that_lost_its_workload_is_made_anew,
     a_namespace_can_be_deleted,
 ];
 
@@ -144,6 +148,10 @@ async fn deleting_the_workload_takes_its_pods_along(case: &mut Case) -> Result<(
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
+    nothing_is_left(case).await
+}
+
+async fn nothing_is_left(case: &Case) -> Result<()> {
     case.eventually("nothing is left", async || {
         for resource in ["pods", "controllerrevisions", "hookruns"] {
             let left = case.list(resource).await?;
@@ -170,6 +178,64 @@ async fn deleting_the_workload_may_leave_its_pods(case: &mut Case) -> Result<()>
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     ensure!(names().await? == before, "the same pods, adopted");
+    Ok(())
+}
+
+async fn a_game_deployment_may_go_in_the_midst_of_an_update(case: &mut Case) -> Result<()> {
+    goes_in_the_midst_of_an_update(case, Game::in_place(8)).await
+}
+
+async fn a_game_stateful_set_may_go_in_the_midst_of_an_update(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let set = Game::parallel(8).updated_by("InplaceUpdate");
+    goes_in_the_midst_of_an_update(case, set).await
+}
+
+/// At any moment of an update, in each way to delete; the judge looks for what is begun too late.
+async fn goes_in_the_midst_of_an_update(case: &Case, game: Game) -> Result<()> {
+    let (mut random, seed) = Random::seeded();
+    println!("E2E_SEED={seed}");
+    case.apply(hook_template("test", &case.hooks.url("/")))
+        .await?;
+    let game = game.max_unavailable(3).pre_inplace("test");
+    for cascade in ["background", "foreground", "orphan"] {
+        case.apply(game.clone()).await?;
+        case.until_settled(8).await?;
+        case.set_image("game:v2").await?;
+        tokio::time::sleep(random.between(0, 2_000)).await;
+        let cascading = format!("--cascade={cascade}");
+        case.kubectl(&["delete", &case.workload(), &cascading])
+            .await?;
+        if cascade == "orphan" {
+            let pods = case.list("pods").await?;
+            ensure!(pods.len() == 8, "{} pods are left", pods.len());
+            case.kubectl(&["delete", "pods,controllerrevisions,hookruns", "--all"])
+                .await?;
+        }
+        nothing_is_left(case).await?;
+    }
+    Ok(())
+}
+
+async fn a_run_that_lost_its_workload_is_made_anew(case: &mut Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+        .await?;
+    case.apply(Game::in_place(1).pre_inplace("test")).await?;
+    case.until_settled(1).await?;
+    case.set_image("game:v2").await?;
+    let running = |view: &View| view.phases("PreInplace") == ["Running"];
+    let before = case.until("the hook runs", running).await?;
+    // As an orphaning deletion of the workload leaves it.
+    let run = format!("hookrun/{}", before.runs[0].name());
+    let disown = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
+    case.patch(&run, disown).await?;
+    case.until("another one runs", |view| {
+        running(view) && view.runs[0].uid() != before.runs[0].uid()
+    })
+    .await?;
+    case.hooks.answer("/", Answer::Json(json!({"age": 45})));
+    case.until_settled(1).await?;
     Ok(())
 }
 

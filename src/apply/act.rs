@@ -139,6 +139,10 @@ impl Write<'_> {
             }
             Err(Refusal::AlreadyExists(message)) => {
                 let there = requests.get(&self.path(thing, name)).await?;
+                if thing == Thing::HookRun && there.is_left_over_run() {
+                    self.delete(thing, name, &there.uid).await?;
+                    return Err(Refusal::Conflict(message));
+                }
                 // A claim may be anybody's, or nobody's: the planner judges that when it sees it.
                 if thing != Thing::Claim && !there.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it is not one of this workload's");

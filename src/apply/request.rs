@@ -54,6 +54,7 @@ pub struct Answer {
     /// When it began to be Terminating.
     pub deletion_timestamp: Option<String>,
     owner_references: Vec<Owner>,
+    annotations: Notes,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -63,7 +64,22 @@ struct Owner {
     controller: bool,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Notes {
+    /// [`RUN_WORKLOAD_UID`](crate::api::names::RUN_WORKLOAD_UID).
+    #[serde(rename = "gamekeeper.tkex.tencent.com/workload-uid")]
+    workload: Option<String>,
+}
+
 impl Answer {
+    /// Whether it is a HookRun that was made for a workload and that nothing controls any more, as
+    /// a deletion of the workload that orphans leaves it. It answers to nobody.
+    pub fn is_left_over_run(&self) -> bool {
+        let is_controlled = self.owner_references.iter().any(|owner| owner.controller);
+        self.annotations.workload.is_some() && !is_controlled
+    }
+
     /// Whether the object with this uid controls it.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         let mut owners = self.owner_references.iter();

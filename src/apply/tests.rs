@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
+use crate::api::names;
 use crate::plan::{
     Action, Deletion, DeletionReason, InPlacePatch, NewPod, Plan, PodRef, WorkloadPatch,
 };
@@ -426,6 +427,46 @@ async fn a_name_that_somebody_else_holds_is_remembered() {
     let report = play.carry_out(plan(vec![create(1)])).await;
     assert!(matches!(report.outcome, Outcome::Moved(_)));
     assert_eq!(play.memory.taken.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_its_workload_left_behind_makes_room_and_one_that_a_user_made_does_not() {
+    const RUN: &str = "/apis/tkex.tencent.com/v1alpha1/hookruns/run";
+    fn exists() -> (u16, Value) {
+        (409, json!({"reason": "AlreadyExists", "message": "exists"}))
+    }
+    let create = || {
+        let run = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
+            "metadata": {"name": "run"}, "spec": {"metrics": []},
+        });
+        let run = serde_json::from_value(run).unwrap();
+        plan(vec![Action::CreateHookRun(Box::new(run))])
+    };
+    let mut play = Play::new(|request, _| match request.split_once(' ') {
+        Some(("POST", _)) => exists(),
+        Some(("GET", RUN)) => {
+            let mut run = object("old", 1, 99);
+            run["metadata"]["annotations"] = json!({names::RUN_WORKLOAD_UID: "before"});
+            (200, run)
+        }
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(create()).await;
+    assert!(matches!(report.outcome, Outcome::Moved(_)), "{report:?}");
+    assert!(play.sent().contains(&format!("DELETE {RUN}")));
+
+    let mut play = Play::new(|request, _| match request.split_once(' ') {
+        Some(("POST", _)) => exists(),
+        Some(("GET", RUN)) => (200, object("by hand", 1, 99)),
+        _ => willing(request, 0),
+    });
+    let report = play.carry_out(create()).await;
+    assert!(
+        matches!(report.outcome, Outcome::Failed { .. }),
+        "{report:?}"
+    );
+    assert!(!play.sent().contains(&format!("DELETE {RUN}")));
 }
 
 #[tokio::test(start_paused = true)]
