@@ -29,6 +29,8 @@ pub async fn takeover(
     end: End,
     replicas: i64,
 ) -> Result<Duration> {
+    // To call him takes a second, in which the leader would still live.
+    case.call_witness().await?;
     let begun = Timestamp::now();
     match end {
         End::Killed => case.kill_operator().await?,

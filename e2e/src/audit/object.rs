@@ -92,6 +92,17 @@ pub fn phase(object: &Value) -> &str {
     text(object, "/status/phase")
 }
 
+/// Whether every container that has a status is ready.
+pub fn containers_are_ready(pod: &Value) -> bool {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let statuses = lists
+        .iter()
+        .filter_map(|list| pod.pointer(list)?.as_array());
+    statuses
+        .flatten()
+        .all(|status| status.get("ready") == Some(&Value::Bool(true)))
+}
+
 /// Restarts of all containers.
 pub fn restarts(pod: &Value) -> i64 {
     let statuses = pod.pointer("/status/containerStatuses");

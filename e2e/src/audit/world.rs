@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::history::{Resource, Write};
 use super::object::{
-    containers, controller, gate_is_closed, has_gate, is_terminating, phase, ready_since, restarts,
-    revision, uid,
+    containers, containers_are_ready, controller, gate_is_closed, has_gate, is_terminating, phase,
+    ready_since, restarts, revision, uid,
 };
 use super::workload::Version;
 
@@ -48,6 +48,8 @@ pub struct Pod {
     pub running_since: Option<Timestamp>,
     /// When it was ready: each from, and until.
     pub ready: Vec<(Timestamp, Option<Timestamp>)>,
+    /// Since when a container is not ready.
+    pub unready_since: Option<Timestamp>,
     /// The update that it is in the middle of.
     pub under_way: Option<UnderWay>,
     /// What made it count no longer.
@@ -212,6 +214,7 @@ impl Pod {
             object,
             running_since: None,
             ready: Vec::new(),
+            unready_since: None,
             under_way: None,
             end: None,
         }
@@ -232,6 +235,8 @@ impl Pod {
             }
             _ => {}
         }
+        let unready = (!containers_are_ready(&object)).then_some(at);
+        self.unready_since = unready.map(|now| self.unready_since.unwrap_or(now));
         self.under_way = self.update_after(&object);
         self.object = object;
         if self.end.is_none() && !self.is_active() {

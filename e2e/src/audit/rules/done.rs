@@ -9,18 +9,22 @@ use serde_json::Value;
 use super::Found;
 use crate::audit::history::{Resource, Write};
 use crate::audit::object::{gate_is_closed, gate_is_open, text};
-use crate::audit::world::World;
+use crate::audit::world::{LAG, World};
 
 /// The rule.
 pub fn done(world: &World, write: &Write) -> Option<Found> {
     if write.resource != Resource::Pod {
         return None;
     }
-    let pod = &world.pods.get(&write.name)?.object;
+    let known = world.pods.get(&write.name)?;
+    let pod = &known.object;
     let after = write.after.as_ref()?;
     if !gate_is_closed(pod) || !gate_is_open(after) {
         return None;
     }
+    // Who crashes a moment before was ready when that was decided.
+    let crashed = known.unready_since;
+    let may_be_ready = crashed.is_none_or(|since| since + LAG >= write.received);
     let groups = [
         ("/spec/containers", "/status/containerStatuses"),
         ("/spec/initContainers", "/status/initContainerStatuses"),
@@ -28,13 +32,13 @@ pub fn done(world: &World, write: &Write) -> Option<Found> {
     let unfinished = groups.iter().find_map(|(spec, status)| {
         let statuses = after.pointer(status)?.as_array()?;
         let mut containers = after.pointer(spec)?.as_array()?.iter();
-        containers.find_map(|container| unfinished(container, statuses))
+        containers.find_map(|container| unfinished(container, statuses, may_be_ready))
     });
     Some(("done", unfinished?))
 }
 
 /// What a container lacks, if it keeps running at all.
-fn unfinished(container: &Value, statuses: &[Value]) -> Option<String> {
+fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
     let status = statuses
         .iter()
@@ -46,7 +50,7 @@ fn unfinished(container: &Value, statuses: &[Value]) -> Option<String> {
             "opens the gate while {name} runs {runs} and not {wanted}"
         ));
     }
-    let is_ready = status.get("ready") == Some(&Value::Bool(true));
+    let is_ready = may_be_ready || status.get("ready") == Some(&Value::Bool(true));
     (!is_ready).then(|| format!("opens the gate while {name} is not ready"))
 }
 
@@ -79,8 +83,21 @@ mod tests {
         for (image, ready) in [("image-v1", true), ("image-v2", false)] {
             let mut story = updated();
             story.runs_image("a", image, ready);
+            story.wait(2);
             story.open_gate("a");
             assert_eq!(story.broken(), ["done"], "{image}");
+        }
+    }
+
+    #[test]
+    fn a_crash_is_missed_within_a_second() {
+        for (seconds, broken) in [(0, vec![]), (2, vec!["done"])] {
+            let mut story = updated();
+            story.runs_image("a", "image-v2", true);
+            story.runs_image("a", "image-v2", false);
+            story.wait(seconds);
+            story.open_gate("a");
+            assert_eq!(story.broken(), broken, "{seconds} s");
         }
     }
 }
