@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::audit::Event;
 use e2e::bad_manifest::{BadManifest, manifests};
 use e2e::case::{Case, GAME};
-use e2e::command::{run, run_to_end};
+use e2e::command::{Ended, run, run_to_end};
 use e2e::control_plane::repository;
 use e2e::manifest::Game;
 use e2e::operator::{ACCOUNT, free_port};
@@ -17,6 +17,8 @@ use e2e::wait::throughout;
 use e2e::webhook::{BAD, Webhook, refused};
 use serde_json::json;
 use tokio::process::Command;
+
+use crate::examples::FOLDERS as EXAMPLES;
 
 e2e::tests![
     bad_manifests_are_refused_by_the_webhook_in_the_linters_words,
@@ -46,10 +48,7 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
     BadManifest::check_all(&bad, case).await?;
     ensure!(bad.len() >= 60, "only {} bad manifests", bad.len());
 
-    let mut lint = Command::new(case.operator.binary());
-    lint.args(["lint", "e2e/manifests/admission"])
-        .current_dir(repository());
-    let linted = run_to_end(&mut lint).await?;
+    let linted = lint(case, "e2e/manifests/admission").await?;
     ensure!(linted.code == 1, "{linted:?}");
     for bad in &bad {
         let file = bad.path.strip_prefix(repository())?.to_string_lossy();
@@ -75,14 +74,12 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
     let good = Game::in_place(1).pre_delete("later");
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.kubectl_with(&apply, &good.to_string()).await?;
-    for folder in [
-        "e2e/manifests/good",
-        "examples/canary",
-        "examples/features",
-        "examples/first-hour",
-        "examples/hooks",
-        "examples/stateful",
-    ] {
+    let examples = EXAMPLES.map(|folder| format!("examples/{folder}"));
+    for folder in examples
+        .iter()
+        .map(String::as_str)
+        .chain(["e2e/manifests/good"])
+    {
         for path in manifests(folder)? {
             let path = path.to_string_lossy();
             case.kubectl(&["apply", "--dry-run=server", "-f", &path])
@@ -90,6 +87,13 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
         }
     }
     installed.remove(case).await
+}
+
+/// `gamekeeper lint` of a folder.
+async fn lint(case: &Case, folder: &str) -> Result<Ended> {
+    let mut lint = Command::new(case.operator.binary());
+    lint.args(["lint", folder]).current_dir(repository());
+    run_to_end(&mut lint).await
 }
 
 async fn what_only_the_api_server_knows_of_a_template_is_refused_in_its_words(
@@ -100,10 +104,7 @@ async fn what_only_the_api_server_knows_of_a_template_is_refused_in_its_words(
     let bad = BadManifest::all("e2e/manifests/server")?;
     BadManifest::check_all(&bad, case).await?;
     // What docs/admission.md says of them: the linter does not know.
-    let mut lint = Command::new(case.operator.binary());
-    lint.args(["lint", "e2e/manifests/server"])
-        .current_dir(repository());
-    let linted = run_to_end(&mut lint).await?;
+    let linted = lint(case, "e2e/manifests/server").await?;
     ensure!(linted.code == 0, "{linted:?}");
     installed.remove(case).await
 }

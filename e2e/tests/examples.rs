@@ -16,7 +16,8 @@ e2e::tests![
     no_example_is_left_out,
 ];
 
-const FOLDERS: [&str; 5] = ["canary", "features", "first-hour", "hooks", "stateful"];
+/// What is in `examples`.
+pub const FOLDERS: [&str; 5] = ["canary", "features", "first-hour", "hooks", "stateful"];
 
 async fn canary_examples_come_up(case: &mut Case) -> Result<()> {
     come_up(case, "canary").await

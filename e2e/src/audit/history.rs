@@ -136,7 +136,8 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     placed.into_iter().map(|(_, event)| event).collect()
 }
 
-fn resource_version(object: &Value) -> Option<u64> {
+/// The resourceVersion of an object, or of the list that an answer is.
+pub(super) fn resource_version(object: &Value) -> Option<u64> {
     let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
     // Lists (the answer to a deletecollection) carry the version of the list.
     text.parse().ok()

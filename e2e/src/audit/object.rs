@@ -92,15 +92,16 @@ pub fn phase(object: &Value) -> &str {
     text(object, "/status/phase")
 }
 
+/// The items of two lists of an object, as far as they are there.
+fn items_of<'a>(object: &'a Value, lists: [&str; 2]) -> impl Iterator<Item = &'a Value> {
+    let lists = lists.map(|list| object.pointer(list).and_then(Value::as_array));
+    lists.into_iter().flatten().flatten()
+}
+
 /// Whether every container that has a status is ready.
 pub fn containers_are_ready(pod: &Value) -> bool {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    let statuses = lists
-        .iter()
-        .filter_map(|list| pod.pointer(list)?.as_array());
-    statuses
-        .flatten()
-        .all(|status| status.get("ready") == Some(&Value::Bool(true)))
+    items_of(pod, lists).all(|status| status.get("ready") == Some(&Value::Bool(true)))
 }
 
 /// Restarts of all containers.
@@ -113,12 +114,7 @@ pub fn restarts(pod: &Value) -> i64 {
 
 /// What is run: images and resources by container.
 pub fn containers(pod: &Value) -> Vec<(String, String, Value)> {
-    let lists = ["/spec/initContainers", "/spec/containers"];
-    let lists = lists
-        .iter()
-        .filter_map(|list| pod.pointer(list)?.as_array());
-    lists
-        .flatten()
+    items_of(pod, ["/spec/initContainers", "/spec/containers"])
         .map(|container| {
             let resources = container.get("resources").cloned().unwrap_or_default();
             let (name, image) = (text(container, "/name"), text(container, "/image"));

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Event;
 use super::event::ResponseStatus;
+use super::history::resource_version;
 use super::witness::Sight;
 
 /// A resource and a name.
@@ -56,19 +57,22 @@ fn unexplained<'a>(events: &[Event], sights: &'a [Sight]) -> HashMap<Key, Vec<Un
             .filter(|event| event.is_write() && event.succeeded());
         done.filter_map(|event| Some((event, event.response_object.as_ref()?)))
     };
-    let mut explained: HashSet<u64> = answers().filter_map(|(_, it)| version(it)).collect();
+    let mut explained: HashSet<u64> = answers()
+        .filter_map(|(_, it)| resource_version(it))
+        .collect();
     let ended: HashSet<&str> = answers()
         .filter(|(event, _)| event.verb.starts_with("delete"))
         .filter_map(|(_, answer)| text(answer, "/details/uid").or(text(answer, "/metadata/uid")))
         .collect();
     let mut sights: Vec<&Sight> = sights.iter().collect();
-    sights.sort_by_key(|sight| version(&sight.object));
+    sights.sort_by_key(|sight| resource_version(&sight.object));
     let mut known: HashSet<&str> = HashSet::new();
     let mut by_object: HashMap<Key, Vec<Unexplained>> = HashMap::new();
     for sight in sights {
         let uid = text(&sight.object, "/metadata/uid").unwrap_or_default();
         let is_first = known.insert(uid);
-        let is_new = version(&sight.object).is_some_and(|version| explained.insert(version));
+        let is_new =
+            resource_version(&sight.object).is_some_and(|version| explained.insert(version));
         if is_new && !(sight.is_gone && ended.contains(uid)) {
             let name = text(&sight.object, "/metadata/name").unwrap_or_default();
             let key = (sight.resource.clone(), name.to_owned());
@@ -115,10 +119,6 @@ fn key(event: &Event) -> Option<Key> {
 
 fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
     object.pointer(path)?.as_str()
-}
-
-fn version(object: &Value) -> Option<u64> {
-    text(object, "/metadata/resourceVersion")?.parse().ok()
 }
 
 #[cfg(test)]
