@@ -127,6 +127,8 @@ pub enum Written {
 pub struct Memory {
     /// What it said of pods of each revision.
     pub verdicts: BTreeMap<String, Verdict>,
+    /// Revisions of which it refused the last pod: the next one is tried alone.
+    pub refused: BTreeSet<String>,
     /// Names of pods and revisions that turned out to be somebody else's.
     pub taken: BTreeSet<String>,
     /// What the last actions failed with.
@@ -138,6 +140,12 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Forgets what was said of revisions that are gone.
+    pub fn retain_revisions(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.verdicts.retain(|revision, _| is_there(revision));
+        self.refused.retain(|revision| is_there(revision));
+    }
+
     /// Forgets what failed if the status that is to be shown does not tell of it: the next failure
     /// is then news again.
     pub fn forget_failures(&mut self, status: &WorkloadStatus) {

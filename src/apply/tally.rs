@@ -21,10 +21,14 @@ pub struct Tally {
     pub left: bool,
     /// Whether the names of pods are ours to choose, and not those of their ordinals.
     chooses_names: bool,
-    /// Creations that may still be begun. One when the last one failed: it is tried alone.
-    creations: usize,
-    /// Revisions of which a pod was refused.
+    /// Revisions of which the last pod was refused: one more is tried alone.
+    on_trial: BTreeSet<String>,
+    /// Those of them of which that one was begun.
+    tried: BTreeSet<String>,
+    /// Revisions of which a pod was refused in this batch.
     refused: BTreeSet<String>,
+    /// Revisions of which a pod was created.
+    accepted: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     scale: Effect,
@@ -60,10 +64,7 @@ impl Tally {
     pub fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
         Self {
             chooses_names: kind == WorkloadKind::GameDeployment,
-            creations: match memory.failures.scale {
-                Some(_) => 1,
-                None => usize::MAX,
-            },
+            on_trial: memory.refused.clone(),
             ..Self::default()
         }
     }
@@ -79,11 +80,14 @@ impl Tally {
         if self.refused.contains(&new.revision) {
             return false;
         }
-        if self.creations == 0 {
+        // Its answer decides on the others, in the next plan.
+        if self.tried.contains(&new.revision) {
             self.left = true;
             return false;
         }
-        self.creations -= 1;
+        if self.on_trial.contains(&new.revision) {
+            self.tried.insert(new.revision.clone());
+        }
         true
     }
 
@@ -108,6 +112,7 @@ impl Tally {
             Action::CreatePod(new) => {
                 self.scale.succeeded = true;
                 self.created.push(new.name.clone());
+                self.accepted.insert(new.revision.clone());
                 self.verdicts
                     .insert(new.revision.clone(), Verdict::Accepted);
             }
@@ -206,6 +211,8 @@ impl Tally {
     pub fn settle(self, memory: &mut Memory) -> Result<Outcome, Stop> {
         memory.verdicts.extend(self.verdicts);
         memory.taken.extend(self.taken);
+        memory.refused.retain(|it| !self.accepted.contains(it));
+        memory.refused.extend(self.refused);
         self.scale.settle(&mut memory.failures.scale);
         self.update.settle(&mut memory.failures.update);
         if let Some((message, after)) = self.unavailable {

@@ -12,7 +12,7 @@ use tower::service_fn;
 use super::*;
 use crate::api::names;
 use crate::plan::{
-    Action, Deletion, DeletionReason, InPlacePatch, NewPod, Plan, PodRef, WorkloadPatch,
+    Action, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod, Plan, PodRef, WorkloadPatch,
 };
 
 /// Answers a request ("METHOD path") with a code and a body.
@@ -146,6 +146,12 @@ fn pod(name: &str) -> PodRef {
         name: name.into(),
         uid: format!("uid-{name}"),
     }
+}
+
+/// How many creations of pods were sent since this was last asked.
+fn created(play: &Play) -> usize {
+    let is_creation = |line: &&String| *line == "POST /api/v1/pods";
+    play.sent().iter().filter(is_creation).count()
 }
 
 fn plan(actions: Vec<Action>) -> Plan<Value> {
@@ -399,6 +405,71 @@ async fn a_refused_pod_stops_its_revision_and_is_tried_alone_next_time() {
     assert!(matches!(verdict, Verdict::Refused { message, .. } if message == "exceeded quota"));
     play.carry_out(creations()).await;
     assert_eq!(play.sent().len(), 2, "one GET, one POST");
+}
+
+/// What the next plan meets on an API server that takes everything.
+fn next(before: Play) -> Play {
+    Play {
+        memory: before.memory,
+        target: before.target,
+        ..Play::new(willing)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_deletion_or_claim_does_not_slow_creations() {
+    let mut play = Play::new(|request, _| match request {
+        "DELETE /api/v1/pods/a" | "POST /api/v1/persistentvolumeclaims" => {
+            (403, json!({"message": "not allowed"}))
+        }
+        _ => willing(request, 0),
+    });
+    let claim = Action::CreateClaim(NewClaim {
+        name: "data-lobby-0".into(),
+        claim: json!({}),
+    });
+    play.carry_out(plan(vec![delete("a"), claim])).await;
+    assert_eq!(play.memory.failures.scale.as_deref(), Some("not allowed"));
+    let mut play = next(play);
+    play.carry_out(plan((0..100).map(create).collect())).await;
+    assert_eq!(created(&play), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_holds_back_its_own_revision_alone() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
+        _ => willing(request, 0),
+    });
+    play.carry_out(plan(vec![create(0)])).await;
+    let other = |n| match create(n) {
+        Action::CreatePod(new) => Action::CreatePod(NewPod {
+            revision: "lobby-2".into(),
+            ..new
+        }),
+        action => action,
+    };
+    let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
+    let mut play = next(play);
+    let report = play.carry_out(creations()).await;
+    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(created(&play), 101, "one on trial, and all of the other");
+    play.carry_out(creations()).await;
+    assert_eq!(created(&play), 200, "the one on trial was taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinal_whose_name_is_taken_does_not_slow_the_others() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
+        _ => willing(request, 0),
+    });
+    play.target.kind = WorkloadKind::GameStatefulSet;
+    let report = play.carry_out(plan(vec![create(0)])).await;
+    assert!(matches!(report.outcome, Outcome::Failed { .. }));
+    let mut play = next(play);
+    play.carry_out(plan((0..100).map(create).collect())).await;
+    assert_eq!(created(&play), 100);
 }
 
 #[tokio::test(start_paused = true)]

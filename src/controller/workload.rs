@@ -73,7 +73,7 @@ impl<K: Planned> Workloads<K> {
         let mut target = target(workload);
         let world = self.world(workload, memory);
         let is_there = |name: &str| world.revisions.iter().any(|it| it.name == name);
-        memory.verdicts.retain(|revision, _| is_there(revision));
+        memory.retain_revisions(is_there);
         let plan = match workload.object.plan(&world) {
             Ok(plan) => plan,
             Err(invalid) => {
