@@ -31,7 +31,9 @@ kubectl --kubeconfig "$operator_config" config set-credentials gamekeeper --toke
 kubectl --kubeconfig "$operator_config" config set-context --current \
   --user gamekeeper --namespace gamekeeper-system >/dev/null
 listen=127.0.0.1:$(free_port 18080)
-background operator env KUBECONFIG="$operator_config" target/debug/gamekeeper run --listen "$listen"
+# Pods of this cluster have loopback addresses.
+background operator env KUBECONFIG="$operator_config" \
+  target/debug/gamekeeper run --listen "$listen" --hook-allow-loopback
 background hook-server target/debug/hook-server 9091
 wait_answer operator "http://$listen/readyz"
 wait_answer hook-server http://127.0.0.1:9091

@@ -136,8 +136,11 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         let _ = health.webhook.set(serving.map_err(RunError::Webhook)?);
     }
     let work = async {
-        let allow_link_local = options.hook_allow_link_local;
-        let probe = Probe::new(HttpOptions { allow_link_local }, Some(client.clone()))?;
+        let http = HttpOptions {
+            allow_link_local: options.hook_allow_link_local,
+            allow_loopback: options.hook_allow_loopback,
+        };
+        let probe = Probe::new(http, Some(client.clone()))?;
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(
             &client,

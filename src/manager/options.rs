@@ -37,6 +37,9 @@ pub struct Options {
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,
+    /// Let hooks call loopback addresses: those of the operator itself, and of others in its pod.
+    #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LOOPBACK")]
+    pub hook_allow_loopback: bool,
     /// How log lines look.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

@@ -1,26 +1,32 @@
 //! Where calls may go.
 //!
 //! Calls go out from the operator's own pod, and anybody who may write a HookTemplate chooses their
-//! target. Link-local addresses, and those at which clouds hand out the credentials of a machine,
-//! are refused; also when a name resolves to one, which is checked at each resolution.
+//! target. Link-local addresses, those at which clouds hand out the credentials of a machine, and
+//! those of the pod itself are refused; also when a name resolves to one, which is checked at each
+//! resolution.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use super::http::HttpOptions;
+
 /// An address that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is refused: it is a link-local or metadata address")]
+#[error("{address} is refused: it is a {kind} address")]
 pub(super) struct Refused {
     address: IpAddr,
+    kind: &'static str,
 }
 
 /// Addresses at which clouds serve metadata, besides the link-local ones.
-const METADATA_V4: [Ipv4Addr; 3] = [
+const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(100, 100, 100, 200), // Alibaba
     Ipv4Addr::new(168, 63, 129, 16),   // Azure
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle
+    Ipv4Addr::new(100, 80, 80, 80),    // UCloud
+    Ipv4Addr::new(100, 96, 0, 96),     // Volcano Engine
 ];
 const METADATA_V6: [Ipv6Addr; 7] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), // AWS
@@ -32,62 +38,90 @@ const METADATA_V6: [Ipv6Addr; 7] = [
     Ipv6Addr::new(0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1), // Akamai
 ];
 
-pub(super) fn check(address: IpAddr) -> Result<(), Refused> {
-    let refused = match address {
-        IpAddr::V4(v4) => is_refused_v4(v4),
-        IpAddr::V6(v6) => {
-            v6.is_unicast_link_local()
-                || METADATA_V6.contains(&v6)
-                || embedded_v4(v6).is_some_and(is_refused_v4)
-        }
+/// Checks an address that is about to be called.
+pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Refused> {
+    let (v4, v6) = match address {
+        IpAddr::V4(v4) => (vec![v4], None),
+        IpAddr::V6(v6) => (embedded_v4(v6), Some(v6)),
     };
-    if refused {
-        Err(Refused { address })
+    let is_metadata = v4.iter().any(|v4| is_metadata_v4(*v4))
+        || v6.is_some_and(|v6| v6.is_unicast_link_local() || METADATA_V6.contains(&v6));
+    let kind = if is_metadata && !options.allow_link_local {
+        "link-local or metadata"
+    } else if v4.iter().any(|v4| is_loopback_v4(*v4)) && !options.allow_loopback {
+        "loopback"
     } else {
-        Ok(())
-    }
+        return Ok(());
+    };
+    Err(Refused { address, kind })
 }
 
-fn is_refused_v4(address: Ipv4Addr) -> bool {
+fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped, compatible, translated, or behind NAT64
-/// (its well-known prefix, or the local one) or 6to4.
-fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// Whether an address leads to the caller itself; Linux connects 0.0.0.0 to it, too.
+fn is_loopback_v4(address: Ipv4Addr) -> bool {
+    matches!(address.octets(), [0 | 127, ..])
+}
+
+/// The IPv4 addresses that an IPv6 address may stand for: mapped, compatible (`::1` is one of these),
+/// translated, or behind NAT64 or 6to4.
+fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match [a, b, c, d, e, f] {
-        [0, 0, 0, 0, 0, 0 | 0xffff]
-        | [0, 0, 0, 0, 0xffff, 0]
-        | [0x64, 0xff9b, 0, 0, 0, 0]
-        | [0x64, 0xff9b, 1, ..] => Some(v4(g, h)),
-        [0x2002, high, low, ..] => Some(v4(high, low)),
-        _ => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff] | [0, 0, 0, 0, 0xffff, 0] | [0x64, 0xff9b, 0, 0, 0, 0] => {
+            vec![v4(g, h)]
+        }
+        [0x64, 0xff9b, 1, ..] => behind_local_nat64(address),
+        [0x2002, high, low, ..] => vec![v4(high, low)],
+        _ => Vec::new(),
     }
 }
 
+/// What an address in 64:ff9b:1::/48 may stand for: a cluster takes a prefix of 48, 56, 64 or 96 bits
+/// out of it (RFC 8215), and each has its own place for the IPv4 address (RFC 6052). Readings in
+/// 0.0.0.0/8 are those of another prefix.
+fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+    let bytes = address.octets();
+    let readings = [
+        [6, 7, 9, 10],
+        [7, 9, 10, 11],
+        [9, 10, 11, 12],
+        [12, 13, 14, 15],
+    ];
+    let readings = readings.map(|places| Ipv4Addr::from(places.map(|place: usize| bytes[place])));
+    { readings.into_iter() }
+        .filter(|reading| reading.octets()[0] != 0)
+        .collect()
+}
+
 /// Checks a URL whose host is an address; names are checked when they are resolved.
-pub(super) fn check_host(url: &Url) -> Result<(), Refused> {
+pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), Refused> {
     let host = url.host_str().unwrap_or_default();
     let host = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
         .unwrap_or(host);
-    host.parse().map_or(Ok(()), check)
+    host.parse()
+        .map_or(Ok(()), |address| check(address, options))
 }
 
 /// Resolves names by the system's resolver, and refuses those that lead to a refused address.
-pub(super) struct Resolver;
+pub(super) struct Resolver {
+    pub options: HttpOptions,
+}
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
+        let options = self.options;
         Box::pin(async move {
             // The port is the connector's business.
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<SocketAddr> = found.collect();
             for address in &found {
-                check(address.ip())?;
+                check(address.ip(), options)?;
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -98,14 +132,39 @@ impl Resolve for Resolver {
 mod tests {
     use super::*;
 
+    const NOTHING: HttpOptions = options(false, false);
+    const EVERYTHING: HttpOptions = options(true, true);
+
+    const fn options(allow_link_local: bool, allow_loopback: bool) -> HttpOptions {
+        HttpOptions {
+            allow_link_local,
+            allow_loopback,
+        }
+    }
+
     #[test]
-    fn link_local_and_metadata_addresses_are_refused_in_every_spelling() {
+    fn each_of_the_two_is_allowed_by_itself() {
+        let link_local = "169.254.0.1".parse().expect("an address");
+        let loopback = "127.0.0.1".parse().expect("an address");
+        for (options, refused) in [
+            (options(true, false), [false, true]),
+            (options(false, true), [true, false]),
+        ] {
+            let checked = [link_local, loopback].map(|it| check(it, options).is_err());
+            assert_eq!(checked, refused, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn link_local_metadata_and_loopback_addresses_are_refused_in_every_spelling() {
         for refused in [
             "169.254.169.254",
             "169.254.0.1",
             "100.100.100.200",
             "168.63.129.16",
             "192.0.0.192",
+            "100.96.0.96",
+            "100.80.80.80",
             "fe80::1",
             "febf::1",
             "fd00:ec2::254",
@@ -117,24 +176,38 @@ mod tests {
             "fd00:a9fe:a9fe::1",
             "::ffff:0:169.254.169.254",
             "64:ff9b:1::169.254.169.254",
+            "64:ff9b:1:a9fe:a9:fe00::",
+            "64:ff9b:1:a9:fe:a9fe::",
+            "64:ff9b:1::a9:fea9:fe00:0",
+            "127.0.0.1",
+            "127.9.0.4",
+            "0.0.0.0",
+            "0.1.2.3",
+            "::1",
+            "::",
+            "::ffff:127.0.0.1",
+            "64:ff9b:1:7f00:0:100::",
             "::ffff:169.254.169.254",
             "::169.254.169.254",
             "64:ff9b::169.254.169.254",
             "2002:a9fe:a9fe::1",
         ] {
-            assert!(check(refused.parse().expect(refused)).is_err(), "{refused}");
+            let address = refused.parse().expect(refused);
+            assert!(check(address, NOTHING).is_err(), "{refused}");
+            assert_eq!(check(address, EVERYTHING), Ok(()), "{refused}");
         }
         for allowed in [
-            "127.0.0.1",
             "10.0.0.1",
             "192.168.1.1",
             "8.8.8.8",
-            "::1",
             "fd00::1",
             "fd20:ce::1",
             "2001:db8::1",
+            "64:ff9b:1::10.0.0.1",
+            "64:ff9b:1:a00:0:100::",
+            "64:ff9b::10.0.0.1",
         ] {
-            assert!(check(allowed.parse().expect(allowed)).is_ok(), "{allowed}");
+            assert_eq!(check(allowed.parse().expect(allowed), NOTHING), Ok(()));
         }
     }
 
@@ -147,15 +220,24 @@ mod tests {
             "http://169.254.43518/",
             "http://[::ffff:a9fe:a9fe]:80/",
             "https://[fe80::1]/",
+            "http://127.1/",
+            "http://0/",
+            "http://[::]:9091/",
         ] {
-            assert!(check_host(&url.parse().expect(url)).is_err(), "{url}");
+            assert!(
+                check_host(&url.parse().expect(url), NOTHING).is_err(),
+                "{url}"
+            );
         }
         for url in [
-            "http://127.0.0.1:9091/",
-            "http://[::1]:9091/",
+            "http://10.0.0.1:9091/",
+            "http://[fd00::1]:9091/",
             "http://example.com/",
         ] {
-            assert!(check_host(&url.parse().expect(url)).is_ok(), "{url}");
+            assert!(
+                check_host(&url.parse().expect(url), NOTHING).is_ok(),
+                "{url}"
+            );
         }
     }
 }

@@ -44,6 +44,8 @@ const IDLE: Duration = Duration::from_secs(20);
 pub struct HttpOptions {
     /// Allow calls to link-local and metadata addresses.
     pub allow_link_local: bool,
+    /// Allow calls to loopback addresses, which lead to the operator itself and its neighbours in the pod.
+    pub allow_loopback: bool,
 }
 
 /// The clients that all calls share.
@@ -254,26 +256,20 @@ impl Http {
                 url.scheme()
             ));
         }
-        if self.options.allow_link_local {
-            return Ok(());
-        }
-        address::check_host(url).map_err(|refused| refused.to_string())
+        address::check_host(url, self.options).map_err(|refused| refused.to_string())
     }
 }
 
 fn builder(options: HttpOptions) -> ClientBuilder {
-    let builder = Client::builder()
+    Client::builder()
         .user_agent(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")))
         // A proxy would resolve names where no address can be checked.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .http2_initial_stream_window_size(WINDOWS.0)
         .http2_initial_connection_window_size(WINDOWS.1)
-        .pool_idle_timeout(IDLE);
-    match options.allow_link_local {
-        true => builder,
-        false => builder.dns_resolver(Resolver),
-    }
+        .pool_idle_timeout(IDLE)
+        .dns_resolver(Resolver { options })
 }
 
 fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {

@@ -75,8 +75,12 @@ pub fn exit_code(phase: HookPhase) -> u8 {
 /// When there is nothing that could be run.
 pub async fn rehearse(options: &Options, say: impl Fn(String)) -> Result<HookRunStatus, TryError> {
     let spec = file::read(options)?;
-    let allow_link_local = options.hook_allow_link_local;
-    let probe = Probe::new(HttpOptions { allow_link_local }, None)?;
+    let http = HttpOptions {
+        allow_link_local: options.hook_allow_link_local,
+        // The machine is that of the user who tries it.
+        allow_loopback: true,
+    };
+    let probe = Probe::new(http, None)?;
     Ok(Rehearsal::new(spec, probe, say).play().await)
 }
 

@@ -58,6 +58,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.hooks.allowLinkLocal }}
 - --hook-allow-link-local
 {{- end }}
+{{- if .Values.hooks.allowLoopback }}
+- --hook-allow-loopback
+{{- end }}
 {{- if .Values.admission.enabled }}
 - --webhook-listen=0.0.0.0:{{ .Values.admission.port }}
 - --webhook-name={{ include "gamekeeper.webhook" . }}

@@ -85,7 +85,7 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
         number: 1,
         resumed: false,
     };
-    let probe = Probe::new(HttpOptions::default(), Some(cluster(&patches))).expect("a probe");
+    let probe = Probe::new(HERE, Some(cluster(&patches))).expect("a probe");
     let outcome = probe.measure(&call).await;
     let patches = patches.lock().expect("patches").clone();
     Played { outcome, patches }
@@ -348,8 +348,7 @@ async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
         number: 1,
         resumed: false,
     };
-    let probe =
-        Probe::new(HttpOptions::default(), Some(cluster(&Arc::default()))).expect("a probe");
+    let probe = Probe::new(HERE, Some(cluster(&Arc::default()))).expect("a probe");
     let mut asked = Vec::new();
     for phase in [Successful, Successful, Error, Error] {
         assert_eq!(probe.measure(&call).await.phase, phase);

@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A probe with few turns.
 fn probe(calls: Sizes, long_answers: Sizes) -> Probe {
-    let mut http = Http::new(HttpOptions::default()).expect("HTTP");
+    let mut http = Http::new(HERE).expect("HTTP");
     http.calls = Turns::new(calls);
     http.long_answers = Turns::new(long_answers);
-    let mut probe = Probe::new(HttpOptions::default(), None).expect("a probe");
+    let mut probe = Probe::new(HERE, None).expect("a probe");
     probe.http = Arc::new(http);
     probe
 }

@@ -16,10 +16,7 @@ async fn query(answer: Answer, success_condition: &str) -> (Outcome, Server) {
     });
     let metric = serde_json::from_value(metric).expect("a metric");
     let args = [("PodName", "game-1")];
-    (
-        measure_with(metric, &args, HttpOptions::default()).await,
-        server,
-    )
+    (measure_with(metric, &args, HERE).await, server)
 }
 
 fn found(data: serde_json::Value) -> Answer {

@@ -167,10 +167,10 @@ async fn requests_are_made_as_the_metric_says() {
         "headers": [{"key": "x-team", "value": "team {{ args.team }}"}],
         "jsonBody": {"team": ["{{ args.team }}", 1]},
     });
-    let outcome = measure_with(metric(web, json!({})), &args, HttpOptions::default()).await;
+    let outcome = measure_with(metric(web, json!({})), &args, HERE).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
     let web = json!({"url": server.url, "method": "PUT", "body": "go {{ args.team }}"});
-    measure_with(metric(web, json!({})), &args, HttpOptions::default()).await;
+    measure_with(metric(web, json!({})), &args, HERE).await;
 
     let requests = server.requests();
     assert!(
@@ -423,32 +423,50 @@ async fn refused_addresses_are_not_called_unless_allowed() {
     assert!(outcome.message.unwrap_or_default().contains("is refused"));
     let allowed = HttpOptions {
         allow_link_local: true,
+        ..HttpOptions::default()
     };
     let outcome = measure_with(metric(web, json!({})), &[], allowed).await;
     assert!(!outcome.message.unwrap_or_default().contains("is refused"));
 }
 
+/// The operator serves its own metrics there, and neighbours in its pod what is meant for it alone.
+#[tokio::test]
+async fn the_operator_itself_is_not_called_unless_allowed() {
+    let server = Server::answering("200 OK", "metrics").await;
+    let redirects = response("302 Found", &format!("location: {}\r\n", server.url), "");
+    let redirects = Server::start(&[redirects]).await;
+    for url in [
+        server.url.clone(),
+        server.url.replace("127.0.0.1", "localhost"),
+        server.url.replace("127.0.0.1", "0.0.0.0"),
+        redirects.url.clone(),
+    ] {
+        let metric = metric(json!({"url": url}), json!({}));
+        let outcome = measure_with(metric.clone(), &[], HttpOptions::default()).await;
+        let message = outcome.message.unwrap_or_default();
+        assert!(
+            message.ends_with("is refused: it is a loopback address"),
+            "{url}: {message}"
+        );
+        assert!(server.requests().is_empty(), "{url} was called");
+    }
+    let outcome = measure(metric(json!({"url": redirects.url}), json!({}))).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+}
+
 #[tokio::test]
 async fn a_name_that_resolves_to_a_refused_address_is_refused() {
     use reqwest::dns::{Name, Resolve};
+    let resolver = crate::provider::address::Resolver { options: HERE };
     // A spelling of an address that a URL would have normalised, so only the resolver sees it.
     let name: Name = "0xa9fea9fe".parse().expect("a name");
-    let refused = crate::provider::address::Resolver
-        .resolve(name)
-        .await
-        .err()
-        .expect("it is refused");
+    let refused = resolver.resolve(name).await.err().expect("it is refused");
     assert_eq!(
         refused.to_string(),
         "169.254.169.254 is refused: it is a link-local or metadata address"
     );
     let name: Name = "localhost".parse().expect("a name");
-    assert!(
-        crate::provider::address::Resolver
-            .resolve(name)
-            .await
-            .is_ok()
-    );
+    assert!(resolver.resolve(name).await.is_ok());
 }
 
 #[tokio::test]
