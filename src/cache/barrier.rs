@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use super::Cache;
+use super::comparison::LIST_PAUSE;
 use super::kinds::Kind;
 use super::store::ObjectKey;
 
@@ -144,7 +145,7 @@ impl Cache {
             .filter(|deleted| self.lives(deleted));
         kinds.extend(living.map(|deleted| deleted.kind));
         for kind in kinds {
-            self.relist(kind).await;
+            self.relist(kind, LIST_PAUSE).await;
         }
     }
 }

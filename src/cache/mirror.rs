@@ -1,10 +1,12 @@
 //! A mirror of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use super::slim::Sight;
@@ -18,6 +20,8 @@ pub struct Seen {
     pub version: u64,
     /// Lists begun.
     pub begun: u64,
+    /// When the last of them was begun.
+    pub begun_at: Option<Instant>,
     /// The list (counted by `begun`) that the store rests on; 0 before the first.
     pub listed: u64,
 }
@@ -73,17 +77,27 @@ impl<T: Cached> Mirror<T> {
         let _ = self.seen().wait_for(reached).await;
     }
 
-    /// Asks for a list that is begun from now on, and waits until the store rests on it. One that is under
-    /// way comes to its end; whoever asks meanwhile waits for the same next one.
-    pub async fn relist(&self) {
+    /// Waits until the store rests on a list that is begun from now on. Asks for one as soon as the last
+    /// began so long ago. One that is under way comes to its end; callers that wait share the next one.
+    pub async fn relist(&self, pause: Duration) {
         let mut seen = self.seen();
-        let next = seen.borrow_and_update().begun + 1;
-        self.wanted.send_if_modified(|wanted| {
-            let is_later = next > *wanted;
-            *wanted = next.max(*wanted);
-            is_later
-        });
-        let _ = seen.wait_for(|seen| seen.listed >= next).await;
+        let now = *seen.borrow_and_update();
+        let next = now.begun + 1;
+        let ask = async {
+            if let Some(last) = now.begun_at {
+                sleep_until(last + pause).await;
+            }
+            self.wanted.send_if_modified(|wanted| {
+                let is_later = next > *wanted;
+                *wanted = next.max(*wanted);
+                is_later
+            });
+            pending::<()>().await
+        };
+        tokio::select! {
+            () = ask => {}
+            _ = seen.wait_for(|seen| seen.listed >= next) => {}
+        }
     }
 
     /// Returns when somebody waits for a list that is not begun, and none is under way.
@@ -165,7 +179,10 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         match change {
             Change::ListBegin => {
                 self.listing = Some(HashMap::new());
-                self.mirror.seen.send_modify(|seen| seen.begun += 1);
+                self.mirror.seen.send_modify(|seen| {
+                    seen.begun += 1;
+                    seen.begun_at = Some(Instant::now());
+                });
             }
             Change::Listed(identity, object) => {
                 let previous = self.mirror.get(&identity.key());

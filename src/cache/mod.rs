@@ -6,6 +6,7 @@
 //! makes a new leader see at least what the API server had when it took over.
 
 mod barrier;
+mod comparison;
 mod kinds;
 mod mirror;
 mod resources;
@@ -25,8 +26,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod as CorePod};
 use kube::{Client, Resource};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tokio::time::Instant;
 
 pub use barrier::{Deleted, Expectations, Write};
 pub use kinds::*;
@@ -36,8 +36,8 @@ pub use slim::{Control, Interner, Sight, control, slim};
 pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::Source;
 
+use self::comparison::Newest;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
-use crate::causes::with_causes;
 use crate::plan::{Claim, Pod};
 
 /// All mirrors.
@@ -62,6 +62,7 @@ pub struct Cache {
     /// Writes that the cache may not have seen.
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
+    newest: BTreeMap<Kind, Newest>,
 }
 
 /// What can be asked of a mirror whatever its kind.
@@ -140,6 +141,7 @@ impl Cache {
             (Kind::Claim, claims),
         ]);
         Self {
+            newest: sources.keys().map(|kind| (*kind, Newest::default())).collect(),
             sources,
             ..Self::default()
         }
@@ -244,47 +246,6 @@ impl Cache {
         }
     }
 
-    /// Whether the API server tells how new each kind is, which watching it does not prove.
-    pub async fn is_comparable(&self) -> Result<(), kube::Error> {
-        let newest = self.sources.values().map(Source::newest);
-        futures::future::try_join_all(newest).await.map(|_| ())
-    }
-
-    /// Waits until the cache shows at least what the API server has now.
-    pub async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
-        let kinds = self.sources.iter();
-        let kinds = kinds.map(|(kind, source)| self.catch_up(*kind, source));
-        futures::future::try_join_all(kinds).await.map(|_| ())
-    }
-
-    /// Waits until the cache shows what the API server has of a kind now; asks until it answers.
-    async fn reach_newest(&self, kind: Kind) {
-        let Some(source) = self.sources.get(&kind) else {
-            return;
-        };
-        loop {
-            match self.catch_up(kind, source).await {
-                Ok(()) => return,
-                Err(error) => {
-                    warn!(?kind, error = %with_causes(&error), "the cache cannot be compared");
-                }
-            }
-            sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    async fn catch_up(&self, kind: Kind, source: &Source) -> Result<(), kube::Error> {
-        let newest = source.newest().await?;
-        // A quiet kind would learn only by the next bookmark, up to a minute from now.
-        if timeout(BOOKMARK, self.reach(kind, newest)).await.is_err() {
-            tokio::select! {
-                () = self.reach(kind, newest) => {}
-                () = self.relist(kind) => {}
-            }
-        }
-        Ok(())
-    }
-
     /// How far a kind has been seen, to wait on.
     pub fn seen(&self, kind: Kind) -> Receiver<Seen> {
         mirror_of!(self, kind, mirror => mirror.seen())
@@ -301,8 +262,9 @@ impl Cache {
         mirror_of!(self, kind, mirror => mirror.reach(version).await);
     }
 
-    async fn relist(&self, kind: Kind) {
-        mirror_of!(self, kind, mirror => mirror.relist().await);
+    /// Waits for a list begun from now on; one is asked for when the last one began `pause` ago.
+    async fn relist(&self, kind: Kind, pause: Duration) {
+        mirror_of!(self, kind, mirror => mirror.relist(pause).await);
     }
 
     /// Whether an object of this uid is there and not Terminating.
@@ -314,9 +276,6 @@ impl Cache {
         })
     }
 }
-
-/// How long an event or bookmark is waited for before a kind is listed anew.
-const BOOKMARK: Duration = Duration::from_millis(200);
 
 /// A router for kinds where a broken object concerns nobody but the log.
 fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {

@@ -89,12 +89,8 @@ fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
     assert_eq!(told.len(), 3);
     assert_eq!(told[2], (Some(2), None));
     assert_eq!(mirror.store().len(), 1);
-    let expected = Seen {
-        version: 9,
-        begun: 2,
-        listed: 2,
-    };
-    assert_eq!(*mirror.seen().borrow(), expected);
+    let seen = *mirror.seen().borrow();
+    assert_eq!((seen.version, seen.begun, seen.listed), (9, 2, 2));
 }
 
 #[test]
@@ -191,8 +187,8 @@ async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off(
         mirror.seen.send_modify(|seen| seen.listed = seen.begun);
     };
     begin();
-    let mut first = std::pin::pin!(mirror.relist());
-    let mut second = std::pin::pin!(mirror.relist());
+    let mut first = std::pin::pin!(mirror.relist(Duration::ZERO));
+    let mut second = std::pin::pin!(mirror.relist(Duration::ZERO));
     assert!(first.as_mut().now_or_never().is_none());
     assert!(second.as_mut().now_or_never().is_none());
     assert!(

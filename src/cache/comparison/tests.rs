@@ -1,0 +1,111 @@
+//! What catching up costs the API server, however many wait for it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tokio::time::sleep;
+use tower::service_fn;
+
+use super::*;
+use crate::cache::{Router, Write};
+
+/// What was asked about pods.
+#[derive(Default)]
+struct Asked {
+    newest: AtomicUsize,
+    lists: AtomicUsize,
+}
+
+/// A server whose version grows with each request, and whose watches say nothing after their list.
+fn quiet() -> (Cache, Arc<Asked>) {
+    let asked = Arc::new(Asked::default());
+    let server = service_fn({
+        let (asked, version) = (Arc::clone(&asked), Arc::new(AtomicU64::new(1)));
+        move |request: Request<Body>| {
+            let is_question = request.uri().query() == Some("limit=1");
+            if request.uri().path() == "/api/v1/pods" {
+                let count = match is_question {
+                    true => &asked.newest,
+                    false => &asked.lists,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            let version = version.fetch_add(1, Ordering::Relaxed);
+            let metadata = format!(r#""metadata":{{"resourceVersion":"{version}""#);
+            let body = match is_question {
+                true => axum::body::Body::from(format!("{{{metadata}}},\"items\":[]}}")),
+                false => {
+                    let note = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+                    let end = format!(r#"{{"type":"BOOKMARK","object":{{{metadata},{note}}}}}}}"#);
+                    let line = stream::iter([Ok::<_, Infallible>(end + "\n")]);
+                    axum::body::Body::from_stream(line.chain(stream::pending()))
+                }
+            };
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        }
+    });
+    let cache = Cache::new(&Client::new(server, "default"), None, true);
+    (cache, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_unanswered_writes_cost_a_question_a_second_and_a_list_in_half_a_minute() {
+    let (cache, asked) = quiet();
+    let cache = Arc::new(cache);
+    let router = Router::new(
+        Box::new(|_, _| {}),
+        Box::new(|_| {}),
+        Box::new(|_, _, _| {}),
+    );
+    let _watches = cache.start(&Arc::new(router));
+    cache.filled().await;
+    let begun = Instant::now();
+    let waiting: Vec<_> = (0..1_000)
+        .map(|n| {
+            let cache = Arc::clone(&cache);
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(n * 50)).await;
+                let owner = n.to_string();
+                cache.expectations.note(&owner, Write::Unknown(Kind::Pod));
+                cache.caught_up(&owner).await;
+            })
+        })
+        .collect();
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    let seconds = begun.elapsed().as_secs() as usize;
+    assert!(seconds < 50 + 40, "{seconds} s");
+    let questions = asked.newest.load(Ordering::Relaxed);
+    assert!(questions <= seconds + 1, "{questions} in {seconds} s");
+    let lists = asked.lists.load(Ordering::Relaxed);
+    assert!(lists <= 1 + seconds / 30, "{lists} in {seconds} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_counts_for_who_asked_before_it_was_asked_for() {
+    let newest = Arc::new(Newest::default());
+    let asked = Arc::new(AtomicU64::new(0));
+    let ask = || {
+        let (newest, asked) = (Arc::clone(&newest), Arc::clone(&asked));
+        tokio::spawn(async move {
+            let question = async {
+                let version = asked.fetch_add(1, Ordering::Relaxed);
+                sleep(Duration::from_millis(300)).await;
+                Ok::<_, Infallible>(version)
+            };
+            newest.ask(question).await.unwrap()
+        })
+    };
+    let first = ask();
+    sleep(Duration::from_millis(100)).await;
+    let (second, third) = (ask(), ask());
+    assert_eq!(first.await.unwrap(), 0);
+    assert_eq!(second.await.unwrap(), 1, "the first was asked before");
+    assert_eq!(third.await.unwrap(), 1, "shared");
+}
