@@ -141,7 +141,10 @@ impl Cache {
             (Kind::Claim, claims),
         ]);
         Self {
-            newest: sources.keys().map(|kind| (*kind, Newest::default())).collect(),
+            newest: sources
+                .keys()
+                .map(|kind| (*kind, Newest::default()))
+                .collect(),
             sources,
             ..Self::default()
         }

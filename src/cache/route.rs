@@ -12,7 +12,7 @@ use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState,
 use super::store::{Cached, ObjectKey, Transition};
 use crate::api::GameWorkload;
 use crate::api::names::{self, WorkloadKind};
-use crate::plan::{Claim, Pod};
+use crate::plan::{Claim, Pod, is_read_alike};
 
 /// Takes keys that must be looked at; must not block.
 pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -102,10 +102,17 @@ impl Router {
         (self.to_broken)(kind, key, reason);
     }
 
-    /// A run changed: its own controller and the workload that waits for it look.
+    /// A run changed: its own controller looks, and so does the workload that waits for it, unless that
+    /// makes no difference to a plan. Runs that go on measuring change all the time.
     pub fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
+        }
+        if let (Some(old), Some(new)) = transition
+            && old.controller() == new.controller()
+            && is_read_alike(&old.object, &new.object)
+        {
+            return;
         }
         self.owners(transition);
     }
@@ -303,22 +310,54 @@ mod tests {
         assert!(template("other", "drained").is_empty());
     }
 
-    #[test]
-    fn a_run_concerns_its_controller_and_its_owner() {
-        let (router, keys) = router();
+    fn run(owner: &str, status: Value) -> Option<Arc<CachedHookRun>> {
         let run = json!({
             "metadata": {
                 "namespace": "games", "name": "check",
                 "ownerReferences": [{
                     "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
-                    "name": "lobby", "uid": "lobby-uid", "controller": true,
+                    "name": "lobby", "uid": owner, "controller": true,
                 }],
             },
             "spec": {"metrics": []},
+            "status": status,
         });
         let run = Whole::new(serde_json::from_value(run).unwrap(), true);
-        router.hook_run(&(Some(Arc::new(run)), None));
-        assert_eq!(told(&keys), ["run games/check", "workload games/lobby"]);
+        Some(Arc::new(run))
+    }
+
+    #[test]
+    fn a_run_concerns_its_controller_and_its_owner() {
+        let (router, keys) = router();
+        let running = || run("lobby-uid", json!({"phase": "Running"}));
+        for transition in [
+            (None, running()),
+            (running(), None),
+            (running(), run("lobby-uid", json!({"phase": "Failed"}))),
+            (running(), run("world-uid", json!({"phase": "Running"}))),
+        ] {
+            router.hook_run(&transition);
+            let told = told(&keys);
+            assert!(told.contains(&"run games/check".to_owned()), "{told:?}");
+            assert!(
+                told.contains(&"workload games/lobby".to_owned()),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_measurement_concerns_the_controller_of_its_run_alone() {
+        let (router, keys) = router();
+        let measured = |count| {
+            let results = json!([{"name": "players", "phase": "Running", "count": count}]);
+            run(
+                "lobby-uid",
+                json!({"phase": "Running", "metricResults": results}),
+            )
+        };
+        router.hook_run(&(measured(1), measured(2)));
+        assert_eq!(told(&keys), ["run games/check"]);
     }
 
     #[test]

@@ -268,6 +268,26 @@ impl<'a> Hooks<'a> {
     }
 }
 
+/// Whether a plan reads the same in two states of a run. Of one that has not ended it reads no status.
+pub fn is_read_alike(old: &HookRun, new: &HookRun) -> bool {
+    fn end(run: &HookRun) -> Option<impl PartialEq> {
+        let status = run.status.as_ref()?;
+        let end = (
+            status.phase,
+            &status.message,
+            &status.started_at,
+            &status.finished_at,
+        );
+        status.phase.is_completed().then_some(end)
+    }
+    let (before, after) = (&old.metadata, &new.metadata);
+    end(old) == end(new)
+        && before.uid == after.uid
+        && before.labels == after.labels
+        && before.annotations == after.annotations
+        && before.deletion_timestamp == after.deletion_timestamp
+}
+
 /// A run's phase.
 pub fn phase(run: &HookRun) -> HookPhase {
     run.status

@@ -53,6 +53,7 @@ pub use canary::Rollout;
 pub use claim::*;
 pub use duration::*;
 pub use hook_maker::{CannotMake, OPERATOR_ARGUMENTS};
+pub use hooks::is_read_alike;
 pub use pod::*;
 pub use promotion::Promotion;
 pub use revision::{Revisions, canonical, recorded_template};

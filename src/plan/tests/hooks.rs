@@ -4,8 +4,8 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::story::story;
-use crate::api::HookPhase;
-use crate::plan::Action;
+use crate::api::{HookPhase, HookRun};
+use crate::plan::{Action, is_read_alike};
 
 #[test]
 fn a_run_says_what_it_is_for() {
@@ -165,5 +165,54 @@ fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
             2,
             "after {syncs} syncs"
         );
+    }
+}
+
+#[test]
+fn what_is_read_alike_of_a_run_makes_the_same_plan() {
+    let mut removal = story(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    removal.settle().user(json!({"replicas": 1})).settle();
+    let mut canary = story(
+        2,
+        json!({"updateStrategy": {"canary": {"steps": [
+            {"partition": 1}, {"hook": {"templateName": "test"}}]}}}),
+    );
+    canary.settle().image("v2").settle();
+    let time = |second| format!("2026-01-01T00:00:0{second}Z");
+    let result = |count| json!([{"name": "webtest", "phase": "Running", "count": count}]);
+    let states = [
+        json!(null),
+        json!({"phase": "Pending"}),
+        json!({"phase": "Running", "startedAt": time(1), "metricResults": result(0)}),
+        json!({"phase": "Running", "startedAt": time(1), "metricResults": result(1), "message": "m"}),
+        json!({"phase": "Successful", "startedAt": time(1), "finishedAt": time(2)}),
+        json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(2)}),
+        json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(3)}),
+        json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(3), "message": "m"}),
+        json!({"phase": "Failed", "startedAt": time(1), "finishedAt": time(3), "message": "m",
+            "metricResults": result(1)}),
+    ];
+    for story in [&mut removal, &mut canary] {
+        assert_eq!(story.world.runs.len(), 1);
+        let planned: Vec<_> = states
+            .iter()
+            .map(|status| {
+                let mut run = HookRun::clone(&story.world.runs[0]);
+                run.status = serde_json::from_value(status.clone()).expect("a status");
+                story.world.runs[0] = run.clone().into();
+                (run, format!("{:?}", story.plan()))
+            })
+            .collect();
+        let mut alike = 0;
+        for ((one, plan), (other, other_plan)) in planned.iter().zip(&planned[1..]) {
+            if is_read_alike(one, other) {
+                assert_eq!(plan, other_plan, "{one:?} {other:?}");
+                alike += 1;
+            }
+        }
+        assert_eq!(alike, 4, "while it runs, and once it has ended");
     }
 }
