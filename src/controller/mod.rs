@@ -15,7 +15,7 @@ use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
 pub use hook_run::{HookMetrics, HookRuns, Owner, point};
-pub use queue::{Next, Queue, Queues, work};
+pub use queue::{Looked, Next, Queue, Queues, work};
 pub use workload::Workloads;
 
 /// What a controller of workloads works with.

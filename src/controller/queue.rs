@@ -36,9 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// However late a server wants to be asked again.
 const LATEST: Duration = Duration::from_secs(300);
 
-/// From the end of a look to the next one that something happening causes: a thousand pods that
-/// change in a second are no thousand looks.
+/// From the end of a look to the next one that something happening causes, at least: a thousand pods
+/// that change in a second are no thousand looks.
 const REST: Duration = Duration::from_millis(20);
+/// How many times as long as its last plan took to make an object rests: ten thousand pods that change
+/// all the time take at most a fifth of a core for planning.
+const REST_BY_PLANNING: u32 = 4;
+/// However long that took.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// When an object is to be looked at next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +56,33 @@ pub enum Next {
     Retry(Option<Duration>),
     /// After the same pause, because the world had moved on, which is no failure.
     Again,
+}
+
+/// How a look ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    /// When to look next.
+    pub next: Next,
+    /// How much processor time went into deciding what to do.
+    pub planning: Duration,
+}
+
+impl From<Next> for Looked {
+    /// A look that took no time to speak of.
+    fn from(next: Next) -> Self {
+        Self {
+            next,
+            planning: Duration::ZERO,
+        }
+    }
+}
+
+impl Looked {
+    /// How long its object is left alone after it.
+    fn rest(&self, least: Duration) -> Duration {
+        let share = self.planning.saturating_mul(REST_BY_PLANNING);
+        share.clamp(least, LONGEST_REST)
+    }
 }
 
 /// Keys to look at.
@@ -130,7 +162,9 @@ impl Queue {
     }
 
     /// Tells how the look at an object ended.
-    pub fn done(&self, key: ObjectKey, next: Next) {
+    pub fn done(&self, key: ObjectKey, looked: impl Into<Looked>) {
+        let looked = looked.into();
+        let next = looked.next;
         let mut state = self.lock();
         let now = Instant::now();
         let look = state.running.remove(&key);
@@ -146,7 +180,7 @@ impl Queue {
                     _ => None,
                 };
                 let in_a_row = state.failed.get(&key).map_or(0, |failed| failed.in_a_row);
-                let pause = pause(in_a_row);
+                let pause = pause(in_a_row).max(looked.rest(Duration::ZERO));
                 let failed = Failed {
                     in_a_row: in_a_row.saturating_add(1),
                     not_before: now + after.map_or(pause.min(PATIENCE), |it| it.min(LATEST)),
@@ -163,10 +197,11 @@ impl Queue {
                 state.make_ready(key);
             }
             Next::Settled(wake) => {
+                let rest = looked.rest(REST);
                 state.failed.remove(&key);
                 state.resting.retain(|_, until| *until > now);
-                state.resting.insert(key.clone(), now + REST);
-                let touched = touched.then_some(now + REST);
+                state.resting.insert(key.clone(), now + rest);
+                let touched = touched.then_some(now + rest);
                 if let Some(at) = [touched, wake].into_iter().flatten().min() {
                     state.set_timer(key, at);
                 }
@@ -241,18 +276,18 @@ impl State {
 struct UnderWay {
     queue: Arc<Queue>,
     key: ObjectKey,
-    next: Next,
+    looked: Looked,
 }
 
 impl UnderWay {
-    fn ended(&mut self, next: Next) {
-        self.next = next;
+    fn ended(&mut self, looked: Looked) {
+        self.looked = looked;
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.queue.done(self.key.clone(), self.next);
+        self.queue.done(self.key.clone(), self.looked);
     }
 }
 
@@ -267,7 +302,7 @@ pub async fn work<F, L>(
     look: F,
 ) where
     F: Fn(ObjectKey) -> L,
-    L: Future<Output = Next> + Send + 'static,
+    L: Future<Output: Into<Looked>> + Send + 'static,
 {
     let mut looks = JoinSet::new();
     loop {
@@ -286,11 +321,11 @@ pub async fn work<F, L>(
         let mut under_way = UnderWay {
             queue: Arc::clone(&queue),
             key,
-            next: Next::Retry(None),
+            looked: Next::Retry(None).into(),
         };
         let look = async move {
             match looking.await {
-                Ok(next) => under_way.ended(next),
+                Ok(looked) => under_way.ended(looked.into()),
                 Err(_) => error!("a sync broke down; it is tried again"),
             }
         };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Shared;
-use super::queue::Next;
+use super::queue::{Looked, Next};
 use crate::api::names::{self, WorkloadKind};
 use crate::apply::events::Told;
 use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
@@ -41,11 +41,11 @@ impl<K: Planned> Workloads<K> {
     }
 
     /// Looks at one: waits until its own last writes are seen, plans, and carries the plan out.
-    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
+    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Looked {
         let cache = &self.shared.cache;
         let Some(known) = self.mirror.get(&key) else {
             self.forget(&key);
-            return Next::Settled(None);
+            return Next::Settled(None).into();
         };
         let metrics = &self.shared.metrics;
         let asked = Instant::now();
@@ -53,28 +53,31 @@ impl<K: Planned> Workloads<K> {
         metrics.caught_up(K::KIND, asked.elapsed());
         let Some(workload) = self.mirror.get(&key) else {
             self.forget(&key);
-            return Next::Settled(None);
+            return Next::Settled(None).into();
         };
         let mut memory = self.recall(&key, workload.uid());
         let begun = Instant::now();
-        let next = self.reconcile(&workload, &mut memory).await;
+        let looked = self.reconcile(&workload, &mut memory).await;
         let of = Of {
             kind: K::KIND,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        metrics.looked(of, !matches!(next, Next::Retry(_)), begun.elapsed());
+        metrics.looked(of, !matches!(looked.next, Next::Retry(_)), begun.elapsed());
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
-        next
+        looked
     }
 
-    async fn reconcile(&self, workload: &Whole<K>, memory: &mut Memory) -> Next {
+    async fn reconcile(&self, workload: &Whole<K>, memory: &mut Memory) -> Looked {
         let mut target = target(workload);
+        let begun = Instant::now();
         let world = self.world(workload, memory);
         let is_there = |name: &str| world.revisions.iter().any(|it| it.name == name);
         memory.retain_revisions(is_there);
-        let plan = match workload.object.plan(&world) {
+        let plan = workload.object.plan(&world);
+        let planning = begun.elapsed();
+        let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
                 warn!(%invalid, "nothing can be planned");
@@ -84,7 +87,7 @@ impl<K: Planned> Workloads<K> {
                     message: invalid.to_string(),
                 };
                 self.shared.events.tell(&target, Told::Plain(event));
-                return Next::Settled(None);
+                return Next::Settled(None).into();
             }
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
@@ -99,7 +102,10 @@ impl<K: Planned> Workloads<K> {
         let report = applier
             .carry_out(&mut target, plan, shown, memory, &note)
             .await;
-        next(report, wake)
+        Looked {
+            next: next(report, wake),
+            planning,
+        }
     }
 
     /// Everything that the planner is to see.

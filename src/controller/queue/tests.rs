@@ -57,6 +57,36 @@ async fn an_alarm_rings_and_an_event_before_it_takes_its_place() {
     assert_eq!(ready(&queue), None, "the old alarm is off");
 }
 
+/// How long after a look nothing happens to its object although something happened to it.
+async fn rest(next: Next, planning_ms: u64, touched_meanwhile: bool) -> u128 {
+    let queue = Queue::default();
+    queue.add(key("a"));
+    queue.next().await;
+    if touched_meanwhile {
+        queue.add(key("a"));
+    }
+    let planning = Duration::from_millis(planning_ms);
+    queue.done(key("a"), Looked { next, planning });
+    let begun = Instant::now();
+    queue.add(key("a"));
+    queue.next().await;
+    begun.elapsed().as_millis()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_takes_long_to_plan_rests_in_proportion() {
+    for touched in [false, true] {
+        for (planning, expected) in [(0, 20), (1, 20), (50, 200), (10_000, 1_000)] {
+            let rested = rest(Next::Settled(None), planning, touched).await;
+            assert_eq!(rested, expected);
+        }
+        for (planning, expected) in [(0, 5), (1, 5), (50, 200), (10_000, 1_000)] {
+            assert_eq!(rest(Next::Again, planning, touched).await, expected);
+        }
+        assert_eq!(rest(Next::Now, 10_000, touched).await, 0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_failure_doubles_the_pause_and_success_ends_it() {
     let queue = Queue::default();
@@ -153,7 +183,7 @@ async fn a_look_that_is_given_up_is_not_under_way_any_more() {
     let queue = Arc::new(Queue::default());
     let (_go_on, stop) = watch::channel(false);
     let worker = work(Arc::clone(&queue), 2, stop, |_| async {
-        std::future::pending().await
+        std::future::pending::<Next>().await
     });
     queue.add(key("a"));
     let limit = Duration::from_secs(1);
