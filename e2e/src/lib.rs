@@ -6,6 +6,7 @@
 //! is worth reading when it failed.
 
 pub mod audit;
+pub mod authority;
 pub mod bad_manifest;
 pub mod case;
 pub mod chart;
@@ -13,6 +14,7 @@ pub mod command;
 pub mod control_plane;
 pub mod dashboard;
 pub mod evidence;
+pub mod faults;
 pub mod hook_server;
 pub mod link;
 pub mod manifest;

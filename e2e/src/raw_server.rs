@@ -1,17 +1,13 @@
 //! A web server that keeps to no protocol unless it is told to: byte by byte, with or without TLS.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+use crate::authority::acceptor;
 
 /// What each connection gets once its request has come.
 #[derive(Clone, Debug)]
@@ -58,15 +54,7 @@ impl RawServer {
 
     /// Starts one with TLS, and returns the CA that its certificate is from (PEM).
     pub async fn start_tls(raw: Raw) -> Result<(Self, String)> {
-        let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
-        let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &ca)?;
-        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, ca) = acceptor(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://{}/", listener.local_addr()?);
         let task = tokio::spawn(async move {
@@ -80,14 +68,8 @@ impl RawServer {
                 });
             }
         });
-        Ok((RawServer { url, task }, ca.pem()))
+        Ok((RawServer { url, task }, ca))
     }
-}
-
-fn authority() -> Result<CertificateParams> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    Ok(params)
 }
 
 impl Drop for RawServer {

@@ -1,0 +1,32 @@
+//! A certificate authority of the harness's own, for servers on this machine.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+
+/// Accepts TLS on 127.0.0.1, with these protocols on offer (ALPN), under a certificate of a new
+/// authority; returns that authority's certificate (PEM) too.
+pub fn acceptor(protocols: &[&str]) -> Result<(TlsAcceptor, String)> {
+    let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &ca)?;
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)?;
+    let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+    config.alpn_protocols = protocols.collect();
+    Ok((TlsAcceptor::from(Arc::new(config)), ca.pem()))
+}
+
+fn authority() -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    Ok(params)
+}

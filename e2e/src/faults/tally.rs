@@ -1,0 +1,26 @@
+//! How often each fault happened.
+
+use std::collections::BTreeMap;
+
+/// Faults by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(pub BTreeMap<&'static str, u64>);
+
+impl Tally {
+    /// Once more.
+    pub fn count(&mut self, fault: &'static str) {
+        *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// What another one counted, too.
+    pub fn add(&mut self, other: &Tally) {
+        for (name, times) in &other.0 {
+            *self.0.entry(name).or_default() += times;
+        }
+    }
+
+    /// All faults.
+    pub fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
