@@ -62,6 +62,8 @@ pub enum Fault {
     OrderIgnored,
     /// Every pod that runs is taken for ready.
     HealthIgnored,
+    /// A gate that nobody has opened yet is taken for none at all.
+    UnsetGateIgnored,
     /// Ordinals begin at the second one: the range is one off.
     OffByOne,
 }
@@ -73,6 +75,12 @@ impl Fault {
             Fault::HealthIgnored => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
                     pod.ready_since = Some(Timestamp::UNIX_EPOCH);
+                }
+            }
+            Fault::UnsetGateIgnored => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                for pod in pods.filter(|pod| pod.gate == Gate::Unset) {
+                    pod.gate = Gate::None;
                 }
             }
             Fault::OffByOne => {

@@ -30,6 +30,7 @@ fn find(fault: Fault, rule: &str, scope: Scope) {
 }
 
 const HOOK: &str = "1: hook first";
+const GATE: &str = "behind its gate";
 const ENOUGH: &str = "2: enough pods";
 const TOO_MANY: &str = "2: not too many pods";
 const PARTITION: &str = "3: partition";
@@ -129,6 +130,12 @@ fn bugs_in_hooks_of_updates_in_place_are_found() {
         ..in_place()
     };
     find(Fault::OtherRunsOverlooked, ONE_RUN, scope);
+    let scope = Scope {
+        pre_inplace: false,
+        user: vec![User::Scale(4), User::Template(1)],
+        ..in_place()
+    };
+    find(Fault::UnsetGateIgnored, GATE, scope);
 }
 
 #[test]

@@ -271,6 +271,8 @@ impl<'a> Mover<'_, 'a> {
                 }
             }
             _ if !may_start => {}
+            // `follow` opens it first: a gate that is closed then says that an update is under way.
+            (_, Gate::Unset) => {}
             (_, Gate::Open) if guard::may_have_players(pod) => {
                 let at_once = self.scene.workload.grace.is_zero();
                 draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));

@@ -52,6 +52,7 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
                 rules::pause,
                 rules::runs,
                 rules::done,
+                rules::gate,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         }

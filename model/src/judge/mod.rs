@@ -181,6 +181,10 @@ impl<'a> Case<'a> {
         if patch.record.hot || pod.is_patched() {
             return Ok(());
         }
+        let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
+        if is_open && self.is_known_to_run(pod) {
+            return broken("behind its gate", format!("{pod:?} is changed"));
+        }
         let at = match pod.gate {
             Gate::Closed(since) => since.at,
             _ => self.sync.at,
@@ -200,6 +204,10 @@ impl<'a> Case<'a> {
         }
     }
 
+    fn is_known_to_run(&self, pod: &Pod) -> bool {
+        pod.phase == PodPhase::Running && self.sync.seen_running & (1 << pod.uid) != 0
+    }
+
     /// Invariant 1.
     fn hook_first(
         &self,
@@ -208,8 +216,7 @@ impl<'a> Case<'a> {
         target: Option<Rev>,
         at: Time,
     ) -> Result<(), Broken> {
-        let was_seen_running = self.sync.seen_running & (1 << pod.uid) != 0;
-        if pod.phase != PodPhase::Running || !was_seen_running || !self.has_hook(point) {
+        if !self.is_known_to_run(pod) || !self.has_hook(point) {
             return Ok(());
         }
         let allows = |run: &Run| {

@@ -71,6 +71,30 @@ fn the_change_follows_the_gate_at_once_unless_there_is_a_grace_period() {
 }
 
 #[test]
+fn a_running_pod_whose_gate_was_never_opened_is_changed_behind_its_gate_all_the_same() {
+    let mut story = in_place(1, json!({}));
+    // The API server has accepted both revisions.
+    story.image("v2").settle();
+    story.image("v1").settle();
+    story.user(json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
+    let name = story.names()[0].clone();
+    // The operator that made it crashed before it opened the gate.
+    story.edit_pod(&name, |pod| {
+        pod.gate = Gate::Unset;
+        pod.ready_since = None;
+    });
+    story.done.clear();
+    story.image("v2").settle();
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    assert_eq!(story.images(), "v2");
+    assert_eq!(story.runs().len(), 1, "its PostInplace hook is asked");
+    let place = |like: fn(&Action) -> bool| story.done.iter().position(like);
+    let opened = place(|action| matches!(action, Action::OpenGate(_)));
+    let closed = place(|action| matches!(action, Action::CloseGate { .. }));
+    assert!(opened < closed && closed < place(is_patch));
+}
+
+#[test]
 fn a_pause_or_revert_opens_a_gate_behind_which_nothing_changed() {
     for change in [
         json!({"updateStrategy": {"paused": true}}),

@@ -272,7 +272,7 @@ mod tests {
         story.status(json!({"updateRevision": "v3"}));
         story.wait(2);
         story.change("a", "v3");
-        assert_eq!(story.broken(), ["hooks"]);
+        assert_eq!(story.broken(), ["hooks", "gate"]);
     }
 
     #[test]

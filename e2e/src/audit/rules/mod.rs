@@ -4,6 +4,7 @@
 mod budget;
 mod calm;
 mod done;
+mod gate;
 mod hooks;
 mod ordinals;
 mod partition;
@@ -15,6 +16,7 @@ mod steps;
 pub use budget::budget;
 pub use calm::Calm;
 pub use done::done;
+pub use gate::gate;
 pub use hooks::hooks;
 pub use ordinals::ordinals;
 pub use partition::partition;

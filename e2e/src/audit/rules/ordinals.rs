@@ -193,8 +193,10 @@ mod tests {
         );
         story.status(json!({"updateRevision": "v2"}));
         story.wait(2);
+        story.close_gate("game-2");
         story.change("game-2", "v2");
         assert_eq!(story.verdict(), []);
+        story.close_gate("game-1");
         story.change("game-1", "v2");
         assert_eq!(story.broken(), ["partition"]);
     }

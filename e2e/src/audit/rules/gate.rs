@@ -1,0 +1,48 @@
+//! A running pod that has the readiness gate is changed in place only while that is closed: no traffic
+//! reaches a container that is restarted, and what is under way is followed to its end.
+
+use super::Found;
+use super::start::{Act, Start};
+use crate::audit::history::Write;
+use crate::audit::object::has_gate;
+use crate::audit::world::World;
+
+/// The rule.
+pub fn gate(world: &World, write: &Write) -> Option<Found> {
+    let start = Start::of(world, write)?;
+    let is_open = has_gate(&start.pod.object) && start.pod.under_way.is_none();
+    let is_wrong = start.act == Act::Change && is_open && start.is_on_running_pod(write);
+    is_wrong.then(|| {
+        (
+            "gate",
+            "changes a running pod with its gate open".to_owned(),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::audit::story::Story;
+
+    fn updating() -> Story {
+        Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}))
+    }
+
+    #[test]
+    fn a_change_behind_the_gate_is_right() {
+        let mut story = updating();
+        story.close_gate("a");
+        story.change("a", "v2");
+        story.open_gate("a");
+        assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn a_change_of_a_running_pod_with_its_gate_open_is_found() {
+        let mut story = updating();
+        story.change("a", "v2");
+        assert_eq!(story.broken(), ["gate"]);
+    }
+}
