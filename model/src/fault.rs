@@ -24,6 +24,8 @@ pub enum Fault {
     AnyTargetCounts,
     /// A success counts however old it is.
     OldSuccessCounts,
+    /// A success of the future counts, and never ages.
+    FutureSuccessCounts,
     /// A success is kept when its action is no longer wanted.
     SuccessKept,
     /// After a retry the hook is not asked again.
@@ -117,6 +119,9 @@ impl Fault {
             let is_success = phase(run) == HookPhase::Successful;
             match self {
                 Fault::OldSuccessCounts if is_success => succeed(run, world),
+                Fault::FutureSuccessCounts if is_success && is_ahead(run, world) => {
+                    succeed(run, world);
+                }
                 Fault::AnyTargetCounts if is_success => retarget(run, world),
                 Fault::RetryMeansSuccess if is_retried => succeed(run, world),
                 Fault::PostHookIgnored if point(run) == HookPoint::PostInplace => {
@@ -228,6 +233,11 @@ fn point(run: &HookRun) -> HookPoint {
 fn note(run: &mut HookRun, key: &str, value: &str) {
     run.annotations_mut()
         .insert(key.to_owned(), value.to_owned());
+}
+
+fn is_ahead(run: &HookRun, world: &World) -> bool {
+    let finished = run.status.as_ref().and_then(|it| it.finished_at.as_ref());
+    finished.is_some_and(|finished| finished.0 > world.now)
 }
 
 fn succeed(run: &mut HookRun, world: &World) {

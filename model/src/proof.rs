@@ -102,6 +102,12 @@ fn bugs_in_what_a_hook_allows_are_found() {
         ..guarded()
     };
     find(Fault::OldSuccessCounts, HOOK, scope);
+    let scope = Scope {
+        user: scaled(),
+        ahead: 7,
+        ..guarded()
+    };
+    find(Fault::FutureSuccessCounts, HOOK, scope);
     find(
         Fault::SuccessKept,
         HOOK,

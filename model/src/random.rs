@@ -64,7 +64,7 @@ fn live(name: &str, scope: Scope) {
 /// use it all up before the first rollout is under way.
 fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
     let is_seldom = |what: &Move| match what {
-        Move::User(..) | Move::Crash | Move::Tick => true,
+        Move::User(..) | Move::Crash | Move::Tick | Move::HookAhead(_) => true,
         Move::Kubelet(_, what, _) => what.is_breakage(),
         _ => false,
     };
@@ -133,6 +133,7 @@ fn large() -> Scope {
             User::Partition(0),
         ],
         ticks: vec![1, 7, 2, 1, 7, 1],
+        ahead: 7,
         left: Left {
             user: 12,
             crashes: 6,

@@ -31,6 +31,8 @@ pub struct Scope {
     pub refused: Option<Rev>,
     /// A template whose pods never get ready.
     pub broken: Option<Rev>,
+    /// By how much the clock of an operator may be ahead that ends a hook; 0 for never.
+    pub ahead: Time,
     /// What the user may do.
     pub user: Vec<User>,
     /// Lengths of the jumps of the clock, the last one first.
@@ -132,6 +134,7 @@ impl Default for Scope {
             templates: 2,
             refused: None,
             broken: None,
+            ahead: 0,
             user: Vec::new(),
             ticks: Vec::new(),
             left: Left {

@@ -11,6 +11,10 @@ pub fn tell(model: &Model, state: &State, what: &Move) -> String {
             let id = &state.runs.now[*place].id;
             format!("hook {id:?} ends {phase:?}{}", caught_up(*seen))
         }
+        Move::HookAhead(place) => {
+            let id = &state.runs.now[*place].id;
+            format!("hook {id:?} ends well, by a clock that is ahead")
+        }
         Move::User(what, seen) => format!("user: {what:?}{}", caught_up(*seen)),
         Move::Tick => "time passes".to_owned(),
         Move::Plan(seen) => {

@@ -18,6 +18,9 @@ use crate::api::{HookPhase, HookRun, PodHookCondition};
 
 /// How long a success is good for: players may have joined since.
 pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
+/// By how much the clock of the leader that wrote a success may be ahead of ours. A success further in
+/// the future would never age, so it does not count.
+const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
 
 /// What somebody wants to do to a pod, as far as a hook needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +109,7 @@ impl<'a> Hooks<'a> {
     /// Whether this pod's hook was successful for that target and still is good.
     pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent)
-            .is_some_and(|run| phase(run) == HookPhase::Successful && is_fresh(run, intent.at))
+            .is_some_and(|run| phase(run) == HookPhase::Successful && self.is_fresh(run, intent.at))
     }
 
     /// Asks the pod's hook, starting it when there is none. Asking also keeps it: a run that
@@ -126,7 +129,7 @@ impl<'a> Hooks<'a> {
             return Answer::Held;
         };
         match phase(run) {
-            HookPhase::Successful if is_fresh(run, intent.at) => {
+            HookPhase::Successful if self.is_fresh(run, intent.at) => {
                 self.keep(run, pod, intent);
                 Answer::Cleared
             }
@@ -199,6 +202,16 @@ impl<'a> Hooks<'a> {
                 && note(names::RUN_HOOK_HASH) == Some(hash.as_str())
                 && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    /// Whether a success was good at that moment.
+    fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
+        let status = run.status.as_ref();
+        let finished = status.and_then(|status| status.finished_at.as_ref());
+        finished.is_some_and(|finished| {
+            at.duration_since(finished.0) <= SUCCESS_IS_GOOD_FOR
+                && finished.0.duration_since(self.world.now) <= CLOCKS_MAY_DIFFER_BY
         })
     }
 
@@ -294,12 +307,4 @@ pub fn phase(run: &HookRun) -> HookPhase {
         .as_ref()
         .map(|status| status.phase)
         .unwrap_or_default()
-}
-
-fn is_fresh(run: &HookRun, at: Timestamp) -> bool {
-    let finished = run
-        .status
-        .as_ref()
-        .and_then(|status| status.finished_at.as_ref());
-    finished.is_some_and(|finished| at.duration_since(finished.0) <= SUCCESS_IS_GOOD_FOR)
 }

@@ -322,14 +322,26 @@ impl Story {
 
     /// A HookRun ends.
     pub fn finish(&mut self, pod: &str, point: &str, phase: &str) {
+        self.end_run(pod, point, phase, self.now);
+    }
+
+    fn end_run(&mut self, pod: &str, point: &str, phase: &str, at: Timestamp) {
         let mut run = self.runs[&format!("{pod}/{point}")].clone();
-        run["status"] = json!({"phase": phase, "finishedAt": self.now});
+        run["status"] = json!({"phase": phase, "finishedAt": at});
         let name = run["metadata"]["name"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
         let run = self.log(OPERATOR, "patch", "hookruns", "status", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
+    }
+
+    /// A HookRun ends well, by a clock that is so many seconds ahead.
+    pub fn finish_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
+        self.wait(seconds);
+        let ahead = self.now;
+        self.wait(-seconds);
+        self.end_run(pod, point, "Successful", ahead);
     }
 
     /// A HookRun is made and ends well.

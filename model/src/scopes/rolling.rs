@@ -66,9 +66,10 @@ fn old_success() {
                 User::Template(0),
             ],
             ticks: vec![7],
+            ahead: 7,
             left: Left {
                 ticks: 1,
-                ..left(2, 1, 0)
+                ..left(2, 1, 1)
             },
             lags: Lags {
                 pods: false,

@@ -216,3 +216,24 @@ fn what_is_read_alike_of_a_run_makes_the_same_plan() {
         assert_eq!(alike, 4, "while it runs, and once it has ended");
     }
 }
+
+#[test]
+fn a_success_of_the_future_does_not_count() {
+    for (seconds, left) in [(3, 1), (3600, 2)] {
+        let mut story = story(
+            2,
+            json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+        );
+        story.settle();
+        story.user(json!({"replicas": 1})).settle();
+        // The clock of the leader before was ahead.
+        story.wait(seconds);
+        story.hooks_end("", HookPhase::Successful);
+        story.wait(-seconds).settle();
+        assert_eq!(story.pods().len(), left, "{seconds} s ahead");
+        // It is asked anew.
+        story.hooks_end("", HookPhase::Successful);
+        story.settle();
+        assert_eq!(story.pods().len(), 1);
+    }
+}

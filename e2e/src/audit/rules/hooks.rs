@@ -1,6 +1,6 @@
 //! Invariant 1: no Running pod is deleted or changed before its hook was Successful.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::start::{Act, Purpose, Start, name};
 use super::{Found, right_under_one};
@@ -14,6 +14,8 @@ use crate::audit::world::{End, LAG, Run, World};
 
 /// How long a success is good for.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
+/// By how much a success may be in the future, because clocks differ.
+const AHEAD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The rule.
 pub fn hooks(world: &World, write: &Write) -> Option<Found> {
@@ -82,10 +84,15 @@ impl Asked<'_> {
         self.is_about_pod(run)
             && was_there
             && phase(object) == "Successful"
-            && finished.is_some_and(|at| at + FRESH + LAG >= self.write.received)
+            && finished.is_some_and(|at| self.is_fresh(at))
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
             && self.is_of_hook(run)
             && self.leads_to(annotation(object, names::RUN_TARGET).unwrap_or_default())
+    }
+
+    fn is_fresh(&self, finished: Timestamp) -> bool {
+        finished + FRESH + LAG >= self.write.received
+            && finished <= self.write.received + AHEAD + LAG
     }
 
     fn is_of_hook(&self, run: &Run) -> bool {
@@ -224,6 +231,17 @@ mod tests {
         story.wait(62);
         story.delete("a");
         assert_eq!(story.broken(), ["hooks"]);
+    }
+
+    #[test]
+    fn a_success_of_the_future_allows_nothing() {
+        for (seconds, broken) in [(4, vec![]), (8, vec!["hooks"])] {
+            let mut story = scaling_in();
+            story.run("a", "PreDelete", "");
+            story.finish_ahead("a", "PreDelete", seconds);
+            story.delete("a");
+            assert_eq!(story.broken(), broken, "{seconds} s ahead");
+        }
     }
 
     #[test]
