@@ -42,8 +42,9 @@ image-check: ## what the Dockerfile builds, as far as that goes here: labels, fi
 	cargo build --locked --package gamekeeper --bin gamekeeper
 	e2e/image/check.sh
 
-bench: ## 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
+bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins
+	cargo bench --locked --package gamekeeper --bench plan
 	target/release/bench

@@ -355,11 +355,8 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.verdicts.insert(revision, verdict);
             }
             Action::CreatePod(new) => {
-                assert!(
-                    !self.names().contains(&new.name),
-                    "{} exists already",
-                    new.name
-                );
+                let is_taken = self.world.pods.iter().any(|pod| pod.name == new.name);
+                assert!(!is_taken, "{} exists already", new.name);
                 self.world.pods.push(Arc::new(made(&new, now, tick)));
             }
             Action::DeletePod(deletion) if self.slow_to_end => {
@@ -470,12 +467,9 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     fn create_run(&mut self, mut run: HookRun, tick: u64) {
-        assert!(
-            !self
-                .runs()
-                .contains(run.metadata.name.as_ref().expect("name")),
-            "HookRun exists already"
-        );
+        let mut runs = self.world.runs.iter();
+        let is_taken = runs.any(|it| it.metadata.name == run.metadata.name);
+        assert!(!is_taken, "HookRun exists already");
         run.metadata.uid = Some(format!("uid-run-{tick}"));
         run.metadata.creation_timestamp = Some(Time(self.world.now));
         self.world.runs.push(Arc::new(run));

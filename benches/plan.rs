@@ -1,0 +1,301 @@
+//! `cargo bench --bench plan`: how long a plan takes at 1,000 and at 10,000 pods, phase by phase.
+//!
+//! No cluster is needed: the worlds are those of the planner's own stories, each brought to the
+//! middle of its phase. A plan is one pass over the pods, so ten times the pods should take about
+//! ten times as long; the last column says by how much a pod costs more than that. The bench ends
+//! with an error where a plan is far from it, or takes longer than is promised.
+
+#[path = "../src/plan/tests/story.rs"]
+#[expect(
+    dead_code,
+    reason = "stories that are told need more than those that are measured"
+)]
+mod story;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use gamekeeper::{api, plan};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use plan::{Action, Planned};
+use story::{Story, set, story};
+
+/// Pods in each phase: a plan for the second number is compared with one for the first.
+const PODS: [i32; 2] = [1_000, 10_000];
+/// How often each plan is made.
+const ROUNDS: usize = 60;
+/// How long a plan for the most pods may take: half of all plans take no longer.
+const LIMIT: Duration = Duration::from_millis(50);
+/// How much more a pod may cost among the most pods. Memory is slower than the processor's caches,
+/// so it is more than 1; where each pod is compared with each other one, it is 10.
+const GROWTH: f64 = 4.0;
+
+/// A phase, and its figures for each number of pods.
+struct Row {
+    name: &'static str,
+    plans: Vec<Planning>,
+}
+
+struct Planning {
+    median: Duration,
+    longest: Duration,
+    actions: usize,
+}
+
+fn main() -> ExitCode {
+    let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let is_wanted = |name: &str| wanted.as_ref().is_none_or(|wanted| name.contains(wanted));
+    let [fewer, more] = PODS;
+    println!(
+        "{:<44}{:>28}{:>28}",
+        "",
+        format!("{fewer} pods"),
+        format!("{more} pods")
+    );
+    println!(
+        "{:<44}{:>10}{:>10}{:>8}{:>10}{:>10}{:>8}{:>8}",
+        "ms", "p50", "p99", "actions", "p50", "p99", "actions", "growth"
+    );
+    let mut ended = ExitCode::SUCCESS;
+    for (name, measure) in PHASES.into_iter().filter(|(name, _)| is_wanted(name)) {
+        let plans = PODS.map(measure).into();
+        let row = Row { name, plans };
+        println!("{row}");
+        if let Err(why) = row.keeps_its_promise() {
+            eprintln!("{name}: {why}");
+            ended = ExitCode::FAILURE;
+        }
+    }
+    ended
+}
+
+impl Row {
+    /// How much more a pod costs among the most pods.
+    fn growth(&self) -> f64 {
+        let [fewer, more] = [0, 1].map(|n| self.plans[n].median.as_secs_f64());
+        more / fewer * f64::from(PODS[0]) / f64::from(PODS[1])
+    }
+
+    fn keeps_its_promise(&self) -> Result<(), String> {
+        let median = self.plans[1].median;
+        if median > LIMIT {
+            return Err(format!("half of all plans take more than {LIMIT:?}"));
+        }
+        if self.growth() > GROWTH {
+            return Err(format!("a pod costs {:.1} times as much", self.growth()));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{:<44}", self.name)?;
+        for plan in &self.plans {
+            let [median, longest] = [plan.median, plan.longest].map(|it| it.as_secs_f64() * 1e3);
+            write!(to, "{median:>10.2}{longest:>10.2}{:>8}", plan.actions)?;
+        }
+        write!(to, "{:>8.2}", self.growth())
+    }
+}
+
+type Measure = fn(i32) -> Planning;
+
+const PHASES: [(&str, Measure); 17] = [
+    ("GameDeployment: creating", |pods| {
+        measure(&growing(story(pods / 2, in_place()), pods))
+    }),
+    ("GameDeployment: settled", |pods| {
+        measure(settled(&mut story(pods, in_place())))
+    }),
+    ("GameDeployment: rolling update", |pods| {
+        measure(&half_updated(story(pods, rolling())))
+    }),
+    ("GameDeployment: in-place update", |pods| {
+        measure(&half_updated(story(pods, in_place())))
+    }),
+    ("GameDeployment: in-place update, hooks waiting", |pods| {
+        measure(&waiting_to_update(story(pods, hooked(in_place()))))
+    }),
+    ("GameDeployment: hot patch", |pods| {
+        measure(&half_updated(story(pods, hot())))
+    }),
+    ("GameDeployment: scale-in, hooks to start", |pods| {
+        measure(&shrinking(story(pods, hooked(in_place())), 0))
+    }),
+    ("GameDeployment: scale-in, hooks waiting", |pods| {
+        measure(&shrinking(story(pods, hooked(in_place())), pods / 2))
+    }),
+    ("GameDeployment: podsToDelete", |pods| {
+        measure(&named(story(pods, hooked(in_place())), pods))
+    }),
+    ("GameDeployment: podsToDelete, names gone", |pods| {
+        measure(&named_and_gone(story(pods, in_place()), pods))
+    }),
+    ("GameStatefulSet: creating", |pods| {
+        measure(&growing(set(pods / 2, volumes(in_place())), pods))
+    }),
+    ("GameStatefulSet: settled", |pods| {
+        measure(settled(&mut set(pods, volumes(in_place()))))
+    }),
+    ("GameStatefulSet: rolling update", |pods| {
+        measure(&half_updated(set(pods, volumes(rolling()))))
+    }),
+    ("GameStatefulSet: in-place update", |pods| {
+        measure(&half_updated(set(pods, volumes(in_place()))))
+    }),
+    ("GameStatefulSet: hot patch", |pods| {
+        measure(&half_updated(set(pods, volumes(hot()))))
+    }),
+    ("GameStatefulSet: scale-in, hooks to start", |pods| {
+        measure(&shrinking(set(pods, hooked(volumes(in_place()))), 0))
+    }),
+    ("GameStatefulSet: scale-in, hooks waiting", |pods| {
+        measure(&shrinking(set(pods, hooked(volumes(in_place()))), pods / 2))
+    }),
+];
+
+/// Plans again and again for the same world.
+fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
+    let mut actions = 0;
+    let mut times: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let begun = Instant::now();
+            let plan = std::hint::black_box(story).plan();
+            let took = begun.elapsed();
+            actions = plan.actions.len();
+            took
+        })
+        .collect();
+    times.sort();
+    Planning {
+        median: times[ROUNDS / 2],
+        longest: times[ROUNDS * 99 / 100],
+        actions,
+    }
+}
+
+fn updated_by(kind: &str) -> Value {
+    json!({
+        "updateStrategy": {"type": kind, "maxUnavailable": "20%"},
+        "template": {
+            "metadata": {"annotations": {"team": "lobby"}},
+            "spec": {"terminationGracePeriodSeconds": 60, "containers": [{
+                "name": "game", "image": "game:v1",
+                "env": [{"name": "REGION", "value": "eu"}, {"name": "MODE", "value": "ranked"}],
+                "ports": [{"name": "game", "containerPort": 7777, "protocol": "UDP"}],
+                "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}},
+                "readinessProbe": {"tcpSocket": {"port": 7777}, "periodSeconds": 5},
+            }]},
+        },
+    })
+}
+
+fn rolling() -> Value {
+    updated_by("RollingUpdate")
+}
+
+fn in_place() -> Value {
+    updated_by("InplaceUpdate")
+}
+
+fn hot() -> Value {
+    updated_by("HotPatchUpdate")
+}
+
+/// With a hook before pods are deleted or updated.
+fn hooked(mut spec: Value) -> Value {
+    spec["preDeleteUpdateStrategy"] = json!({"hook": {"templateName": "test"}});
+    spec
+}
+
+/// With a claim for each pod, which goes with it.
+fn volumes(mut spec: Value) -> Value {
+    spec["podManagementPolicy"] = json!("Parallel");
+    spec["volumeClaimTemplates"] = json!([{
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    }]);
+    spec["persistentVolumeClaimRetentionPolicy"] =
+        json!({"whenDeleted": "Delete", "whenScaled": "Delete"});
+    spec
+}
+
+fn settled<K: Planned + Serialize>(story: &mut Story<K>) -> &Story<K> {
+    story.settle();
+    // Pods of a real cluster are on many nodes.
+    for (number, pod) in story.world.pods.iter_mut().enumerate() {
+        std::sync::Arc::make_mut(pod).node = Some(format!("node-{}", number % 100));
+    }
+    story
+}
+
+fn growing<K: Planned + Serialize>(mut story: Story<K>, pods: i32) -> Story<K> {
+    settled(&mut story);
+    story.user(json!({"replicas": pods}));
+    // Claims come before their pods.
+    while !story.plan().actions.iter().any(creates_pod) {
+        story.sync();
+    }
+    story
+}
+
+fn creates_pod(action: &Action) -> bool {
+    matches!(action, Action::CreatePod(_))
+}
+
+/// Half of the pods are at the next image, and others on their way there.
+fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
+    settled(&mut story);
+    story.image("v2");
+    let pods = story.world.pods.len();
+    let updated = |story: &Story<K>| {
+        let new = |pod: &&plan::Pod| pod.containers[0].image == "game:v2" && pod.is_ready();
+        story.pods().into_iter().filter(new).count()
+    };
+    while updated(&story) < pods / 2 {
+        story.sync();
+    }
+    story.kubelet = false;
+    story.sync();
+    story
+}
+
+/// As many pods as may be away wait for their hook.
+fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
+    settled(&mut story);
+    story.image("v2");
+    story.settle();
+    story
+}
+
+/// Half of the pods are to go, and so many of them have a hook that runs.
+fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story<K> {
+    settled(&mut story);
+    let pods = story.world.pods.len();
+    story.user(json!({"replicas": pods / 2}));
+    while (story.world.runs.len() as i32) < waiting {
+        story.sync();
+    }
+    story
+}
+
+/// Half of the pods are named, and wait for their hook as far as they may be away.
+fn named(mut story: Story, pods: i32) -> Story {
+    settled(&mut story);
+    let names: Vec<_> = story.names().into_iter().step_by(2).collect();
+    assert_eq!(names.len() as i32, pods / 2);
+    story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
+    story.settle();
+    story
+}
+
+/// Pods are named that are not there.
+fn named_and_gone(mut story: Story, pods: i32) -> Story {
+    settled(&mut story);
+    let names: Vec<_> = (0..pods).map(|number| format!("gone-{number}")).collect();
+    story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
+    story
+}
