@@ -81,8 +81,10 @@ pub fn claim_template_name(template: &serde_json::Value) -> &str {
 /// The ordinal at the end of a name that begins so. Only an ordinal as it is written: not `007`.
 pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     let digits = name.strip_prefix(prefix)?;
-    let ordinal = digits.parse::<u32>().ok()?;
-    (ordinal.to_string() == digits).then_some(i64::from(ordinal))
+    let is_padded = digits.len() > 1 && digits.starts_with('0');
+    let is_plain = !is_padded && digits.bytes().all(|it| it.is_ascii_digit());
+    let ordinal = digits.parse::<u32>().ok().filter(|_| is_plain)?;
+    Some(i64::from(ordinal))
 }
 
 /// Kinds of workload; what they make is named after them.

@@ -4,13 +4,13 @@
 //! (whenDeleted), or with a pod that is scaled in (whenScaled). The latter is put on right before
 //! that pod is deleted, when its hook has allowed it, and taken off first thing when not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
 use super::draft::Draft;
 use super::guard::Cleared;
-use super::identity::{self, Identity};
+use super::identity::{self, ClaimTemplate, Identity};
 use super::update::Blocked;
 use super::{Action, Claim, ClaimOwnership, NewClaim, Pod, Workload, World};
 use crate::api::{PvcRetention, names};
@@ -19,9 +19,14 @@ use crate::api::{PvcRetention, names};
 pub struct Claims<'a> {
     workload: &'a Workload<'a>,
     identity: Identity<'a>,
+    templates: Vec<ClaimTemplate<'a>>,
     world: &'a World,
+    /// The owner reference on claims of pods that stay.
+    owner_of_kept: Option<Value>,
     /// Uids of pods that take their claims along, or are to.
     given: BTreeSet<&'a str>,
+    /// Their ordinals.
+    leaving: BTreeSet<i64>,
 }
 
 /// Whether the claims of an ordinal can be used.
@@ -37,23 +42,27 @@ pub enum Readiness {
 impl<'a> Claims<'a> {
     /// The claims in this world.
     pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
+        let goes_with_us = identity.retention.when_deleted == PvcRetention::Delete;
         Self {
             workload,
             identity,
+            templates: identity.claim_templates(workload).collect(),
             world,
+            owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
             given: BTreeSet::new(),
+            leaving: BTreeSet::new(),
         }
     }
 
     /// Makes the claims of an ordinal that are missing, and says whether all can be used.
     pub fn prepare(&self, ordinal: i64, draft: &mut Draft) -> Readiness {
         let mut readiness = Readiness::Ready;
-        for template in self.identity.claim_templates {
-            let name = identity::claim_name(self.workload, template, ordinal);
+        for template in &self.templates {
+            let name = template.claim_name(ordinal);
             match self.world.claims.get(&name) {
                 None => {
-                    let owners = self.owner_of_kept().into_iter().collect();
-                    let claim = identity::claim(self.workload, template, ordinal, owners);
+                    let owners = self.owner_of_kept.iter().cloned().collect();
+                    let claim = identity::claim(self.workload, template, &name, owners);
                     draft.push(Action::CreateClaim(NewClaim { name, claim }));
                     readiness = Readiness::Awaited;
                 }
@@ -98,6 +107,7 @@ impl<'a> Claims<'a> {
             return true;
         }
         self.given.insert(&pod.uid);
+        self.leaving.insert(ordinal);
         let mut has_all = true;
         for claim in self.of_ordinal(ordinal) {
             let is_strangers = claim
@@ -124,32 +134,32 @@ impl<'a> Claims<'a> {
     /// Makes claims go with whom they are to go with, and with nobody else. `wanted` says whether
     /// there is to be a pod of an ordinal.
     pub fn settle(&self, own: &[&'a Pod], wanted: impl Fn(i64) -> bool, draft: &mut Draft) {
+        if self.world.claims.is_empty() {
+            return;
+        }
+        let pods: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.uid.as_str(), *pod)).collect();
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
             let mut remove: Vec<String> = Vec::new();
             let mut goes_with_pod = false;
-            for pod in own.iter().filter(|pod| claim.is_owned_by(&pod.uid)) {
+            let owners = claim.owners.iter();
+            for pod in owners.filter_map(|owner| pods.get(owner.uid.as_str())) {
                 if self.takes_along(pod, is_wanted) {
                     goes_with_pod = true;
                 } else {
                     remove.push(pod.uid.clone());
                 }
             }
-            let is_ours = claim.is_owned_by(&self.workload.uid);
-            let goes_with_us = self.identity.retention.when_deleted == PvcRetention::Delete;
-            if is_ours && !goes_with_us {
+            if self.owner_of_kept.is_none() && claim.is_owned_by(&self.workload.uid) {
                 remove.push(self.workload.uid.clone());
             }
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
-            let about_to_go = own.iter().any(|pod| {
-                self.given.contains(pod.uid.as_str()) && self.workload.ordinal(pod) == ordinal
-            });
-            let add = (is_wanted && is_free && !goes_with_pod && !about_to_go)
-                .then(|| self.owner_of_kept())
-                .flatten();
+            let about_to_go = ordinal.is_some_and(|it| self.leaving.contains(&it));
+            let is_kept = is_wanted && is_free && !goes_with_pod && !about_to_go;
             // What is taken off goes at once; what is put on comes when that is seen.
-            let add = add.filter(|_| remove.is_empty());
+            let add = self.owner_of_kept.as_ref();
+            let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
                 draft.push(Action::OwnClaim(ClaimOwnership {
                     name: claim.name.clone(),
@@ -178,27 +188,15 @@ impl<'a> Claims<'a> {
         owners.filter(move |owner| owner.kind == "Pod" && owner.name == pod)
     }
 
-    /// The owner reference on claims of pods that stay.
-    fn owner_of_kept(&self) -> Option<Value> {
-        let goes_with_us = self.identity.retention.when_deleted == PvcRetention::Delete;
-        goes_with_us.then(|| json!(self.workload.owner_reference()))
-    }
-
-    fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> {
-        let templates = self.identity.claim_templates.iter();
-        let (workload, claims) = (self.workload, &self.world.claims);
-        templates.filter_map(move |template| {
-            let name = identity::claim_name(workload, template, ordinal);
-            claims.get(&name).map(AsRef::as_ref)
-        })
+    fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> + use<'_, 'a> {
+        let claims = &self.world.claims;
+        let names = self.templates.iter().map(move |it| it.claim_name(ordinal));
+        names.filter_map(|name| claims.get(&name).map(AsRef::as_ref))
     }
 
     fn ordinal(&self, claim: &Claim) -> Option<i64> {
-        let templates = self.identity.claim_templates.iter();
-        let mut prefixes = templates.map(|template| {
-            names::claim_prefix(names::claim_template_name(template), &self.workload.name)
-        });
-        prefixes.find_map(|prefix| names::ordinal_after(&prefix, &claim.name))
+        let mut templates = self.templates.iter();
+        templates.find_map(|template| names::ordinal_after(&template.prefix, &claim.name))
     }
 }
 

@@ -17,8 +17,8 @@ pub struct Identity<'a> {
     pub ordered: bool,
     /// The headless service that governs their names.
     pub service: &'a str,
-    /// Claims that each pod gets.
-    pub claim_templates: &'a [Value],
+    /// Templates of the claims that each pod gets.
+    templates: &'a [Value],
     /// What becomes of claims.
     pub retention: PvcRetentionPolicy,
     /// Whether pods that cannot end, because their node is lost, are forced to.
@@ -33,10 +33,36 @@ impl<'a> Identity<'a> {
             start: i64::from(spec.ordinals.start),
             ordered: spec.pod_management_policy == PodManagementPolicy::OrderedReady,
             service: &spec.service_name,
-            claim_templates: &spec.volume_claim_templates,
+            templates: &spec.volume_claim_templates,
             retention: spec.persistent_volume_claim_retention_policy,
             forced_off_lost_nodes: annotation(names::FORCE_OFF_LOST_NODES) == Some(&json!("true")),
         }
+    }
+
+    /// The claims that each pod gets.
+    pub fn claim_templates(&self, workload: &Workload) -> impl Iterator<Item = ClaimTemplate<'a>> {
+        let templates = self.templates.iter();
+        templates.map(|template| ClaimTemplate {
+            name: names::claim_template_name(template),
+            prefix: names::claim_prefix(names::claim_template_name(template), &workload.name),
+            template,
+        })
+    }
+}
+
+/// A claim that each pod gets.
+pub struct ClaimTemplate<'a> {
+    /// Its name, which is the name of a volume too.
+    name: &'a str,
+    /// What the names of its claims begin with; the ordinal follows.
+    pub prefix: String,
+    template: &'a Value,
+}
+
+impl ClaimTemplate<'_> {
+    /// The name of the claim for one ordinal.
+    pub fn claim_name(&self, ordinal: i64) -> String {
+        format!("{}{ordinal}", self.prefix)
     }
 }
 
@@ -48,7 +74,8 @@ impl Workload<'_> {
 
     /// A pod's ordinal, as its name says; None for a name that this workload does not give.
     pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
-        names::ordinal_after(&format!("{}-", self.name), &pod.name)
+        let after = pod.name.strip_prefix(&self.name)?;
+        names::ordinal_after("-", after)
     }
 }
 
@@ -59,12 +86,6 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
         (names::POD_ORDINAL_LABEL, ordinal.to_string()),
         (names::POD_INDEX_LABEL, ordinal.to_string()),
     ]
-}
-
-/// The claim of a template for one ordinal.
-pub fn claim_name(workload: &Workload, template: &Value, ordinal: i64) -> String {
-    let name = names::claim_template_name(template);
-    format!("{}{ordinal}", names::claim_prefix(name, &workload.name))
 }
 
 /// Gives a pod its identity. Volumes of the template give way to claims of the same name.
@@ -82,14 +103,10 @@ pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Va
         spec["subdomain"] = json!(identity.service);
     }
     let claimed: Vec<Value> = identity
-        .claim_templates
-        .iter()
+        .claim_templates(workload)
         .map(|template| {
-            let claim = claim_name(workload, template, ordinal);
-            json!({
-                "name": names::claim_template_name(template),
-                "persistentVolumeClaim": {"claimName": claim},
-            })
+            let claim = template.claim_name(ordinal);
+            json!({"name": template.name, "persistentVolumeClaim": {"claimName": claim}})
         })
         .collect();
     if claimed.is_empty() {
@@ -101,19 +118,21 @@ pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Va
     spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
 }
 
-/// The claim of a template for one ordinal, as it is to be created.
-pub fn claim(workload: &Workload, template: &Value, ordinal: i64, owners: Vec<Value>) -> Value {
-    let metadata = template.get("metadata");
+/// The claim of this name, as it is to be created from its template.
+pub fn claim(
+    workload: &Workload,
+    template: &ClaimTemplate,
+    name: &str,
+    owners: Vec<Value>,
+) -> Value {
+    let metadata = template.template.get("metadata");
     let part = |field: &str| metadata.and_then(|it| it.get(field)).cloned();
     let mut labels = part("labels").unwrap_or_else(|| json!({}));
     for (key, value) in &workload.match_labels {
         labels[key] = json!(value);
     }
     let mut meta = Map::from_iter([
-        (
-            "name".to_owned(),
-            json!(claim_name(workload, template, ordinal)),
-        ),
+        ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(workload.namespace)),
         ("labels".to_owned(), labels),
     ]);
@@ -129,6 +148,6 @@ pub fn claim(workload: &Workload, template: &Value, ordinal: i64, owners: Vec<Va
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": meta,
-        "spec": template.get("spec").cloned().unwrap_or_default(),
+        "spec": template.template.get("spec").cloned().unwrap_or_default(),
     })
 }

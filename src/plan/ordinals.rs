@@ -3,7 +3,7 @@
 //! Pods have ordinals from `start` on. Those with an ordinal of `start` + partition and up are
 //! updated, highest first. Surge pods stand above the others and go at the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use super::identity::Identity;
@@ -110,8 +110,9 @@ impl<'a> Ordinals<'a> {
     /// Ordinals without a pod, of which one may be made now, highest first and so many at most. With
     /// OrderedReady it is the lowest, when every pod below it is available.
     pub fn missing(&self, surge: i64, most: usize) -> Vec<i64> {
-        let names: BTreeSet<&str> = self.world.pods.iter().map(|it| it.name.as_str()).collect();
-        let is_free = |ordinal: &i64| !names.contains(self.workload.pod_name(*ordinal).as_str());
+        let pods = self.world.pods.iter();
+        let taken: HashSet<i64> = pods.filter_map(|pod| self.workload.ordinal(pod)).collect();
+        let is_free = |ordinal: &i64| !taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
             let lowest = wanted.into_iter().find(is_free);
