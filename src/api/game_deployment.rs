@@ -76,7 +76,7 @@ pub struct GameDeploymentSpec {
 pub struct GameDeploymentScaleStrategy {
     /// Names of pods that go first when scaling in, and are replaced otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
 }
 

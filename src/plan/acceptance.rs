@@ -11,6 +11,7 @@ use super::update::{Blocked, Scene};
 use super::{Action, Verdict};
 
 /// What the API server thinks of the update revision.
+#[derive(Clone, Debug)]
 pub enum Acceptance {
     /// It takes pods of it.
     Accepted,
@@ -23,8 +24,14 @@ pub enum Acceptance {
 /// How long after a refusal it is asked again: a quota may have been raised.
 const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
-/// Whether the API server takes pods of the update revision; asks it when that is not known.
+/// Whether the API server takes pods of the update revision; asks it when that is not known. Looked
+/// up once a plan, however many pods ask.
 pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
+    let look_up = || look_up(scene, draft);
+    scene.acceptance.get_or_init(look_up).clone()
+}
+
+fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
     let update = scene.revisions.update;
     let was_created = scene.world.pods.iter().any(|pod| {
         pod.revision() == update.name
@@ -51,13 +58,11 @@ pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
         }
         None => Acceptance::Asked,
     };
-    if !draft.has(|action| matches!(action, Action::DryRun { .. })) {
-        let pod = dry_run_pod(scene.workload, &update.name, &update.template);
-        draft.push(Action::DryRun {
-            revision: update.name.clone(),
-            pod,
-        });
-    }
+    let pod = dry_run_pod(scene.workload, &update.name, &update.template);
+    draft.push(Action::DryRun {
+        revision: update.name.clone(),
+        pod,
+    });
     refused
 }
 

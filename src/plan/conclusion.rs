@@ -10,7 +10,7 @@ use super::sizes::Sizes;
 use super::status::{self, Outcome};
 use super::update::{Blocked, Scene};
 use super::workload::{Progress, UpdateType, Workload};
-use super::{Plan, Pod, World, events};
+use super::{Plan, World, events};
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
 
@@ -72,8 +72,8 @@ pub fn status(
     } = scene;
     let (counts, wake) = status::count(workload, sizes.active, &revisions.update.name, world.now);
     wake.into_iter().for_each(|at| draft.wake_at(at));
-    let is_named = |pod: &&&Pod| workload.pods_to_delete.contains(&pod.name);
-    let named = sizes.kept.iter().filter(is_named).count();
+    let named = sizes.kept.iter().filter(|pod| workload.is_named(pod));
+    let named = named.count();
     let has_arrived = named == 0 && has_arrived(scene, sizes, &counts);
     let obstacles = all_obstacles(obstacles, scene, hooks, has_arrived);
     let outcome = Outcome {

@@ -18,6 +18,7 @@ pub struct Draft {
     patch: Option<WorkloadPatch>,
     kept_closed: BTreeSet<String>,
     creations: usize,
+    patches_pods: bool,
     /// When to plan again though nothing is seen to change.
     pub wake: Option<Timestamp>,
     /// What to tell the user.
@@ -27,13 +28,22 @@ pub struct Draft {
 impl Draft {
     /// Asks for an action.
     pub fn push(&mut self, action: Action) {
-        self.creations += usize::from(matches!(action, Action::CreatePod(_)));
+        match action {
+            Action::CreatePod(_) => self.creations += 1,
+            Action::PatchInPlace(_) => self.patches_pods = true,
+            _ => {}
+        }
         self.actions.push(action);
     }
 
     /// How many more pods may be created.
     pub fn room(&self) -> usize {
         CREATIONS.saturating_sub(self.creations)
+    }
+
+    /// Whether a running pod is changed.
+    pub fn patches_pods(&self) -> bool {
+        self.patches_pods
     }
 
     /// Whether an action like that is asked for already.

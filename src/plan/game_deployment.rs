@@ -1,5 +1,8 @@
 //! The plan for a GameDeployment, told from top to bottom.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
 use super::acceptance::{Acceptance, acceptance};
 use super::budget::Budget;
 use super::conclusion::{self, Obstacles, close, prune_revisions};
@@ -54,7 +57,9 @@ pub fn plan(
         hooks.keep_only_removals(&own, &mut draft);
         return Ok(close(&workload, draft, shown, None));
     };
-    sizes.kept.sort_by_key(|pod| order.rank(pod, Waiting::No));
+    sizes
+        .kept
+        .sort_by_cached_key(|pod| order.rank(pod, Waiting::No));
     let scene = Scene {
         workload: &workload,
         world,
@@ -62,6 +67,7 @@ pub fn plan(
         rollout: &sizes.rollout,
         kept: &sizes.kept,
         moves: moves(&workload, &revisions, &sizes),
+        acceptance: OnceCell::new(),
     };
 
     remove(&own, &sizes, world, &mut hooks, &mut draft);
@@ -184,25 +190,51 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Obstacles {
 
 /// Takes names that are gone out of podsToDelete, all in one write.
 fn prune_names(workload: &Workload, own: &[&Pod], draft: &mut Draft) {
-    let there = |name: &String| own.iter().any(|pod| pod.name == *name && !pod.terminating);
-    let (left, gone): (Vec<_>, Vec<_>) = workload.pods_to_delete.iter().cloned().partition(there);
+    if workload.pods_to_delete.is_empty() {
+        return;
+    }
+    let own: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.name.as_str(), *pod)).collect();
+    let is_there = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
+    let names = workload.pods_to_delete.iter().cloned();
+    let (left, gone): (Vec<_>, Vec<_>) = names.partition(is_there);
     if gone.is_empty() {
         return;
     }
-    for name in gone
-        .iter()
-        .filter(|name| own.iter().all(|pod| pod.name != **name))
-    {
-        draft.events.push(Event {
-            warning: true,
-            reason: "PodNotFound".to_owned(),
-            message: format!(
-                "podsToDelete names {name}, which is not a pod of this workload; it is taken out"
-            ),
-        });
-    }
+    let unknown = gone.iter().filter(|name| !own.contains_key(name.as_str()));
+    draft.events.extend(not_found(unknown.collect()));
     draft.patch_workload(WorkloadPatch {
         pods_to_delete: Some(left),
         ..WorkloadPatch::default()
     });
+}
+
+/// Names that an event tells; it says how many there are besides.
+const NAMES_TOLD: usize = 5;
+
+/// What is told of names in podsToDelete that no pod has.
+fn not_found(names: Vec<&String>) -> Option<Event> {
+    let message = match names[..] {
+        [] => return None,
+        [name] => format!("{name}, which is not a pod of this workload; it is taken out"),
+        _ => {
+            let told: Vec<_> = names
+                .iter()
+                .take(NAMES_TOLD)
+                .map(|it| it.as_str())
+                .collect();
+            let others = match names.len().saturating_sub(NAMES_TOLD) {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            format!(
+                "{}{others}, which are no pods of this workload; they are taken out",
+                told.join(", ")
+            )
+        }
+    };
+    Some(Event {
+        warning: true,
+        reason: "PodNotFound".to_owned(),
+        message: format!("podsToDelete names {message}"),
+    })
 }

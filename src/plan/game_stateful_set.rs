@@ -2,6 +2,7 @@
 //!
 //! What differs from a GameDeployment is ordinals and volumes; everything else is the same code.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use super::acceptance::{Acceptance, acceptance};
@@ -67,7 +68,9 @@ pub fn plan(
         hooks.keep_only_removals(&own, &mut draft);
         return Ok(close(&workload, draft, shown, None));
     };
-    sizes.kept.sort_by_key(|pod| Reverse(ordinals.of(pod)));
+    sizes
+        .kept
+        .sort_by_cached_key(|pod| Reverse(ordinals.of(pod)));
     let scene = Scene {
         workload: &workload,
         world,
@@ -75,6 +78,7 @@ pub fn plan(
         rollout: &sizes.rollout,
         kept: &sizes.kept,
         moves: ordinals.moves(&revisions, &sizes),
+        acceptance: OnceCell::new(),
     };
     let mut claims = Claims::new(&workload, identity, world);
 

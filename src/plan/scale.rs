@@ -10,7 +10,7 @@ use crate::api::names::HookPoint;
 
 /// Chooses victims, and ranks pods for whoever else needs the order.
 pub struct ScaleIn<'a> {
-    named: BTreeSet<&'a str>,
+    workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i32>,
     node_cost_descends: bool,
     neighbours: BTreeMap<&'a str, usize>,
@@ -56,13 +56,13 @@ pub struct Keep {
 
 impl<'a> ScaleIn<'a> {
     /// The order among these pods.
-    pub fn new(workload: &'a Workload, world: &'a World, pods: &[&'a Pod]) -> Self {
+    pub fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
         let mut neighbours = BTreeMap::new();
         for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
             *neighbours.entry(node).or_insert(0) += 1;
         }
         Self {
-            named: workload.pods_to_delete.iter().map(String::as_str).collect(),
+            workload,
             node_costs: &world.node_costs,
             node_cost_descends: workload.node_cost_descends(),
             neighbours,
@@ -77,7 +77,7 @@ impl<'a> ScaleIn<'a> {
             .copied()
             .map_or(0, i64::from);
         Rank {
-            not_named: !self.named.contains(pod.name.as_str()),
+            not_named: !self.workload.is_named(pod),
             waiting,
             scheduled: node.is_some(),
             phase: match pod.phase {
@@ -119,7 +119,7 @@ impl<'a> ScaleIn<'a> {
             .iter()
             .map(|pod| (self.rank(pod, waiting(pod)), *pod))
             .collect();
-        ranked.sort_by_key(|(rank, _)| *rank);
+        ranked.sort_unstable_by_key(|(rank, _)| *rank);
         let mut victims = BTreeSet::new();
         for chosen_before in [true, false] {
             for (rank, pod) in &ranked {

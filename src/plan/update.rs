@@ -32,6 +32,8 @@ pub struct Scene<'a> {
     pub kept: &'a [&'a Pod],
     /// Which of them are to be at the update revision and are not.
     pub moves: Moves<'a>,
+    /// What the API server thinks of the update revision, once that was looked up.
+    pub acceptance: OnceCell<Acceptance>,
 }
 
 /// Pods that the rollout, as far as it goes, brings to the update revision.
@@ -74,11 +76,7 @@ pub fn replace_named<'a>(
     hooks: &mut Hooks<'a>,
     draft: &mut Draft,
 ) {
-    for pod in scene
-        .kept
-        .iter()
-        .filter(|pod| scene.workload.pods_to_delete.contains(&pod.name))
-    {
+    for pod in scene.kept.iter().filter(|pod| scene.workload.is_named(pod)) {
         let possible = budget.take(scene, pod);
         let intent = guard::removal(possible, scene.world.now);
         if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| possible) {
@@ -97,7 +95,7 @@ pub fn move_pods<'a>(
     let mover = Mover {
         scene,
         methods: BTreeMap::new(),
-        proof: OnceCell::new(),
+        hot: OnceCell::new(),
     };
     mover.run(budget, hooks, draft)
 }
@@ -105,7 +103,15 @@ pub fn move_pods<'a>(
 struct Mover<'s, 'a> {
     scene: &'s Scene<'a>,
     methods: BTreeMap<&'a str, Method>,
-    proof: OnceCell<Proof>,
+    hot: OnceCell<HotPatches>,
+}
+
+/// Hot patches to the update revision that were made before this plan.
+struct HotPatches {
+    /// What they have shown.
+    proof: Proof,
+    /// Whether one has not shown yet.
+    under_way: bool,
 }
 
 impl<'a> Mover<'_, 'a> {
@@ -122,7 +128,6 @@ impl<'a> Mover<'_, 'a> {
             moves,
             ..
         } = self.scene;
-        let is_named = |pod: &Pod| workload.pods_to_delete.contains(&pod.name);
         if rollout.paused || moves.count <= 0 {
             return None;
         }
@@ -136,7 +141,7 @@ impl<'a> Mover<'_, 'a> {
             _ => None,
         });
         let is_movable = |pod: &&&Pod| {
-            !is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
+            !workload.is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
         };
         let mut movable: Vec<&Pod> = moves.old.iter().filter(is_movable).copied().collect();
         movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
@@ -304,14 +309,13 @@ impl<'a> Mover<'_, 'a> {
             ..
         } = self.scene;
         let update = revisions.update.name.as_str();
-        let proof = self
-            .proof
-            .get_or_init(|| hot_patch::proof(kept.iter().copied(), update));
-        let patched_before = draft.has(|action| matches!(action, Action::PatchInPlace(_)))
-            || kept
+        let hot = self.hot.get_or_init(|| HotPatches {
+            proof: hot_patch::proof(kept.iter().copied(), update),
+            under_way: kept
                 .iter()
-                .any(|pod| pod.revision() == update && hot_patch::is_under_way(pod));
-        match proof {
+                .any(|pod| pod.revision() == update && hot_patch::is_under_way(pod)),
+        });
+        match &hot.proof {
             Proof::Restarted(name) => {
                 return Some(Blocked {
                     reason: "HotPatchNotSupported",
@@ -321,7 +325,7 @@ impl<'a> Mover<'_, 'a> {
                     ),
                 });
             }
-            Proof::None if patched_before => {}
+            Proof::None if hot.under_way || draft.patches_pods() => {}
             _ if may_start => {
                 let patch = in_place::patch_of(pod, update, change, world.now, true);
                 draft.push(Action::PatchInPlace(patch));

@@ -3,7 +3,7 @@
 //! Everything is worked out once, here at the edge, so that no rule further in has to know what
 //! "20%" of how many is or which of two fields holds a limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
@@ -50,8 +50,10 @@ pub struct Workload<'a> {
     pub min_ready: SignedDuration,
     /// Old revisions to keep.
     pub history_limit: usize,
-    /// Pods that go first.
+    /// Names of pods that go first, as they are written.
     pub pods_to_delete: &'a [String],
+    /// The same, to look one up: there may be as many as pods.
+    named: HashSet<&'a str>,
     /// How pods are updated.
     pub update: UpdateType,
     /// Pods to keep at the old revision once the steps are over.
@@ -272,6 +274,7 @@ impl<'a> Workload<'a> {
             min_ready: seconds(spec.min_ready_seconds),
             history_limit: usize::try_from(spec.history_limit.unwrap_or(10)).unwrap_or(0),
             pods_to_delete: spec.pods_to_delete,
+            named: spec.pods_to_delete.iter().map(String::as_str).collect(),
             update: spec.update,
             partition: partition(spec.partition, replicas),
             max_unavailable,
@@ -313,6 +316,11 @@ impl<'a> Workload<'a> {
     pub fn is_member(&self, pod: &Pod) -> bool {
         let named = self.identity.is_none() || self.ordinal(pod).is_some();
         named && self.selector.matches(&pod.labels)
+    }
+
+    /// Whether podsToDelete names a pod.
+    pub fn is_named(&self, pod: &Pod) -> bool {
+        self.named.contains(pod.name.as_str())
     }
 
     /// Whether higher node deletion costs go first.

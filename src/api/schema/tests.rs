@@ -92,6 +92,12 @@ fn each_list_of_ours_says_how_it_merges() {
 }
 
 #[test]
+fn as_many_pods_may_be_named_as_a_large_workload_has() {
+    let named = schema_of("GameDeployment", "spec.scaleStrategy.podsToDelete");
+    assert_eq!(named["maxItems"], 10_000);
+}
+
+#[test]
 fn the_keys_of_a_list_are_required() {
     each_field(|path, schema, _| {
         for key in schema["x-kubernetes-list-map-keys"]

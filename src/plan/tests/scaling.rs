@@ -342,6 +342,39 @@ fn a_few_zeros_too_many_are_not_created_all_at_once() {
 }
 
 #[test]
+fn names_that_no_pod_has_are_told_in_one_event() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    let told = |story: &Story| {
+        let events = story.plan().events.into_iter();
+        let events = events.filter(|it| it.reason == "PodNotFound");
+        events.map(|it| it.message).collect::<Vec<_>>()
+    };
+    let name = |story: &mut Story, count: usize| {
+        let names: Vec<_> = (1..=count).map(|n| format!("gone-{n}")).collect();
+        story.user(json!({"scaleStrategy": {"podsToDelete": names}}));
+    };
+    for (count, expected) in [
+        (
+            1,
+            "gone-1, which is not a pod of this workload; it is taken out",
+        ),
+        (
+            2,
+            "gone-1, gone-2, which are no pods of this workload; they are taken out",
+        ),
+        (
+            3_000,
+            "gone-1, gone-2, gone-3, gone-4, gone-5 and 2995 more, which are no pods of this \
+                 workload; they are taken out",
+        ),
+    ] {
+        name(&mut story, count);
+        assert_eq!(told(&story), [format!("podsToDelete names {expected}")]);
+    }
+}
+
+#[test]
 fn a_status_shows_those_that_have_waited_longest_for_a_hook() {
     let mut story = guarded(230);
     scale(&mut story, 200);
