@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::draft::Draft;
-use super::hook_maker::{self, CannotMake, Subject};
+use super::hook_maker::{self, CannotMake, HookMaker, Subject};
 use super::hooks::phase;
 use super::limits::partition;
 use super::pause::{PauseNote, drop_note, lift, note_of, whole_seconds, write_note};
@@ -415,7 +415,8 @@ impl Walk<'_> {
                     revision: self.update,
                     index,
                 };
-                match hook_maker::make(self.workload, self.world, HookPoint::Step, hook, &subject) {
+                let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
+                match maker.and_then(|maker| maker.make(&subject)) {
                     Ok(run) => draft.push(Action::CreateHookRun(Box::new(run))),
                     Err(problem) => rollout.problem = Some(problem),
                 }

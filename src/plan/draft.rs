@@ -10,6 +10,9 @@ use super::{Action, Event, Phase, WorkloadPatch};
 /// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
 /// the operator, which other workloads share. The next plan goes on.
 const CREATIONS: usize = 1_000;
+/// Hooks that one plan starts at most: each run is a copy of its template, and no more are begun in
+/// the half second for which a plan is acted on. The next plan goes on.
+const HOOK_STARTS: usize = 500;
 
 /// Collects what a plan asks for.
 #[derive(Debug, Default)]
@@ -18,6 +21,7 @@ pub struct Draft {
     patch: Option<WorkloadPatch>,
     kept_closed: BTreeSet<String>,
     creations: usize,
+    hook_starts: usize,
     patches_pods: bool,
     /// When to plan again though nothing is seen to change.
     pub wake: Option<Timestamp>,
@@ -30,6 +34,7 @@ impl Draft {
     pub fn push(&mut self, action: Action) {
         match action {
             Action::CreatePod(_) => self.creations += 1,
+            Action::CreateHookRun(_) => self.hook_starts += 1,
             Action::PatchInPlace(_) => self.patches_pods = true,
             _ => {}
         }
@@ -39,6 +44,11 @@ impl Draft {
     /// How many more pods may be created.
     pub fn room(&self) -> usize {
         CREATIONS.saturating_sub(self.creations)
+    }
+
+    /// Whether one more hook may be started.
+    pub fn may_start_hook(&self) -> bool {
+        self.hook_starts < HOOK_STARTS
     }
 
     /// Whether a running pod is changed.

@@ -73,103 +73,134 @@ pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
     HookPoint::Step.run_name(revision, &index.to_string(), &hook.template_name)
 }
 
-/// Makes the run of a hook.
-pub fn make(
-    workload: &Workload,
-    world: &World,
+/// Makes the runs of one hook. What is the same for all of them is looked up and judged once.
+pub struct HookMaker<'a> {
+    workload: &'a Workload<'a>,
     point: HookPoint,
-    hook: &HookStep,
-    subject: &Subject,
-) -> Result<HookRun, CannotMake> {
-    let template = world
-        .templates
-        .get(&hook.template_name)
-        .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
-    hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
-        template: hook.template_name.clone(),
-        why,
-    })?;
-    let args = arguments(template, hook, given_by_operator(workload, subject))?;
-    let name = match subject {
-        Subject::Step { revision, index } => step_run_name(hook, revision, *index),
-        Subject::Pod { pod, target, .. } => {
-            let revision = if point == HookPoint::PostInplace {
-                target
-            } else {
-                pod.revision()
-            };
-            point.run_name(revision, pod.instance(), &hook.template_name)
-        }
-    };
-    let metadata = ObjectMeta {
-        name: Some(name),
-        namespace: Some(workload.namespace.clone()),
-        labels: Some(labels(workload, point, subject)),
-        annotations: Some(identity(workload, hook, subject)),
-        owner_references: Some(vec![workload.owner_reference()]),
-        ..ObjectMeta::default()
-    };
-    let spec = HookRunSpec {
-        metrics: template.spec.metrics.clone(),
-        args,
-        policy: template.spec.policy,
-        dry_run: template.spec.dry_run.clone(),
-        measurement_retention: template.spec.measurement_retention.clone(),
-        ..HookRunSpec::default()
-    };
-    Ok(HookRun {
-        metadata,
-        spec,
-        status: None,
-    })
+    hook: &'a HookStep,
+    /// The hook's hash.
+    hash: String,
+    template: &'a HookTemplate,
 }
 
-fn labels(workload: &Workload, point: HookPoint, subject: &Subject) -> BTreeMap<String, String> {
-    let mut labels = BTreeMap::from([(
-        workload.kind.type_label().to_owned(),
-        point.as_str().to_owned(),
-    )]);
-    match subject {
-        Subject::Step { revision, index } => {
-            labels.insert(
-                workload.kind.revision_label().to_owned(),
-                (*revision).to_owned(),
-            );
-            labels.insert(names::RUN_STEP_LABEL.to_owned(), index.to_string());
-        }
-        Subject::Pod { pod, target, .. } => {
-            let revision = if point == HookPoint::PostInplace {
-                target
-            } else {
-                pod.revision()
-            };
-            labels.insert(
-                names::RUN_POD_REVISION_LABEL.to_owned(),
-                revision.to_owned(),
-            );
-            labels.insert(
-                names::RUN_INSTANCE_LABEL.to_owned(),
-                pod.instance().to_owned(),
-            );
-        }
+impl<'a> HookMaker<'a> {
+    /// For the hook of a point.
+    ///
+    /// # Errors
+    /// When its template is not there, or can never end Successful.
+    pub fn new(
+        workload: &'a Workload<'a>,
+        world: &'a World,
+        point: HookPoint,
+        hook: &'a HookStep,
+    ) -> Result<Self, CannotMake> {
+        let template = world
+            .templates
+            .get(&hook.template_name)
+            .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
+        hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
+            template: hook.template_name.clone(),
+            why,
+        })?;
+        Ok(Self {
+            workload,
+            point,
+            hook,
+            hash: hook_hash(hook),
+            template,
+        })
     }
-    labels
-}
 
-fn identity(workload: &Workload, hook: &HookStep, subject: &Subject) -> BTreeMap<String, String> {
-    let mut notes = BTreeMap::from([
-        (names::RUN_WORKLOAD_UID.to_owned(), workload.uid.clone()),
-        (names::RUN_HOOK_HASH.to_owned(), hook_hash(hook)),
-        (
-            names::RUN_GENERATION.to_owned(),
-            workload.generation.to_string(),
-        ),
-    ]);
-    if let Subject::Pod { pod, target, .. } = subject {
-        notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
-        notes.insert(names::RUN_TARGET.to_owned(), (*target).to_owned());
+    /// The name of the run about a subject.
+    pub fn name(&self, subject: &Subject) -> String {
+        match subject {
+            Subject::Step { revision, index } => step_run_name(self.hook, revision, *index),
+            Subject::Pod { pod, target, .. } => {
+                let revision = self.revision(pod, target);
+                let template = &self.hook.template_name;
+                self.point.run_name(revision, pod.instance(), template)
+            }
+        }
     }
-    notes
+
+    /// The run about a subject.
+    ///
+    /// # Errors
+    /// When an argument has no value.
+    pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
+        let Self {
+            workload,
+            hook,
+            template,
+            ..
+        } = self;
+        let args = arguments(template, hook, given_by_operator(workload, subject))?;
+        let metadata = ObjectMeta {
+            name: Some(self.name(subject)),
+            namespace: Some(workload.namespace.clone()),
+            labels: Some(self.labels(subject)),
+            annotations: Some(self.identity(subject)),
+            owner_references: Some(vec![workload.owner_reference()]),
+            ..ObjectMeta::default()
+        };
+        let spec = HookRunSpec {
+            metrics: template.spec.metrics.clone(),
+            args,
+            policy: template.spec.policy,
+            dry_run: template.spec.dry_run.clone(),
+            measurement_retention: template.spec.measurement_retention.clone(),
+            ..HookRunSpec::default()
+        };
+        Ok(HookRun {
+            metadata,
+            spec,
+            status: None,
+        })
+    }
+
+    /// The revision that a pod's run is named after.
+    fn revision<'p>(&self, pod: &'p Pod, target: &'p str) -> &'p str {
+        match self.point {
+            HookPoint::PostInplace => target,
+            _ => pod.revision(),
+        }
+    }
+
+    fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
+        let kind = self.workload.kind;
+        let own = match subject {
+            Subject::Step { revision, index } => [
+                (kind.revision_label(), (*revision).to_owned()),
+                (names::RUN_STEP_LABEL, index.to_string()),
+            ],
+            Subject::Pod { pod, target, .. } => [
+                (
+                    names::RUN_POD_REVISION_LABEL,
+                    self.revision(pod, target).to_owned(),
+                ),
+                (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
+            ],
+        };
+        let point = (kind.type_label(), self.point.as_str().to_owned());
+        let labels = own.into_iter().chain([point]);
+        labels.map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn identity(&self, subject: &Subject) -> BTreeMap<String, String> {
+        let Workload {
+            uid, generation, ..
+        } = self.workload;
+        let mut notes = BTreeMap::from([
+            (names::RUN_WORKLOAD_UID.to_owned(), uid.clone()),
+            (names::RUN_HOOK_HASH.to_owned(), self.hash.clone()),
+            (names::RUN_GENERATION.to_owned(), generation.to_string()),
+        ]);
+        if let Subject::Pod { pod, target, .. } = subject {
+            notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
+            notes.insert(names::RUN_TARGET.to_owned(), (*target).to_owned());
+        }
+        notes
+    }
 }
 
 /// Names of the arguments that the operator hands to pod hooks by itself; those that end in `[`

@@ -4,17 +4,18 @@
 //! same workload (uid), same hook (template and arguments). Whoever wants an action asks
 //! [`Hooks::clear`]; what nobody asked for by the end of the plan is called off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::draft::Draft;
-use super::hook_maker::{self, CannotMake, Subject};
+use super::hook_maker::{self, CannotMake, HookMaker, Subject};
 use super::retry::Retry;
 use super::{Action, Pod, PodRef, Workload, World, guard};
 use crate::api::names::{self, HookPoint};
-use crate::api::{HookPhase, HookRun, PodHookCondition};
+use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
 
 /// How long a success is good for: players may have joined since.
 pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
@@ -51,6 +52,10 @@ pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     runs: BTreeMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
+    /// The hooks that are configured.
+    hooks: BTreeMap<HookPoint, Hook<'a>>,
+    /// Names of all runs, once one is to be made.
+    names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: BTreeSet<&'a str>,
     marked: BTreeSet<&'a str>,
@@ -73,10 +78,14 @@ impl<'a> Hooks<'a> {
                     .push(run.as_ref());
             }
         }
+        let points = HookPoint::OF_PODS.into_iter();
+        let configured = points.filter_map(|point| Hook::of(workload, point));
         Self {
             workload,
             world,
             runs,
+            hooks: configured.map(|hook| (hook.point, hook)).collect(),
+            names: OnceCell::new(),
             retry: Retry::of(workload),
             wanted: BTreeSet::new(),
             marked: BTreeSet::new(),
@@ -87,7 +96,7 @@ impl<'a> Hooks<'a> {
 
     /// Whether a hook is configured for a point.
     pub fn is_configured(&self, point: HookPoint) -> bool {
-        self.workload.hooks.hook(point).is_some()
+        self.hooks.contains_key(&point)
     }
 
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
@@ -184,22 +193,23 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    fn has_name(&self, run: &HookRun) -> bool {
-        self.world
-            .runs
-            .iter()
-            .any(|it| it.metadata.name == run.metadata.name)
+    fn is_taken(&self, name: &str) -> bool {
+        let names = self.names.get_or_init(|| {
+            let runs = self.world.runs.iter();
+            let names = runs.filter_map(|it| it.metadata.name.as_deref());
+            names.collect()
+        });
+        names.contains(name)
     }
 
     fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
-        let hook = self.workload.hooks.hook(intent.point)?;
-        let hash = hook_maker::hook_hash(hook);
+        let hook = self.hooks.get(&intent.point)?;
         let runs = self.runs.get(&(intent.point, pod.uid.as_str()))?;
         runs.iter().copied().find(|run| {
             let notes = run.annotations();
             let note = |key: &str| notes.get(key).map(String::as_str);
             note(names::RUN_TARGET) == Some(intent.target)
-                && note(names::RUN_HOOK_HASH) == Some(hash.as_str())
+                && note(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
                 && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()
         })
@@ -254,7 +264,7 @@ impl<'a> Hooks<'a> {
     }
 
     fn start(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) {
-        let Some(hook) = self.workload.hooks.hook(intent.point) else {
+        let Some(hook) = self.hooks.get(&intent.point) else {
             return;
         };
         let subject = Subject::Pod {
@@ -262,12 +272,17 @@ impl<'a> Hooks<'a> {
             target: intent.target,
             modified: intent.modified,
         };
-        match hook_maker::make(self.workload, self.world, intent.point, hook, &subject) {
+        let run = match hook.maker(self.workload, self.world) {
             // A run of that name is about an earlier pod of the same ordinal; it goes first.
-            Ok(run) if self.has_name(&run) => {
+            Ok(maker) if !draft.may_start_hook() || self.is_taken(&maker.name(&subject)) => {
                 self.marked
                     .extend(pod.marked_deleting.then_some(pod.uid.as_str()));
+                return;
             }
+            Ok(maker) => maker.make(&subject),
+            Err(problem) => Err(problem.clone()),
+        };
+        match run {
             Ok(run) => {
                 draft.push(Action::CreateHookRun(Box::new(run)));
                 if intent.point == HookPoint::PreDelete {
@@ -278,6 +293,37 @@ impl<'a> Hooks<'a> {
                 self.problems.insert((intent.target.is_empty(), problem));
             }
         }
+    }
+}
+
+/// The hook of a point: what is the same for all its runs.
+struct Hook<'a> {
+    point: HookPoint,
+    step: &'a HookStep,
+    /// Part of the identity of its runs.
+    hash: String,
+    /// What makes its runs, once one was asked for.
+    maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
+}
+
+impl<'a> Hook<'a> {
+    fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
+        let step = workload.hooks.hook(point)?;
+        Some(Self {
+            point,
+            step,
+            hash: hook_maker::hook_hash(step),
+            maker: OnceCell::new(),
+        })
+    }
+
+    fn maker(
+        &self,
+        workload: &'a Workload<'a>,
+        world: &'a World,
+    ) -> &Result<HookMaker<'a>, CannotMake> {
+        let make = || HookMaker::new(workload, world, self.point, self.step);
+        self.maker.get_or_init(make)
     }
 }
 

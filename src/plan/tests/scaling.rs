@@ -342,6 +342,23 @@ fn a_few_zeros_too_many_are_not_created_all_at_once() {
 }
 
 #[test]
+fn a_scale_in_of_thousands_starts_its_hooks_little_by_little() {
+    let mut story = guarded(1_200);
+    story.user(json!({"replicas": 0}));
+    let mut started = Vec::new();
+    while story.sync() {
+        started.push(story.runs().len());
+        let marked = story
+            .pods()
+            .iter()
+            .filter(|pod| pod.marked_deleting)
+            .count();
+        assert_eq!(marked, story.runs().len(), "who is marked waits for a hook");
+    }
+    assert_eq!(started, [500, 1_000, 1_200]);
+}
+
+#[test]
 fn names_that_no_pod_has_are_told_in_one_event() {
     let mut story = story(2, json!({}));
     story.settle();
