@@ -1,6 +1,6 @@
 //! What a cached pod costs. A process of its own, because it is measured by what the process grows.
 
-use gamekeeper::cache::{Interner, Sight, Store, slim};
+use gamekeeper::cache::{CachedPod, Interner, Sight, Store, slim};
 use gamekeeper::plan::Pod;
 use k8s_openapi::api::core::v1::Pod as CorePod;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn resident() -> usize {
     kilobytes.expect("a number of kilobytes") * 1024
 }
 
-fn fold(n: usize, interner: &mut Interner) -> Pod {
+fn fold(n: usize, interner: &mut Interner) -> CachedPod {
     let mut before = pod(n);
     before["status"]["observedGeneration"] = json!(1);
     let states =
@@ -92,7 +92,7 @@ fn fold(n: usize, interner: &mut Interner) -> Pod {
         .fold(previous, |previous: Option<Pod>, state| {
             slim(previous.as_ref(), Sight::Watched, state, interner)
         });
-    folded.expect("one of ours")
+    CachedPod::Own(folded.expect("one of ours").into())
 }
 
 #[test]

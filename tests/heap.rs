@@ -1,11 +1,10 @@
 //! What the cache holds in memory: 4 kB a pod and 4 kB a HookRun at most, or ten thousand of them
-//! would need a larger operator.
+//! would need a larger operator; and 300 bytes a pod that is not ours, or a large cluster would.
 
 #![allow(clippy::unwrap_used)]
 
 use gamekeeper::api::HookRun;
-use gamekeeper::cache::{Interner, Sight, slim, slim_run};
-use k8s_openapi::api::core::v1::Pod;
+use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Sight, Store, slim_run};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -16,6 +15,8 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 const OBJECTS: usize = 1_000;
 /// Bytes that one may take.
 const MAX: usize = 4_096;
+/// Bytes that a pod may take that none of our workloads controls.
+const MAX_FOREIGN: usize = 300;
 
 /// Bytes that stay allocated for each of a thousand objects.
 fn bytes_each<T>(make: impl Fn(usize) -> T) -> usize {
@@ -78,6 +79,39 @@ fn hook_run(index: usize) -> Value {
     })
 }
 
+/// Bytes that stay allocated for each of a thousand pods in the cache, index included.
+fn bytes_a_pod(make: impl Fn(usize) -> Value) -> usize {
+    let mut interner = Interner::default();
+    let mut store = Store::default();
+    let before = ALLOCATOR.current_usage();
+    for index in 0..OBJECTS {
+        let text = make(index).to_string();
+        let object = Object::Item(&text);
+        let metadata = make(index)["metadata"].to_string();
+        let identity: Identity = serde_json::from_str(&metadata).unwrap();
+        let pod = CachedPod::read(None, Sight::Listed, &identity, object, &mut interner).unwrap();
+        if let Some(pod) = pod {
+            store.put(pod);
+        }
+    }
+    (ALLOCATOR.current_usage() - before) / OBJECTS
+}
+
+/// A pod of another controller.
+fn pod_of_another(index: usize) -> Value {
+    let mut pod = pod(index);
+    pod["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
+    pod
+}
+
+/// A pod that nothing controls.
+fn orphan(index: usize) -> Value {
+    let mut pod = pod(index);
+    pod["metadata"]["name"] = json!(format!("notebook-of-somebody-{index:05}-8dd69fd8"));
+    pod["metadata"]["ownerReferences"] = Value::Null;
+    pod
+}
+
 /// A pod with a readiness gate, ready, as a kubelet tells it.
 fn pod(index: usize) -> Value {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -112,13 +146,13 @@ fn cached_objects_are_small() {
         let run: HookRun = serde_json::from_value(hook_run(index)).unwrap();
         slim_run(run)
     });
-    let mut interner = Interner::default();
-    let interner = std::cell::RefCell::new(&mut interner);
-    let pod = bytes_each(|index| {
-        let pod: Pod = serde_json::from_value(pod(index)).unwrap();
-        slim(None, Sight::Listed, pod, &mut interner.borrow_mut()).unwrap()
-    });
-    println!("{run} bytes a HookRun, {pod} bytes a pod");
+    let [pod, of_another, orphan] = [pod, pod_of_another, orphan].map(bytes_a_pod);
+    println!(
+        "{run} bytes a HookRun, {pod} a pod, {of_another} a pod of another controller, \
+         {orphan} a pod that nothing controls"
+    );
     assert!(run <= MAX, "{run} bytes a HookRun");
     assert!(pod <= MAX, "{pod} bytes a pod");
+    assert!(of_another <= MAX_FOREIGN, "{of_another} bytes");
+    assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
 }

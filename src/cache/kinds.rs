@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
-use super::slim::{Control, control, cost};
+use super::control::{Control, control};
+use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use crate::api::names::NODE_DELETION_COST;

@@ -11,7 +11,7 @@ use tracing::error;
 
 use super::slim::Sight;
 use super::store::{Cached, ObjectKey, Store, Transition};
-use super::watch::{Change, Identity, Source};
+use super::watch::{Change, Identity, Object, Source};
 
 /// How far a mirror has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl<T: Cached> Mirror<T> {
     pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
         let mut feed = Feed {
             mirror: self,
-            convert: |_: Option<&T>, _, object: T| Some(object),
+            convert: |_: Option<&T>, _, _: &Identity, object: T| Ok(Some(object)),
             route: |_: &Routed<T>| {},
             listing: None,
         };
@@ -130,11 +130,11 @@ impl<T: Cached> Mirror<T> {
         feed.take_in(Change::<T>::ListEnd(version));
     }
 
-    /// Feeds it from this source, forever.
-    pub async fn feed<K, C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
+    /// Feeds it from this source, forever. `convert` makes the cached form of an object that had
+    /// another one before, or none; it is not kept where that is None.
+    pub async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
-        K: serde::de::DeserializeOwned,
-        C: FnMut(Option<&T>, Sight, K) -> Option<T>,
+        C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, Unreadable>,
         R: Fn(&Routed<T>),
     {
         let mut feed = Feed {
@@ -147,6 +147,9 @@ impl<T: Cached> Mirror<T> {
         super::watch::watch(source, list_is_due, |change| feed.take_in(change)).await;
     }
 }
+
+/// Why an object cannot be read.
+pub type Unreadable = serde_json::Error;
 
 /// What the router is told.
 pub enum Routed<T> {
@@ -167,9 +170,9 @@ struct Feed<'a, T, C, R> {
 
 impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     /// Takes one change in: first the store, then those who must look, then how far it has seen.
-    fn take_in<K>(&mut self, change: Change<K>)
+    fn take_in<O>(&mut self, change: Change<O>)
     where
-        C: FnMut(Option<&T>, Sight, K) -> Option<T>,
+        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
     {
         // To ask for a list is our own doing.
         if !matches!(change, Change::ListBegin) {
@@ -185,16 +188,18 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
                 });
             }
             Change::Listed(identity, object) => {
-                let previous = self.mirror.get(&identity.key());
-                let object = (self.convert)(previous.as_deref(), Sight::Listed, object);
-                if let (Some(listing), Some(object)) = (&mut self.listing, object) {
-                    listing.insert(object.key(), object);
+                match self.convert(Sight::Listed, &identity, object) {
+                    Some(object) => {
+                        let listing = self.listing.as_mut();
+                        listing.map(|listing| listing.insert(object.key(), object));
+                    }
+                    // A streamed list may show it a second time.
+                    None => self.remove(&identity),
                 }
             }
             Change::ListEnd(version) => self.end_list(version),
             Change::Applied(identity, object) => {
-                let previous = self.mirror.get(&identity.key());
-                match (self.convert)(previous.as_deref(), Sight::Watched, object) {
+                match self.convert(Sight::Watched, &identity, object) {
                     Some(object) => {
                         let transition = self.write().put(object);
                         (self.route)(&Routed::Changed(transition));
@@ -207,14 +212,25 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
                 self.remove(&identity);
                 self.advance(identity.version());
             }
-            Change::Broken(identity, reason) => {
-                let key = identity.key();
-                error!(object = %key, reason, "an object cannot be read; it is left alone");
-                self.remove(&identity);
-                (self.route)(&Routed::Broken(key, reason));
-                self.advance(identity.version());
-            }
             Change::Bookmark(version) => self.advance(version),
+        }
+    }
+
+    /// The cached form of an object; None for one that is not kept, or cannot be read.
+    fn convert<O>(&mut self, sight: Sight, identity: &Identity, object: O) -> Option<T>
+    where
+        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
+    {
+        let key = identity.key();
+        let previous = self.mirror.get(&key);
+        match (self.convert)(previous.as_deref(), sight, identity, object) {
+            Ok(object) => object,
+            Err(error) => {
+                let reason = error.to_string();
+                error!(object = %key, reason, "an object cannot be read; it is left alone");
+                (self.route)(&Routed::Broken(key, reason));
+                None
+            }
         }
     }
 

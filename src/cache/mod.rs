@@ -7,8 +7,10 @@
 
 mod barrier;
 mod comparison;
+mod control;
 mod kinds;
 mod mirror;
+mod pods;
 mod resources;
 mod route;
 mod slim;
@@ -29,16 +31,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use barrier::{Deleted, Expectations, Write};
+pub use control::{Control, control};
 pub use kinds::*;
 pub use mirror::{Mirror, Routed, Seen};
+pub use pods::{CachedPod, Orphan};
 pub use route::{BrokenSink, Router, Sink, WorkloadSink};
-pub use slim::{Control, Interner, Sight, control, slim};
+pub use slim::{Interner, Sight, slim};
 pub use store::{Cached, ObjectKey, Store, Transition};
-pub use watch::Source;
+pub use watch::{Identity, Object, Source};
 
 use self::comparison::Newest;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
-use crate::plan::{Claim, Pod};
+use crate::plan::Claim;
 
 /// All mirrors.
 #[derive(Default)]
@@ -52,7 +56,7 @@ pub struct Cache {
     /// HookTemplates.
     pub hook_templates: Arc<Mirror<CachedHookTemplate>>,
     /// Pods that our workloads control, and those that nobody does.
-    pub pods: Arc<Mirror<Pod>>,
+    pub pods: Arc<Mirror<CachedPod>>,
     /// Likewise ControllerRevisions.
     pub revisions: Arc<Mirror<CachedRevision>>,
     /// Nodes that have a deletion cost, or are lost.
@@ -170,7 +174,7 @@ impl Cache {
         match kind {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
-                |_, _, object| Some(Whole::new(object, false)),
+                |_, _, _, object| Ok(Some(Whole::new(object.read()?, false))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -180,7 +184,7 @@ impl Cache {
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
-                |_, _, object| Some(Whole::new(object, false)),
+                |_, _, _, object| Ok(Some(Whole::new(object.read()?, false))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -190,7 +194,7 @@ impl Cache {
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, object| Some(slim_run(object)),
+                |_, _, _, object| Ok(Some(slim_run(object.read()?))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_run(transition),
                     Routed::Broken(key, reason) => router.broken("HookRun", key, reason),
@@ -198,7 +202,7 @@ impl Cache {
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
-                |_, _, object| Some(Whole::new(object, true)),
+                |_, _, _, object| Ok(Some(Whole::new(object.read()?, true))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_template(transition),
                     Routed::Broken(key, reason) => router.broken("HookTemplate", key, reason),
@@ -208,23 +212,28 @@ impl Cache {
                 let mut interner = Interner::default();
                 watches.spawn(Arc::clone(&self.pods).feed(
                     source,
-                    move |previous, sight, pod| slim(previous, sight, pod, &mut interner),
+                    move |previous, sight, identity, pod| {
+                        CachedPod::read(previous, sight, identity, pod, &mut interner)
+                    },
                     changed(move |transition| router.pod(transition)),
                 ))
             }
             Kind::Revision => watches.spawn(Arc::clone(&self.revisions).feed(
                 source,
-                |_, _, object| CachedRevision::new(object),
+                |_, _, identity, object| match identity.control {
+                    Control::Foreign => Ok(None),
+                    _ => Ok(CachedRevision::new(object.read()?)),
+                },
                 changed(move |transition| router.revision(transition)),
             )),
             Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
                 source,
-                |_, _, node| NodeState::new(node),
+                |_, _, _, node| Ok(NodeState::new(node.read()?)),
                 changed(move |transition| router.node(transition)),
             )),
             Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
                 source,
-                |_, _, claim| Some(slim_claim(claim)),
+                |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
                 changed(move |transition| router.claim(transition)),
             )),
         };

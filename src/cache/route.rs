@@ -9,10 +9,11 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::json;
 
 use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
+use super::pods::CachedPod;
 use super::store::{Cached, ObjectKey, Transition};
 use crate::api::GameWorkload;
 use crate::api::names::{self, WorkloadKind};
-use crate::plan::{Claim, Pod, is_read_alike};
+use crate::plan::{Claim, is_read_alike};
 
 /// Takes keys that must be looked at; must not block.
 pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -118,10 +119,17 @@ impl Router {
     }
 
     /// A pod changed: whoever controls it looks, and who might adopt it when nobody does.
-    pub fn pod(&self, transition: &Transition<Pod>) {
+    pub fn pod(&self, transition: &Transition<CachedPod>) {
         self.owners(transition);
-        for orphan in sides(transition).filter(|pod| pod.controller.is_none()) {
-            self.selecting(&orphan.namespace, &orphan.labels);
+        let [old, new] =
+            [&transition.0, &transition.1].map(|side| side.as_ref().and_then(|pod| pod.orphan()));
+        if let (Some(old), Some(new)) = (old, new)
+            && old.is_like(new)
+        {
+            return;
+        }
+        for orphan in [old, new].into_iter().flatten() {
+            self.selecting(orphan.namespace(), &orphan.labels());
         }
     }
 
@@ -211,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::api::{GameDeployment, GameStatefulSet};
-    use crate::cache::{Interner, NodeHead, Sight, slim, slim_claim};
+    use crate::cache::{Interner, NodeHead, Sight, slim_claim, test_feed};
 
     /// A router that knows one workload, and the keys that it hands out.
     fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
@@ -252,7 +260,7 @@ mod tests {
         (router, told)
     }
 
-    fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<Pod>> {
+    fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<CachedPod>> {
         let owners = owner.map(|uid| {
             json!([{
                 "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
@@ -262,8 +270,8 @@ mod tests {
         let pod = json!({"metadata": {
             "namespace": "games", "name": "a", "labels": labels, "ownerReferences": owners,
         }});
-        let pod = serde_json::from_value(pod).unwrap();
-        slim(None, Sight::Watched, pod, &mut Interner::default()).map(Arc::new)
+        let pod = test_feed::pod(None, Sight::Watched, &pod, &mut Interner::default());
+        pod.map(Arc::new)
     }
 
     fn told(told: &Mutex<BTreeSet<String>>) -> Vec<String> {

@@ -8,60 +8,41 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::warn;
 
+use super::control::{Control, control};
 use super::resources;
-use super::store::{Cached, Head};
 use super::watch::version_number;
-use crate::api::{GROUP, names};
+use crate::api::names;
 use crate::plan::{
     Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
 };
 
-/// Who controls an object, as far as it matters here.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Control {
-    /// One of our workloads, by uid.
-    Ours(String),
-    /// Somebody else.
-    Foreign,
-    /// Nobody.
-    None,
-}
-
-/// Tells who controls an object.
-pub fn control(meta: &ObjectMeta) -> Control {
-    let owners = meta.owner_references.as_deref().unwrap_or_default();
-    match owners.iter().find(|owner| owner.controller == Some(true)) {
-        Some(owner) if is_ours(owner) => Control::Ours(owner.uid.clone()),
-        Some(_) => Control::Foreign,
-        None => Control::None,
-    }
-}
-
-fn is_ours(owner: &OwnerReference) -> bool {
-    let group = owner.api_version.split('/').next();
-    group == Some(GROUP) && matches!(owner.kind.as_str(), "GameDeployment" | "GameStatefulSet")
-}
-
 /// Texts that many pods share, held once.
 #[derive(Default)]
-pub struct Interner(HashSet<Arc<str>>);
+pub struct Interner {
+    texts: HashSet<Arc<str>>,
+    /// How many there may be before those that nothing else holds are dropped.
+    limit: usize,
+}
 
-/// When the interner grows beyond this, texts that nobody else holds are dropped.
+/// As many texts are always kept.
 const INTERNED: usize = 4096;
 
 impl Interner {
-    fn share(&mut self, text: String) -> Arc<str> {
-        if let Some(known) = self.0.get(text.as_str()) {
+    /// The text, held once.
+    pub fn share(&mut self, text: String) -> Arc<str> {
+        if let Some(known) = self.texts.get(text.as_str()) {
             return Arc::clone(known);
         }
-        if self.0.len() >= INTERNED {
-            self.0.retain(|known| Arc::strong_count(known) > 1);
+        if self.texts.len() >= self.limit {
+            self.texts.retain(|known| Arc::strong_count(known) > 1);
+            // Twice as many as are needed, or each new one would look for what can go.
+            self.limit = INTERNED.max(2 * self.texts.len());
         }
         let shared: Arc<str> = text.into();
-        self.0.insert(Arc::clone(&shared));
+        self.texts.insert(Arc::clone(&shared));
         shared
     }
 }
@@ -147,7 +128,8 @@ fn record(
     }
 }
 
-fn phase(phase: Option<&str>) -> PodPhase {
+/// A phase by its name.
+pub fn phase(phase: Option<&str>) -> PodPhase {
     match phase {
         Some("Running") => PodPhase::Running,
         Some("Succeeded") => PodPhase::Succeeded,
@@ -284,19 +266,6 @@ fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<First
             })
             .collect(),
     })
-}
-
-impl Cached for Pod {
-    fn head(&self) -> Head<'_> {
-        Head {
-            namespace: &self.namespace,
-            name: &self.name,
-            uid: &self.uid,
-            version: self.resource_version,
-            terminating: self.terminating,
-            controller: self.controller.as_deref(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub trait Cached: Send + Sync + 'static {
     fn name(&self) -> &str {
         self.head().name
     }
+    /// Name, for the index; shared with it by what is small beside its name.
+    fn shared_name(&self) -> Arc<str> {
+        self.name().into()
+    }
     /// Uid.
     fn uid(&self) -> &str {
         self.head().uid
@@ -168,7 +172,7 @@ impl<T: Cached> Store<T> {
             .namespaces
             .entry(object.namespace().into())
             .or_default();
-        let name: Arc<str> = object.name().into();
+        let name = object.shared_name();
         let controller = object.controller().map(Box::from);
         let names = space.controlled.entry(controller).or_default();
         names.insert(Arc::clone(&name));

@@ -1,21 +1,34 @@
 //! Feeds a cache by hand, for tests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Cache, Interner, Sight, slim};
+use super::{Cache, CachedPod, Identity, Interner, Object, Sight};
+
+/// The cached form of a pod.
+pub fn pod(
+    previous: Option<&CachedPod>,
+    sight: Sight,
+    pod: &Value,
+    interner: &mut Interner,
+) -> Option<CachedPod> {
+    let text = pod.to_string();
+    let metadata = pod["metadata"].to_string();
+    let identity: Identity = serde_json::from_str(&metadata).expect("metadata");
+    let object = Object::Item(&text);
+    CachedPod::read(previous, sight, &identity, object, interner).expect("a pod")
+}
 
 /// Shows the cache a list with exactly these pods, which nobody controls.
 pub fn pods(cache: &Cache, version: u64, names: &[&str]) {
     let mut interner = Interner::default();
     let pods = names.iter().filter_map(|name| {
-        let pod = json!({"metadata": {
+        let it = json!({"metadata": {
             "namespace": "games",
             "name": name,
             "uid": format!("uid-{name}"),
             "resourceVersion": version.to_string(),
         }});
-        let pod = serde_json::from_value(pod).expect("a pod");
-        slim(None, Sight::Listed, pod, &mut interner)
+        pod(None, Sight::Listed, &it, &mut interner)
     });
     cache.pods.show(version, pods.collect());
 }

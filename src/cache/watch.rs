@@ -5,7 +5,8 @@
 //! have caught up), and one object that does not convert makes it drop the event without a name.
 //!
 //! Guarantees: a list is never older than the request for it; between two lists every change is
-//! handed over once, in order; an object that does not convert is handed over as [`Change::Broken`].
+//! handed over once, in order. Of an object only who it is and who controls it is read here; the rest
+//! is handed over as text, so that what is not wanted is not read at all.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use super::control::Control;
 use super::store::ObjectKey;
 use crate::causes::with_causes;
 
@@ -38,23 +40,42 @@ const LONG_ENOUGH: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// What a watch hands over.
+/// What a watch hands over, with objects as `O`.
 #[derive(Debug)]
-pub enum Change<K> {
+pub enum Change<O> {
     /// A list begins: [`Change::Listed`] objects follow until [`Change::ListEnd`].
     ListBegin,
     /// An object of the list.
-    Listed(Identity, K),
+    Listed(Identity, O),
     /// The list is complete: what it did not name is gone.
     ListEnd(u64),
     /// An object is new or changed.
-    Applied(Identity, K),
+    Applied(Identity, O),
     /// An object is gone.
     Deleted(Identity),
-    /// An object that could not be read.
-    Broken(Identity, String),
     /// Nothing changed up to this resourceVersion.
     Bookmark(u64),
+}
+
+/// An object as text.
+#[derive(Clone, Copy, Debug)]
+pub enum Object<'a> {
+    /// The text of the object.
+    Item(&'a str),
+    /// A line of a watch.
+    Line(&'a [u8]),
+}
+
+impl Object<'_> {
+    /// Reads it.
+    pub fn read<K: DeserializeOwned>(self) -> Result<K, serde_json::Error> {
+        match self {
+            Object::Item(text) => serde_json::from_str(text),
+            Object::Line(text) => {
+                serde_json::from_slice::<Line<'_, K>>(text).map(|line| line.object)
+            }
+        }
+    }
 }
 
 /// What can be read of any object.
@@ -69,6 +90,9 @@ pub struct Identity {
     pub uid: String,
     /// resourceVersion.
     pub resource_version: String,
+    /// Who controls it.
+    #[serde(rename = "ownerReferences")]
+    pub control: Control,
 }
 
 impl Identity {
@@ -133,10 +157,10 @@ impl WatchError {
 
 /// Watches forever. What `list_is_due` gives ends when there is to be a new list; it is asked for only
 /// while none is under way.
-pub async fn watch<K: DeserializeOwned, F: Future<Output = ()>>(
+pub async fn watch<F: Future<Output = ()>>(
     mut source: Source,
     list_is_due: impl Fn() -> F,
-    mut hand_over: impl FnMut(Change<K>),
+    mut hand_over: impl FnMut(Change<Object<'_>>),
 ) {
     let mut position: Option<String> = None;
     let mut retry = FIRST_RETRY;
@@ -179,10 +203,10 @@ pub async fn watch<K: DeserializeOwned, F: Future<Output = ()>>(
 
 impl Source {
     /// One connection: from the position, or (without one) from a list on.
-    async fn follow<K: DeserializeOwned>(
+    async fn follow(
         &self,
         position: &mut Option<String>,
-        hand_over: &mut impl FnMut(Change<K>),
+        hand_over: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<(), WatchError> {
         if position.is_none() && !self.streaming {
             *position = Some(self.list(hand_over).await?);
@@ -218,9 +242,9 @@ impl Source {
     }
 
     /// A list in pages, from the most recent state; gives the position to watch from.
-    async fn list<K: DeserializeOwned>(
+    async fn list(
         &self,
-        hand_over: &mut impl FnMut(Change<K>),
+        hand_over: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<String, WatchError> {
         hand_over(Change::ListBegin);
         let mut query = format!("limit={PAGE}");
@@ -228,7 +252,8 @@ impl Source {
             let text = answer(self.client.request_text(self.request(&query)?)).await?;
             let page: Page = serde_json::from_str(&text)?;
             for item in page.items.iter().flatten() {
-                hand_over(convert(item, head(item)?, Change::Listed));
+                let head: Headed<Identity> = serde_json::from_str(item.get())?;
+                hand_over(Change::Listed(head.metadata, Object::Item(item.get())));
             }
             match page.metadata.next.as_deref() {
                 None | Some("") => {
@@ -291,12 +316,12 @@ async fn next_line(
     Ok(line.ends_with(b"\n"))
 }
 
+/// One line of a watch.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct Line<'a, O> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    object: O,
 }
 
 #[derive(Deserialize)]
@@ -330,19 +355,27 @@ struct BookmarkMeta {
     annotations: BTreeMap<String, String>,
 }
 
+/// The object of a line, as far as every line has it: an error's has no metadata.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    metadata: Identity,
+}
+
 /// Takes in one line of a watch.
-fn hear<K: DeserializeOwned>(
-    line: &[u8],
+fn hear(
+    text: &[u8],
     position: &mut Option<String>,
-    hand_over: &mut impl FnMut(Change<K>),
+    hand_over: &mut impl FnMut(Change<Object<'_>>),
 ) -> Result<(), WatchError> {
-    let line: Line<'_> = serde_json::from_slice(line)?;
+    let line: Line<'_, Head> = serde_json::from_slice(text)?;
+    let (identity, object) = (line.object.metadata, Object::Line(text));
     let listing = position.is_none();
     if line.kind == "ERROR" {
-        return Err(WatchError::of(&serde_json::from_str(line.object.get())?));
+        return Err(WatchError::of(&object.read()?));
     }
     if line.kind == "BOOKMARK" {
-        let mark = head::<BookmarkMeta>(line.object)?;
+        let mark = object.read::<Headed<BookmarkMeta>>()?.metadata;
         let version = version_number(&mark.resource_version);
         let ends_list = mark.annotations.contains_key("k8s.io/initial-events-end");
         match (listing, ends_list) {
@@ -353,31 +386,15 @@ fn hear<K: DeserializeOwned>(
         *position = Some(mark.resource_version);
         return Ok(());
     }
-    let identity = head::<Identity>(line.object)?;
     if !listing {
         *position = Some(identity.resource_version.clone());
     }
     hand_over(match &*line.kind {
         "DELETED" => Change::Deleted(identity),
-        _ if listing => convert(line.object, identity, Change::Listed),
-        _ => convert(line.object, identity, Change::Applied),
+        _ if listing => Change::Listed(identity, object),
+        _ => Change::Applied(identity, object),
     });
     Ok(())
-}
-
-fn head<M: DeserializeOwned>(object: &RawValue) -> Result<M, serde_json::Error> {
-    serde_json::from_str::<Headed<M>>(object.get()).map(|object| object.metadata)
-}
-
-fn convert<K: DeserializeOwned>(
-    object: &RawValue,
-    identity: Identity,
-    change: impl FnOnce(Identity, K) -> Change<K>,
-) -> Change<K> {
-    match serde_json::from_str(object.get()) {
-        Ok(object) => change(identity, object),
-        Err(error) => Change::Broken(identity, error.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -116,13 +116,7 @@ impl<K: Planned> Workloads<K> {
         let selected = |labels: &BTreeMap<String, String>| {
             selector.as_ref().is_some_and(|it| it.matches(labels))
         };
-        let pods = {
-            let store = cache.pods.store();
-            let mut pods = store.controlled_by(namespace, Some(uid));
-            let orphans = store.controlled_by(namespace, None);
-            pods.extend(orphans.into_iter().filter(|pod| selected(&pod.labels)));
-            pods
-        };
+        let pods = cache.pods.store().of_workload(namespace, uid, selected);
         let revisions = {
             let store = cache.revisions.store();
             let mut revisions = store.controlled_by(namespace, Some(uid));

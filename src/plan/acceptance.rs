@@ -34,7 +34,8 @@ pub fn acceptance(scene: &Scene, draft: &mut Draft) -> Acceptance {
 fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
     let update = scene.revisions.update;
     let was_created = scene.world.pods.iter().any(|pod| {
-        pod.revision() == update.name
+        pod.controller.is_some()
+            && pod.revision() == update.name
             && pod
                 .record
                 .as_ref()

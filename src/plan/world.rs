@@ -15,7 +15,8 @@ use crate::api::{HookRun, HookTemplate};
 pub struct World {
     /// The moment.
     pub now: Timestamp,
-    /// Pods that the workload controls, and orphans in its namespace that its selector matches.
+    /// Pods that the workload controls, and orphans in its namespace that its selector matches. An
+    /// orphan shows its name, uid, labels, resourceVersion, phase, and whether it is Terminating.
     pub pods: Vec<Arc<Pod>>,
     /// HookRuns that the workload controls.
     pub runs: Vec<Arc<HookRun>>,

@@ -31,20 +31,29 @@ fn identity(name: &str, version: u64) -> Identity {
         name: name.into(),
         uid: name.into(),
         resource_version: version.to_string(),
+        ..Identity::default()
     }
 }
 
-/// Plays changes into a mirror; gives what the router was told, old size and new size.
+/// The size of a thing that cannot be read.
+const UNREADABLE: u64 = u64::MAX;
+
+/// Plays changes into a mirror; gives what the router was told, old size and new size, neither
+/// for a thing that cannot be read.
 fn play(mirror: &Mirror<Thing>, changes: Vec<Change<Thing>>) -> Vec<(Option<u64>, Option<u64>)> {
     let told = RefCell::new(Vec::new());
     let mut feed = Feed {
         mirror,
-        convert: |_: Option<&Thing>, _, thing: Thing| Some(thing).filter(|it| it.size > 0),
-        route: |routed: &Routed<Thing>| {
-            if let Routed::Changed((old, new)) = routed {
+        convert: |_: Option<&Thing>, _, _: &Identity, thing: Thing| match thing.size {
+            UNREADABLE => Err(serde::de::Error::custom("unreadable")),
+            size => Ok((size > 0).then_some(thing)),
+        },
+        route: |routed: &Routed<Thing>| match routed {
+            Routed::Changed((old, new)) => {
                 let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
                 told.borrow_mut().push((size(old), size(new)));
             }
+            Routed::Broken(..) => told.borrow_mut().push((None, None)),
         },
         listing: None,
     };
@@ -136,6 +145,33 @@ fn an_object_that_becomes_foreign_is_told_as_gone() {
         ],
     );
     assert_eq!(told, [(None, Some(5)), (Some(5), None)]);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_told_and_is_gone() {
+    let mirror = Mirror::default();
+    let told = play(
+        &mirror,
+        vec![
+            Change::ListBegin,
+            listed("a", 1, 1),
+            listed("b", 2, 1),
+            listed("b", 3, UNREADABLE),
+            Change::ListEnd(3),
+            applied("a", 4, UNREADABLE),
+            applied("c", 5, 5),
+        ],
+    );
+    let expected = [
+        (None, None),
+        (None, Some(1)),
+        (None, None),
+        (Some(1), None),
+        (None, Some(5)),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(mirror.store().len(), 1);
+    assert_eq!(mirror.seen().borrow().version, 5);
 }
 
 #[test]

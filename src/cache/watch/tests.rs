@@ -16,25 +16,30 @@ struct Thing {
     size: u32,
 }
 
+/// A change in words.
+fn word(change: &Change<Object<'_>>) -> String {
+    match change {
+        Change::ListBegin => "begin".to_owned(),
+        Change::Listed(identity, object) => match object.read::<Thing>() {
+            Ok(thing) => format!("listed {} {}", identity.name, thing.size),
+            Err(_) => format!("listed {} broken", identity.name),
+        },
+        Change::ListEnd(version) => format!("end {version}"),
+        Change::Applied(identity, object) => match object.read::<Thing>() {
+            Ok(thing) => format!("applied {} {}", identity.name, thing.size),
+            Err(_) => format!("applied {} broken", identity.name),
+        },
+        Change::Deleted(identity) => format!("deleted {}", identity.name),
+        Change::Bookmark(version) => format!("bookmark {version}"),
+    }
+}
+
 fn told(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
     let mut told = Vec::new();
-    let mut note = |change: Change<Thing>| {
-        told.push(match change {
-            Change::ListBegin => "begin".to_owned(),
-            Change::Listed(identity, thing) => {
-                format!("listed {} {}", identity.name, thing.size)
-            }
-            Change::ListEnd(version) => format!("end {version}"),
-            Change::Applied(identity, thing) => {
-                format!("applied {} {}", identity.name, thing.size)
-            }
-            Change::Deleted(identity) => format!("deleted {}", identity.name),
-            Change::Broken(identity, _) => format!("broken {}", identity.name),
-            Change::Bookmark(version) => format!("bookmark {version}"),
-        });
-    };
     for line in lines {
-        hear(line.as_bytes(), position, &mut note)?;
+        hear(line.as_bytes(), position, &mut |change| {
+            told.push(word(&change))
+        })?;
     }
     Ok(told)
 }
@@ -62,8 +67,30 @@ fn an_object_that_does_not_convert_does_not_stop_the_others() {
         r#"{"type":"ADDED","object":{"metadata":{"name":"good","resourceVersion":"3"},"size":3}}"#,
         r#"{"type":"DELETED","object":{"metadata":{"name":"bad","resourceVersion":"4"},"size":"big"}}"#,
     ];
-    let expected = ["broken bad", "applied good 3", "deleted bad"];
+    let expected = ["applied bad broken", "applied good 3", "deleted bad"];
     assert_eq!(told(&lines, &mut position).unwrap(), expected);
+}
+
+#[test]
+fn who_an_object_is_and_who_controls_it_is_told_without_reading_the_rest() {
+    let owner =
+        r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"u","controller":true}"#;
+    let metadata = format!(
+        r#"{{"namespace":"n","name":"a","uid":"i","resourceVersion":"7","ownerReferences":[{owner}]}}"#
+    );
+    let line = format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"size":"big"}}}}"#);
+    let mut identities = Vec::new();
+    let mut position = Some("1".to_owned());
+    hear(line.as_bytes(), &mut position, &mut |change| {
+        if let Change::Applied(identity, _) = change {
+            identities.push(identity);
+        }
+    })
+    .unwrap();
+    let identity = &identities[0];
+    assert_eq!(identity.key(), ObjectKey::new("n", "a"));
+    assert_eq!((identity.uid.as_str(), identity.version()), ("i", 7));
+    assert_eq!(identity.control, Control::Foreign);
 }
 
 #[test]
@@ -129,19 +156,12 @@ fn list_end(version: u64) -> String {
 /// What a watch of this source hands over until its script is over.
 async fn followed(source: Source) -> Vec<String> {
     let mut told = Vec::new();
-    let note = |change: Change<Thing>| {
-        told.push(match change {
-            Change::ListBegin => "begin".to_owned(),
-            Change::Listed(identity, _) => format!("listed {}", identity.name),
-            Change::ListEnd(version) => format!("end {version}"),
-            Change::Applied(identity, _) => format!("applied {}", identity.name),
-            Change::Deleted(identity) => format!("deleted {}", identity.name),
-            Change::Broken(identity, _) => format!("broken {}", identity.name),
-            Change::Bookmark(version) => format!("bookmark {version}"),
-        });
+    let note = |change: Change<Object<'_>>| {
+        let word = word(&change);
+        told.push(word.trim_end_matches(" 0").to_owned());
     };
     let over = Duration::from_secs(60);
-    let _ = timeout(over, watch::<Thing, _>(source, std::future::pending, note)).await;
+    let _ = timeout(over, watch(source, std::future::pending, note)).await;
     told
 }
 
@@ -270,7 +290,7 @@ async fn a_server_that_never_answers_is_asked_again() {
         };
         assert!(timeout(2 * ANSWER, source.newest()).await.unwrap().is_err());
         let over = Duration::from_secs(100);
-        let followed = watch::<Thing, _>(source, std::future::pending, |_| {});
+        let followed = watch(source, std::future::pending, |_| {});
         let _ = timeout(over, followed).await;
         assert_eq!(*asked.lock().unwrap(), 1 + 4, "{streaming}");
     }

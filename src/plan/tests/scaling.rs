@@ -262,6 +262,25 @@ fn orphans_are_adopted_and_strangers_released() {
 }
 
 #[test]
+fn an_orphan_of_a_new_revision_does_not_prove_that_it_is_accepted() {
+    let mut story = story(2, json!({"updateStrategy": {"paused": true}}));
+    story.settle().image("v2").settle();
+    let update = story.status().update_revision;
+    story.world.verdicts.clear();
+    story.done.clear();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        pod.controller = None;
+        pod.labels.insert(names::REVISION_LABEL.to_owned(), update);
+    });
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+    let asked = |action: &Action| matches!(action, Action::DryRun { .. });
+    assert_eq!(story.count(asked), 1);
+}
+
+#[test]
 fn a_missing_template_holds_the_deletion_names_itself_and_heals() {
     let mut story = guarded(2);
     story.world.templates.clear();

@@ -1,0 +1,126 @@
+//! What is kept of whose pods, and what a workload is shown.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::names;
+use crate::cache::test_feed;
+
+fn pod(name: &str, labels: Value, owner: Option<(&str, &str)>) -> Value {
+    let owners = owner.map(|(api_version, kind)| {
+        json!([{
+            "apiVersion": api_version, "kind": kind, "name": "a", "uid": "owner-uid",
+            "controller": true,
+        }])
+    });
+    json!({
+        "metadata": {
+            "namespace": "games", "name": name, "uid": format!("uid-{name}"),
+            "resourceVersion": "7", "labels": labels, "ownerReferences": owners,
+        },
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}], "nodeName": "n"},
+        "status": {"phase": "Running"},
+    })
+}
+
+fn read(pod: &Value) -> Option<CachedPod> {
+    test_feed::pod(None, Sight::Watched, pod, &mut Interner::default())
+}
+
+fn ours(name: &str) -> Value {
+    let owner = ("tkex.tencent.com/v1alpha1", "GameStatefulSet");
+    pod(name, json!({"app": "game"}), Some(owner))
+}
+
+#[test]
+fn a_pod_of_another_controller_is_not_even_read() {
+    let mut foreign = pod("web-1", json!({}), Some(("apps/v1", "ReplicaSet")));
+    foreign["spec"]["containers"] = json!("unreadable");
+    assert!(read(&foreign).is_none());
+}
+
+#[test]
+fn a_pod_of_a_workload_is_kept_slim() {
+    let pod = read(&ours("game-0")).unwrap();
+    let pod = pod.own().unwrap();
+    assert_eq!(pod.controller.as_deref(), Some("owner-uid"));
+    assert_eq!(pod.node.as_deref(), Some("n"));
+}
+
+#[test]
+fn a_workload_is_shown_its_pods_and_the_orphans_that_it_selects() {
+    let mut store = Store::default();
+    for pod in [
+        ours("game-0"),
+        pod("game-1", json!({"app": "game", "tier": "a=b"}), None),
+        pod("game-2", json!({"app": "game", "tier": "a=b"}), None),
+        pod("other-1", json!({"app": "other"}), None),
+        pod("bare", Value::Null, None),
+    ] {
+        store.put(read(&pod).unwrap());
+    }
+    let selected =
+        |labels: &BTreeMap<String, String>| labels.get("app").map(String::as_str) == Some("game");
+    let pods = store.of_workload("games", "owner-uid", selected);
+    let names: Vec<_> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["game-0", "game-1", "game-2"]);
+    assert_eq!(pods[1].labels["tier"], "a=b");
+    let none = store.of_workload("games", "another-uid", |_| false);
+    assert!(none.is_empty());
+}
+
+#[test]
+fn what_an_adoption_is_decided_on_is_kept_of_an_orphan() {
+    let labels = json!({"app": "game", names::REVISION_LABEL: "game-1"});
+    let mut before = pod("game-1", labels, None);
+    let mut store = Store::default();
+    let mut shown = |pod: &Value| {
+        store.put(read(pod).unwrap());
+        let pods = store.of_workload("games", "u", |_| true);
+        Pod::clone(&pods[0])
+    };
+    let running = shown(&before);
+    assert_eq!(
+        (running.name.as_str(), running.uid.as_str()),
+        ("game-1", "uid-game-1")
+    );
+    assert_eq!(
+        (running.revision(), running.resource_version),
+        ("game-1", 7)
+    );
+    assert_eq!(running.controller, None);
+    assert!(!running.ended() && !running.terminating);
+    before["status"]["phase"] = json!("Failed");
+    assert!(shown(&before).ended());
+    before["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(shown(&before).terminating);
+}
+
+#[test]
+fn only_what_an_adoption_is_decided_on_makes_states_of_an_orphan_differ() {
+    let first = pod("game-1", json!({"app": "game"}), None);
+    let is_like_first = |change: fn(&mut Value)| {
+        let mut other = first.clone();
+        change(&mut other);
+        let [one, other] = [&first, &other].map(|pod| read(pod).unwrap());
+        one.orphan().unwrap().is_like(other.orphan().unwrap())
+    };
+    assert!(is_like_first(
+        |pod| pod["metadata"]["resourceVersion"] = json!("8")
+    ));
+    assert!(is_like_first(
+        |pod| pod["status"]["podIP"] = json!("10.0.0.1")
+    ));
+    assert!(!is_like_first(
+        |pod| pod["status"]["phase"] = json!("Failed")
+    ));
+    assert!(!is_like_first(
+        |pod| pod["metadata"]["uid"] = json!("another")
+    ));
+    assert!(!is_like_first(
+        |pod| pod["metadata"]["labels"]["a"] = json!("b")
+    ));
+    assert!(!is_like_first(
+        |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")
+    ));
+}
