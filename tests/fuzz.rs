@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gamekeeper::expr::jsonpath::JsonPath;
 use gamekeeper::expr::{Condition, Document};
-use gamekeeper::plan::hook_run::fill;
+use gamekeeper::plan::hook_run::{Allowance, fill};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -470,7 +470,7 @@ fn arguments() {
             random.spoil(text)
         },
         |text| {
-            let filled = fill(text, |name| match name {
+            let filled = fill(text, &mut Allowance::default(), |name| match name {
                 "a" => Some("value"),
                 "b" => Some(&long),
                 _ => None,

@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use gamekeeper::api::HookRun;
+use gamekeeper::api::{HookRun, Metric};
 use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Sight, Store, slim_run};
+use gamekeeper::plan::hook_run::used_arguments;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 
@@ -139,6 +140,49 @@ fn pod(index: usize) -> Value {
     })
 }
 
+/// A body that takes eighty times its length once it is parsed into maps.
+fn hostile_json(length: usize) -> String {
+    let items = vec![r#"{"":0}"#; length / 7].join(",");
+    format!(r#"{{"a":[{items}]}}"#)
+}
+
+/// A run with as much JSON in it as it may have: what it is cached as takes hardly more than its text.
+fn hostile_runs_are_kept_as_text() {
+    let body = hostile_json(200 << 10);
+    let web = format!(r#"{{"web":{{"url":"http://game","method":"POST","jsonBody":{body}}}}}"#);
+    let job = format!(r#"{{"job":{{"spec":{body},"metadata":{{"labels":{body}}}}}}}"#);
+    let metrics = [&web, &job, &web].map(|it| format!(r#"{{"name":"n","provider":{it}}}"#));
+    let metadata = r#"{"name":"hostile","namespace":"games"}"#;
+    let metrics = metrics.join(",");
+    let text = format!(r#"{{"metadata":{metadata},"spec":{{"metrics":[{metrics}]}}}}"#);
+    ALLOCATOR.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
+    let run: HookRun = serde_json::from_str(&text).unwrap();
+    let run = slim_run(run);
+    let (kept, peak) = (
+        ALLOCATOR.current_usage() - before,
+        ALLOCATOR.peak_usage() - before,
+    );
+    println!("a run of {} bytes: {kept} kept, {peak} at most", text.len());
+    assert!(kept < 2 * text.len(), "{kept} kept of {}", text.len());
+    assert!(peak < 4 * text.len(), "{peak} taken for {}", text.len());
+    drop(run);
+}
+
+/// The name of a field is long, and each of many texts below it has a field of its own.
+fn texts_are_found_without_their_fields_being_written_out() {
+    let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
+    let body = format!(r#"{{"{name}":[{texts}]}}"#);
+    let text = format!(r#"{{"name":"n","provider":{{"web":{{"url":"u","jsonBody":{body}}}}}}}"#);
+    let metric: Metric = serde_json::from_str(&text).unwrap();
+    ALLOCATOR.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
+    assert_eq!(used_arguments(&metric).len(), 0);
+    let peak = ALLOCATOR.peak_usage() - before;
+    println!("texts of {} bytes: {peak} at most", text.len());
+    assert!(peak < 2 * text.len(), "{peak} taken for {}", text.len());
+}
+
 /// One test, because the allocator counts for all.
 #[test]
 fn cached_objects_are_small() {
@@ -155,4 +199,6 @@ fn cached_objects_are_small() {
     assert!(pod <= MAX, "{pod} bytes a pod");
     assert!(of_another <= MAX_FOREIGN, "{of_another} bytes");
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
+    hostile_runs_are_kept_as_text();
+    texts_are_found_without_their_fields_being_written_out();
 }

@@ -1,5 +1,7 @@
 //! A workload's hooks against the HookTemplates that they name.
 
+use std::collections::HashSet;
+
 use super::metrics::is_of_operator;
 use super::{Finding, Templates};
 use crate::api::names::HookPoint;
@@ -103,11 +105,11 @@ fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
         .spec
         .args
         .iter()
-        .map(|argument| argument.name.as_str());
+        .map(|argument| argument.name.clone());
     let used = template.spec.metrics.iter().flat_map(used_arguments);
-    let known: Vec<&str> = declared.chain(used).collect();
+    let known: HashSet<String> = declared.chain(used).collect();
     let args = hook.step.args.iter().enumerate();
-    let unknown = args.filter(|(_, argument)| !known.contains(&argument.name.as_str()));
+    let unknown = args.filter(|(_, argument)| !known.contains(&argument.name));
     unknown
         .map(|(index, argument)| {
             let field = format!("{}.args[{index}].name", hook.field);

@@ -1,6 +1,9 @@
 //! Metrics: conditions, paths, headers and arguments, read as they will be read when they count.
 
+use std::collections::HashSet;
+
 use http::{HeaderName, HeaderValue};
+use serde_json::Value;
 
 use super::{Finding, pods};
 use crate::api::{
@@ -10,16 +13,20 @@ use crate::api::{
 use crate::expr::Condition;
 use crate::expr::jsonpath::JsonPath;
 use crate::plan::hook_run::{
-    SHORTEST_INTERVAL, arguments_in, can_succeed, fill, texts_with_arguments,
+    Allowance, SHORTEST_INTERVAL, arguments_in, can_succeed, fill, visit_texts,
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 use crate::provider::{metadata_key, parse_field_path, writable};
+
+/// Texts of a metric that are found fault with: who writes them sees the rest once these are mended.
+const MAX_FINDINGS: usize = 32;
 
 /// What is wrong with a template. Arguments without a value get one from the workload.
 pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
-    let is_known = |name: &str| is_declared(&spec.args, name) || is_of_operator(name);
+    let declared = declared(&spec.args);
+    let is_known = |name: &str| declared.contains(name) || is_of_operator(name);
     for (field, name) in unknown_arguments(&spec.metrics, is_known) {
         let message = format!(
             "Invalid value: argument {name} is not declared: add it to spec.args, or look at its spelling"
@@ -43,7 +50,8 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
 pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
-    for (field, name) in unknown_arguments(&spec.metrics, |name| is_declared(&spec.args, name)) {
+    let declared = declared(&spec.args);
+    for (field, name) in unknown_arguments(&spec.metrics, |name| declared.contains(name)) {
         let message =
             format!("Invalid value: argument {name} has no value: give it one in spec.args");
         findings.push(Finding::error(field, message));
@@ -51,8 +59,9 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings
 }
 
-fn is_declared(args: &[Argument], name: &str) -> bool {
-    args.iter().any(|argument| argument.name == name)
+/// Names of arguments that are declared.
+fn declared(args: &[Argument]) -> HashSet<&str> {
+    args.iter().map(|argument| argument.name.as_str()).collect()
 }
 
 /// Whether the operator gives pod hooks a value for it: `PodIP`, or one of a list, `PodContainer[0]`.
@@ -73,13 +82,14 @@ pub(super) fn is_of_operator(name: &str) -> bool {
 fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let mut unknown = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
-        for (field, text) in texts_with_arguments(metric) {
-            for name in arguments_in(text).unwrap_or_default() {
-                if !is_known(name) {
+        visit_texts(metric, &mut |field, text| {
+            let names = arguments_in(text).unwrap_or_default().into_iter();
+            for name in names.filter(|name| !is_known(name)) {
+                if unknown.len() < MAX_FINDINGS {
                     unknown.push((format!("spec.metrics[{index}].{field}"), name.to_owned()));
                 }
             }
-        }
+        });
     }
     unknown
 }
@@ -111,10 +121,15 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
         findings.extend(interval(&at, metric));
         findings.extend(conditions(&at, metric));
         findings.extend(calls(&at, metric));
-        for (field, text) in texts_with_arguments(metric) {
-            let error = arguments_in(text).err();
-            findings.extend(error.map(|why| Finding::invalid(format!("{at}.{field}"), text, why)));
-        }
+        let mut unreadable = Vec::new();
+        visit_texts(metric, &mut |field, text| {
+            if let Err(why) = arguments_in(text)
+                && unreadable.len() < MAX_FINDINGS
+            {
+                unreadable.push(Finding::invalid(format!("{at}.{field}"), text, why));
+            }
+        });
+        findings.extend(unreadable);
     }
     findings
 }
@@ -197,7 +212,8 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     }
     if let Some(job) = &metric.provider.job {
         let at = format!("{at}.provider.job.spec.template");
-        findings.extend(pods::of_template(&at, &job.spec["template"], &[]));
+        let spec: Value = job.spec.read().unwrap_or_default();
+        findings.extend(pods::of_template(&at, &spec["template"], &[]));
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
         findings.extend(fields(&format!("{at}.provider.kubernetes"), kubernetes));
@@ -212,7 +228,7 @@ fn url(field: &str, url: &str) -> Option<Finding> {
         return None;
     }
     // Any number does for a host, a port and a part of a path.
-    let filled = fill(url, |_| Some("1")).ok()?;
+    let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
     let error = reqwest::Url::parse(filled.trim()).err()?;
     let mend = "write one such as http://{{ args.PodIP }}:8080/drained";
     Some(Finding::invalid(

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Authentication, SecretKeyRef, schema};
+use super::{Authentication, RawJson, SecretKeyRef, schema};
 
 /// An HTTP method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -56,7 +56,7 @@ pub struct WebMetric {
     /// Body as a JSON object.
     #[schemars(schema_with = "schema::json_object")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub json_body: Option<serde_json::Value>,
+    pub json_body: Option<RawJson>,
     /// Seconds until an answer must be there; 10 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
@@ -148,9 +148,9 @@ pub struct JobMetric {
     /// Labels and annotations of the Job; its name is made from the run's.
     #[schemars(schema_with = "schema::object_meta")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<serde_json::Value>,
+    pub metadata: Option<RawJson>,
     /// The Job's spec; `{{ args.NAME }}` is filled into command, args and env of its containers.
     /// activeDeadlineSeconds is 3600 when absent.
     #[schemars(schema_with = "schema::job_spec")]
-    pub spec: serde_json::Value,
+    pub spec: RawJson,
 }

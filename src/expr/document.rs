@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Subject;
 use super::jsonpath::{JsonPath, PathError};
+use crate::api::json_memory;
 
 /// Memory that the JSON of an answer may take.
 const MAX_MEMORY: usize = 40 << 20;
@@ -39,7 +40,7 @@ impl Document {
     /// # Errors
     /// When its JSON would fill the memory.
     pub fn read(body: &[u8]) -> Result<Self, DocumentError> {
-        if memory(body) > MAX_MEMORY {
+        if json_memory(body) > MAX_MEMORY {
             return Err(DocumentError::TooComplex);
         }
         Ok(serde_json::from_slice(body).map_or_else(
@@ -69,16 +70,4 @@ pub fn brief(text: &str) -> String {
         brief.push_str("...");
     }
     brief.replace(char::is_control, " ")
-}
-
-/// Memory that a body's JSON may take, told from its brackets and commas; those in texts are
-/// counted too, which only makes it stricter.
-fn memory(body: &[u8]) -> usize {
-    let memory = |byte: &u8| match byte {
-        b'{' => 640,
-        b'[' => 160,
-        b',' => 64,
-        _ => 1,
-    };
-    body.iter().map(memory).sum()
 }

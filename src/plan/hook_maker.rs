@@ -214,6 +214,9 @@ pub const OPERATOR_ARGUMENTS: [&str; 6] = [
     "ModifiedContainer[",
 ];
 
+/// Missing arguments that a message names.
+const MAX_NAMED: usize = 16;
+
 /// Arguments that the operator hands over by itself.
 fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
     let Subject::Pod { pod, modified, .. } = subject else {
@@ -265,10 +268,11 @@ fn arguments(
             });
         }
     }
-    let missing = hook_run::missing_arguments(&template.spec, &given);
+    let mut missing = hook_run::missing_arguments(&template.spec, &given);
     if missing.is_empty() {
         return Ok(hook_run::run_arguments(&template.spec, &given));
     }
+    missing.truncate(MAX_NAMED);
     Err(CannotMake::NoValue {
         template: hook.template_name.clone(),
         names: missing.join(", "),

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use serde_json::Value;
-
 use super::cluster::Cluster;
 use super::field::{NoField, field};
 use super::secrets::Secrets;
-use crate::api::{Argument, HookRun};
-use crate::plan::hook_run::{ArgumentError, fill};
+use crate::api::{Argument, HookRun, RawJson};
+use crate::plan::hook_run::{Allowance, ArgumentError, Place, fill, fill_json};
 
 /// Values by name.
 #[derive(Clone, Default)]
@@ -24,12 +22,12 @@ impl Arguments {
     /// lacks must not hold up another. Secrets are read now, and kept nowhere.
     pub(super) async fn resolve(
         run: &HookRun,
-        names: &[&str],
+        names: &[String],
         cluster: Option<&Cluster>,
     ) -> Result<Self, String> {
         let mut arguments = Arguments::default();
         for argument in &run.spec.args {
-            if names.contains(&argument.name.as_str()) {
+            if names.contains(&argument.name) {
                 arguments.add(run, argument, cluster).await?;
             }
         }
@@ -73,7 +71,7 @@ impl Arguments {
 
     /// Fills arguments into a text.
     pub(super) fn fill(&self, text: &str) -> Result<String, ArgumentError> {
-        fill(text, |name| self.get(name))
+        fill(text, &mut Allowance::default(), |name| self.get(name))
     }
 
     /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs as a host, so that
@@ -91,7 +89,7 @@ impl Arguments {
             .filter(|(_, value)| value.parse::<Ipv6Addr>().is_ok())
             .map(|(name, value)| (name.as_str(), format!("[{value}]")))
             .collect();
-        let filled = fill(authority, |name| {
+        let filled = fill(authority, &mut Allowance::default(), |name| {
             bracketed
                 .get(name)
                 .map(String::as_str)
@@ -101,21 +99,10 @@ impl Arguments {
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
 
-    /// Fills arguments into every string of a JSON value.
-    pub(super) fn fill_json(&self, value: &Value) -> Result<Value, ArgumentError> {
-        Ok(match value {
-            Value::String(text) => Value::String(self.fill(text)?),
-            Value::Array(items) => items
-                .iter()
-                .map(|item| self.fill_json(item))
-                .collect::<Result<_, _>>()?,
-            Value::Object(fields) => {
-                let fields = fields
-                    .iter()
-                    .map(|(key, value)| Ok((key.clone(), self.fill_json(value)?)));
-                Value::Object(fields.collect::<Result<_, _>>()?)
-            }
-            other => other.clone(),
+    /// Fills arguments into JSON.
+    pub(super) fn fill_json(&self, json: &RawJson, place: Place) -> Result<String, ArgumentError> {
+        fill_json(json, place, &mut Allowance::default(), &|name| {
+            self.get(name)
         })
     }
 }
@@ -192,7 +179,8 @@ mod tests {
     }
 
     async fn arguments(names: &[&str]) -> Result<Arguments, String> {
-        Arguments::resolve(&run(), names, None).await
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Arguments::resolve(&run(), &names, None).await
     }
 
     #[tokio::test]
@@ -242,11 +230,9 @@ mod tests {
         let body = serde_json::json!({
             "ip": "{{ args.PodIP }}", "more": [{"n": 1, "t": "to {{args.PodIP}}"}],
         });
-        let filled = arguments.fill_json(&body).expect("a body");
-        assert_eq!(
-            filled,
-            serde_json::json!({"ip": "127.9.0.4", "more": [{"n": 1, "t": "to 127.9.0.4"}]})
-        );
+        let filled = arguments.fill_json(&RawJson::from(&body), Place::Text);
+        let expected = r#"{"ip":"127.9.0.4","more":[{"n":1,"t":"to 127.9.0.4"}]}"#;
+        assert_eq!(filled, Ok(expected.to_owned()));
     }
 
     #[tokio::test]
@@ -263,7 +249,9 @@ mod tests {
             arguments.fill("{{args.team}} in {{args.namespace}}"),
             Ok("red in games".into())
         );
-        let error = Arguments::resolve(&run(), &["none"], None).await.err();
+        let error = Arguments::resolve(&run(), &["none".to_owned()], None)
+            .await
+            .err();
         let expected = "argument none: metadata.labels.none of the HookRun is not set";
         assert_eq!(error.as_deref(), Some(expected));
     }

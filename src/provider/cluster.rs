@@ -7,16 +7,20 @@ use http::{Method, Request, header};
 use k8s_openapi::ByteString;
 use kube::Client;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::job::{Job, Pod};
 use crate::api::SecretKeyRef;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests at a time; more wait for their turn.
 const REQUESTS: usize = 64;
+/// Pods of a Job that are looked at: anybody may give pods its label.
+const PODS_OF_JOB: usize = 20;
 /// Who writes, in managed fields.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// Label of the Secrets that hooks may read.
@@ -50,7 +54,7 @@ impl From<Refused> for String {
 
 #[derive(Deserialize)]
 struct List {
-    items: Vec<Value>,
+    items: Vec<Pod>,
 }
 
 #[derive(Deserialize)]
@@ -84,7 +88,8 @@ impl Cluster {
         let path = path("/api/v1", namespace, "pods", name)?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         let what = format!("pod {name}");
-        self.send::<Value>(&what, Method::PATCH, &path, patch)
+        let patch = patch.to_string().into_bytes();
+        self.send::<IgnoredAny>(&what, Method::PATCH, &path, patch)
             .await?;
         Ok(())
     }
@@ -93,11 +98,14 @@ impl Cluster {
     pub(super) async fn create_job(
         &self,
         namespace: &str,
-        job: &Value,
-    ) -> Result<Option<Value>, String> {
+        job: String,
+    ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", "")?;
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
-        match self.send("the job", Method::POST, &path, job).await {
+        match self
+            .send("the job", Method::POST, &path, job.into_bytes())
+            .await
+        {
             Ok(job) => Ok(Some(job)),
             Err(Refused { code: 409, .. }) => Ok(None),
             Err(refused) => Err(refused.into()),
@@ -105,7 +113,7 @@ impl Cluster {
     }
 
     /// Reads a Job; None where there is none.
-    pub(super) async fn job(&self, namespace: &str, name: &str) -> Result<Option<Value>, String> {
+    pub(super) async fn job(&self, namespace: &str, name: &str) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         match self.get(&format!("job {name}"), &path).await {
             Ok(job) => Ok(Some(job)),
@@ -121,22 +129,19 @@ impl Cluster {
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
         });
         let what = format!("job {name}");
-        let answer = self.send::<Value>(&what, Method::DELETE, &path, &options);
+        let options = options.to_string().into_bytes();
+        let answer = self.send::<IgnoredAny>(&what, Method::DELETE, &path, options);
         match answer.await {
             Ok(_) | Err(Refused { code: 404, .. }) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
     }
 
-    /// The pods of a Job.
-    pub(super) async fn pods_of_job(
-        &self,
-        namespace: &str,
-        job: &str,
-    ) -> Result<Vec<Value>, String> {
+    /// Pods of a Job, the first of them.
+    pub(super) async fn pods_of_job(&self, namespace: &str, job: &str) -> Result<Vec<Pod>, String> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
-            "{path}?labelSelector=batch.kubernetes.io/job-name={}",
+            "{path}?limit={PODS_OF_JOB}&labelSelector=batch.kubernetes.io/job-name={}",
             safe(job)?
         );
         let list: List = self.get(&format!("pods of job {job}"), &path).await?;
@@ -171,7 +176,7 @@ impl Cluster {
         what: &str,
         path: &str,
     ) -> Result<T, Refused> {
-        self.send(what, Method::GET, path, &Value::Null).await
+        self.send(what, Method::GET, path, Vec::new()).await
     }
 
     async fn send<T: for<'de> Deserialize<'de>>(
@@ -179,17 +184,13 @@ impl Cluster {
         what: &str,
         method: Method,
         path: &str,
-        body: &Value,
+        body: Vec<u8>,
     ) -> Result<T, Refused> {
         let failed =
             |why: &dyn std::fmt::Display| Refused::without_answer(format!("{what}: {why}"));
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
-        };
-        let body = match body {
-            Value::Null => Vec::new(),
-            body => body.to_string().into_bytes(),
         };
         let request = Request::builder().method(method).uri(path);
         let request = request.header(header::CONTENT_TYPE, content).body(body);

@@ -4,14 +4,19 @@
 //! from run, metric and number of the measurement: whoever looks, also after a restart, finds the
 //! one Job that belongs to it, and none is made twice.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use super::measure::Measurement;
 use crate::api::names::job_name;
-use crate::api::{API_VERSION, HookPhase, HookRun, JobMetric};
-use crate::plan::hook_run::Outcome;
+use crate::api::{API_VERSION, HookPhase, HookRun, JobMetric, RawJson};
+use crate::plan::hook_run::{Outcome, Place};
 
 /// Longest time that a Job may take unless it says so itself: a hook must not hang.
 const DEADLINE_SECONDS: i64 = 3_600;
@@ -62,7 +67,7 @@ async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> 
         true => None,
         false => {
             cluster
-                .create_job(namespace, &manifest(of, job, &name)?)
+                .create_job(namespace, manifest(of, job, &name)?)
                 .await?
         }
     };
@@ -73,11 +78,9 @@ async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> 
             .await?
             .ok_or_else(|| format!("job {name} was deleted before it had ended"))?,
     };
-    let mut owners = found["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    if !owners.any(|owner| owner["uid"].as_str() == of.run.metadata.uid.as_deref()) {
+    let own = of.run.metadata.uid.as_deref();
+    let mut owners = found.metadata.owner_references.iter();
+    if !owners.any(|owner| Some(owner.uid.as_str()) == own) {
         return Err(format!(
             "job {name} is somebody else's: delete it, or rename the run"
         ));
@@ -86,12 +89,12 @@ async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> 
         return Ok(outcome);
     }
     let now = Timestamp::now();
-    let stuck = match found["status"]["ready"].as_i64().unwrap_or_default() {
-        0 => cannot_start(&cluster.pods_of_job(namespace, &name).await?),
-        _ => None,
+    let stuck = match found.status.ready {
+        None | Some(0) => cannot_start(&cluster.pods_of_job(namespace, &name).await?),
+        Some(_) => None,
     };
     match stuck {
-        Some(stuck) if age(&stuck.pod, now) >= IMAGE_PATIENCE => {
+        Some(stuck) if age(stuck.since, now) >= IMAGE_PATIENCE => {
             // It would go on trying, beside the next measurement.
             cluster.delete_job(namespace, &name).await?;
             let patience = IMAGE_PATIENCE.as_secs();
@@ -100,7 +103,11 @@ async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> 
                 stuck.why
             ))
         }
-        stuck => Ok(under_way(&name, stuck, age(&found, now))),
+        stuck => Ok(under_way(
+            &name,
+            stuck,
+            age(found.metadata.creation_timestamp, now),
+        )),
     }
 }
 
@@ -118,19 +125,97 @@ fn under_way(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
     }
 }
 
+/// What is read of a Job. The rest of it is its author's, and might be long.
+#[derive(Debug, Deserialize)]
+pub(super) struct Job {
+    #[serde(default)]
+    metadata: Head,
+    #[serde(default)]
+    status: JobStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Head {
+    name: String,
+    owner_references: Vec<Owner>,
+    creation_timestamp: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Owner {
+    uid: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobStatus {
+    ready: Option<i64>,
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+/// What is read of a Job's pod.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pod {
+    #[serde(default)]
+    metadata: Head,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    init_container_statuses: Vec<Container>,
+    container_statuses: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    name: String,
+    image: String,
+    state: ContainerState,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Waiting {
+    reason: String,
+}
+
 /// What a Job that has ended means.
-fn ended(name: &str, job: &Value) -> Option<Outcome> {
-    let conditions = job["status"]["conditions"].as_array();
+fn ended(name: &str, job: &Job) -> Option<Outcome> {
+    let conditions = job.status.conditions.as_deref().unwrap_or_default();
     let condition = |kind: &str| {
-        let mut conditions = conditions.into_iter().flatten();
-        conditions.find(|it| it["type"] == kind && it["status"] == "True")
+        let mut conditions = conditions.iter();
+        conditions.find(|it| it.kind == kind && it.status == "True")
     };
     let (phase, message) = match (condition("Failed"), condition("Complete")) {
-        (Some(failed), _) => {
-            let [reason, message] =
-                ["reason", "message"].map(|field| failed[field].as_str().unwrap_or_default());
+        (
+            Some(Condition {
+                reason, message, ..
+            }),
+            _,
+        ) => {
             // A Job that ran out of time has given no answer.
-            let phase = match reason {
+            let phase = match reason.as_str() {
                 "DeadlineExceeded" => HookPhase::Error,
                 _ => HookPhase::Failed,
             };
@@ -152,76 +237,103 @@ fn ended(name: &str, job: &Value) -> Option<Outcome> {
 
 /// A pod with a container that cannot be started.
 struct Stuck {
-    pod: Value,
+    since: Option<Timestamp>,
     why: String,
 }
 
-fn cannot_start(pods: &[Value]) -> Option<Stuck> {
+fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
     pods.iter().find_map(|pod| {
-        let statuses = ["initContainerStatuses", "containerStatuses"]
-            .map(|list| pod["status"][list].as_array())
-            .into_iter()
-            .flatten()
-            .flatten();
-        let waits = |status: &&Value| {
-            let reason = status["state"]["waiting"]["reason"].as_str();
-            reason.is_some_and(|reason| CANNOT_START.contains(&reason))
-        };
-        let status = { statuses }.find(waits)?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let why = format!(
-            "container {} of pod {}, image {}: {}",
-            text(&status["name"]),
-            text(&pod["metadata"]["name"]),
-            text(&status["image"]),
-            text(&status["state"]["waiting"]["reason"]),
-        );
-        let pod = pod.clone();
-        Some(Stuck { pod, why })
+        let PodStatus {
+            init_container_statuses,
+            container_statuses,
+        } = &pod.status;
+        let mut containers = init_container_statuses.iter().chain(container_statuses);
+        let (container, reason) = containers.find_map(|container| {
+            let reason = container.state.waiting.as_ref()?.reason.as_str();
+            CANNOT_START
+                .contains(&reason)
+                .then_some((container, reason))
+        })?;
+        let (
+            name,
+            Container {
+                name: container,
+                image,
+                ..
+            },
+        ) = (&pod.metadata.name, container);
+        Some(Stuck {
+            since: pod.metadata.creation_timestamp,
+            why: format!("container {container} of pod {name}, image {image}: {reason}"),
+        })
     })
 }
 
 /// How long ago an object was created.
-fn age(object: &Value, now: Timestamp) -> SignedDuration {
-    let created = object["metadata"]["creationTimestamp"].as_str();
-    let created = created.and_then(|text| text.parse::<Timestamp>().ok());
+fn age(created: Option<Timestamp>, now: Timestamp) -> SignedDuration {
     created.map_or(SignedDuration::ZERO, |created| now.duration_since(created))
 }
 
 /// The Job as it is created.
-fn manifest(of: &Measurement<'_>, job: &JobMetric, name: &str) -> Result<Value, String> {
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: Metadata<'a>,
+    spec: Fields<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    given: Given<'a>,
+    owner_references: Value,
+}
+
+/// What a metric says of its Jobs.
+#[derive(Default, Deserialize, Serialize)]
+struct Given<'a> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    labels: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'a RawValue>,
+}
+
+/// The fields of an object, each as it is written.
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+fn manifest(of: &Measurement<'_>, job: &JobMetric, name: &str) -> Result<String, String> {
     refuse_what_cannot_be(of)?;
-    let mut spec = job.spec.clone();
-    let pod = &mut spec["template"]["spec"];
-    for list in ["initContainers", "containers"] {
-        for container in pod[list].as_array_mut().into_iter().flatten() {
-            for part in ["command", "args", "env"] {
-                let filled = of.arguments.fill_json(&container[part]);
-                let filled = filled.map_err(|error| format!("{part} of a container: {error}"))?;
-                if !filled.is_null() {
-                    container[part] = filled;
-                }
-            }
-        }
+    let filled = of.arguments.fill_json(&job.spec, Place::JobSpec);
+    let filled = filled.map_err(|error| format!("spec of the job: {error}"))?;
+    let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
+    let deadline = to_raw_value(&DEADLINE_SECONDS).map_err(|error| error.to_string())?;
+    let own = spec.get("activeDeadlineSeconds");
+    if own.is_none_or(|own| own.get() == "null") {
+        spec.insert("activeDeadlineSeconds".into(), &deadline);
     }
-    if spec["activeDeadlineSeconds"].is_null() {
-        spec["activeDeadlineSeconds"] = json!(DEADLINE_SECONDS);
-    }
-    let mut metadata = Map::new();
-    for field in ["labels", "annotations"] {
-        let given = job.metadata.as_ref().and_then(|given| given.get(field));
-        metadata.extend(given.map(|given| (field.to_owned(), given.clone())));
-    }
-    metadata.insert("name".into(), json!(name));
-    // The Job goes with its run.
-    metadata.insert(
-        "ownerReferences".into(),
-        json!([{
+    let given = job.metadata.as_ref().map(RawJson::read).transpose();
+    let metadata = Metadata {
+        name,
+        given: given
+            .map_err(|error| format!("metadata of the job: {error}"))?
+            .unwrap_or_default(),
+        // The Job goes with its run.
+        owner_references: json!([{
             "apiVersion": API_VERSION, "kind": "HookRun", "controller": true,
             "name": of.run.metadata.name, "uid": of.run.metadata.uid,
         }]),
-    );
-    Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
+    };
+    let manifest = Manifest {
+        api_version: "batch/v1",
+        kind: "Job",
+        metadata,
+        spec,
+    };
+    serde_json::to_string(&manifest).map_err(|error| error.to_string())
 }
 
 fn refuse_what_cannot_be(of: &Measurement<'_>) -> Result<(), String> {
@@ -243,7 +355,8 @@ mod tests {
     use super::*;
 
     fn job(conditions: Value) -> Option<Outcome> {
-        ended("backup", &json!({"status": {"conditions": conditions}}))
+        let job = json!({"status": {"conditions": conditions}});
+        ended("backup", &serde_json::from_value(job).expect("a job"))
     }
 
     #[test]
@@ -289,7 +402,11 @@ mod tests {
                 {"name": "b", "image": "b:1", "state": {"waiting": {"reason": reason}}},
             ]}})
         };
-        let why = |pods: &[Value]| cannot_start(pods).map(|stuck| stuck.why);
+        let why = |pods: &[Value]| {
+            let pods = pods.iter().map(|pod| serde_json::from_value(pod.clone()));
+            let pods: Vec<Pod> = pods.collect::<Result<_, _>>().expect("pods");
+            cannot_start(&pods).map(|stuck| stuck.why)
+        };
         assert_eq!(why(&[pod("ContainerCreating")]), None);
         assert_eq!(why(&[pod("CrashLoopBackOff"), json!({})]), None);
         assert_eq!(

@@ -85,7 +85,7 @@ impl Probe {
         };
         let mut names = used_arguments(metric);
         if metric.provider.kubernetes.is_some() {
-            names.extend(kubernetes::POD_ARGUMENTS);
+            names.extend(kubernetes::POD_ARGUMENTS.map(str::to_owned));
         }
         let arguments = Arguments::resolve(&call.run, &names, self.cluster.as_ref()).await;
         let arguments = match arguments {

@@ -15,7 +15,7 @@ use super::measure::{Measurement, Trust};
 use crate::api::{WebMethod, WebMetric};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::{Document, DocumentError, brief};
-use crate::plan::hook_run::Outcome;
+use crate::plan::hook_run::{Outcome, Place};
 
 /// Name of the header that tells a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -77,10 +77,10 @@ fn request(of: &Measurement<'_>, web: &WebMetric) -> Result<Request, String> {
 fn body(web: &WebMetric, arguments: &Arguments) -> Result<(Vec<u8>, Option<HeaderValue>), String> {
     if let Some(json) = &web.json_body {
         let filled = arguments
-            .fill_json(json)
+            .fill_json(json, Place::Text)
             .map_err(|error| format!("jsonBody: {error}"))?;
         let content_type = HeaderValue::from_static("application/json");
-        return Ok((filled.to_string().into_bytes(), Some(content_type)));
+        return Ok((filled.into_bytes(), Some(content_type)));
     }
     let body = web.body.as_deref().unwrap_or_default();
     let filled = arguments

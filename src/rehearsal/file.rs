@@ -49,11 +49,11 @@ pub(super) fn read(options: &Options) -> Result<HookRunSpec, FileError> {
     let document = choose(&shown, &text, options.name.as_deref())?;
     let template = template(&shown, document)?;
     let given: Vec<Argument> = options.args.iter().map(argument).collect();
-    let declared = template.args.iter().map(|argument| argument.name.as_str());
-    let known: Vec<&str> = declared
+    let declared = template.args.iter().map(|argument| argument.name.clone());
+    let known: Vec<String> = declared
         .chain(template.metrics.iter().flat_map(used_arguments))
         .collect();
-    if let Some(unused) = given.iter().find(|it| !known.contains(&it.name.as_str())) {
+    if let Some(unused) = given.iter().find(|it| !known.contains(&it.name)) {
         return Err(FileError::UnusedValue(unused.name.clone()));
     }
     let missing = missing_arguments(&template, &given);

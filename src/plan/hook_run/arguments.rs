@@ -3,9 +3,17 @@
 //! A name without a value is an error wherever it is met, never an empty string: a URL that lacks
 //! the pod's address must not turn into a call to somewhere else.
 
-use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
-use crate::api::{Argument, HookTemplateSpec, Metric, WebHeader};
+use super::texts::visit_texts;
+use crate::api::{Argument, HookTemplateSpec, Metric};
+
+/// Longest text, in bytes, that the arguments of one measurement are filled into; all texts together.
+pub const MAX_FILLED: usize = 1 << 20;
+/// Longest name of an argument.
+const MAX_NAME: usize = 253;
+/// References to arguments in a template, and in the texts of one measurement.
+const MAX_REFERENCES: usize = 4_096;
 
 /// Why a text cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,59 +27,124 @@ pub enum ArgumentError {
     /// Braces are opened and not closed.
     #[error("{{{{ is not closed: write {{{{ args.NAME }}}}")]
     NotClosed,
+    /// What is filled in would fill the memory.
+    #[error(
+        "with its arguments filled in it is too long: the texts of a metric may have 1 MiB in all"
+    )]
+    TooLong,
+    /// There are too many references.
+    #[error("it refers to arguments too often: {MAX_REFERENCES} times are allowed in all")]
+    TooMany,
+    /// The JSON that they stand in is none.
+    #[error("the JSON cannot be read: {0}")]
+    NoJson(String),
+}
+
+/// How much may still be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    text: usize,
+    references: usize,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Allowance::of(MAX_FILLED)
+    }
+}
+
+impl Allowance {
+    /// As much text as this, in bytes.
+    pub fn of(text: usize) -> Self {
+        Allowance {
+            text,
+            references: MAX_REFERENCES,
+        }
+    }
+
+    /// Takes so much text.
+    pub(super) fn take(&mut self, text: usize) -> Result<(), ArgumentError> {
+        self.text = self.text.checked_sub(text).ok_or(ArgumentError::TooLong)?;
+        Ok(())
+    }
+
+    fn refer(&mut self) -> Result<(), ArgumentError> {
+        let left = self.references.checked_sub(1);
+        self.references = left.ok_or(ArgumentError::TooMany)?;
+        Ok(())
+    }
 }
 
 /// A stretch of plain text, and the argument that comes after it (None at the end).
 type Stretch<'a> = (&'a str, Option<&'a str>);
 
-fn stretches(text: &str) -> Result<Vec<Stretch<'_>>, ArgumentError> {
-    let mut found = Vec::new();
-    let mut rest = text;
-    while let Some((plain, after)) = rest.split_once("{{") {
-        let (inside, after) = after.split_once("}}").ok_or(ArgumentError::NotClosed)?;
-        let name = inside
-            .trim()
-            .strip_prefix("args.")
-            .filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| ArgumentError::NotAnArgument(inside.to_owned()))?;
-        found.push((plain, Some(name)));
-        rest = after;
-    }
-    found.push((rest, None));
-    Ok(found)
+/// The stretches of a text, up to the first that cannot be read.
+fn stretches(text: &str) -> impl Iterator<Item = Result<Stretch<'_>, ArgumentError>> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let stretch = stretch(rest.take()?);
+        Some(stretch.map(|(found, after)| {
+            rest = after;
+            found
+        }))
+    })
+}
+
+/// The first stretch of a text, and what comes after its argument.
+fn stretch(text: &str) -> Result<(Stretch<'_>, Option<&str>), ArgumentError> {
+    let Some((plain, after)) = text.split_once("{{") else {
+        return Ok(((text, None), None));
+    };
+    let (inside, after) = after.split_once("}}").ok_or(ArgumentError::NotClosed)?;
+    let name = inside.trim().strip_prefix("args.");
+    let name = name.filter(|name| (1..=MAX_NAME).contains(&name.len()));
+    let no_argument = || ArgumentError::NotAnArgument(inside.chars().take(MAX_NAME).collect());
+    let name = name.ok_or_else(no_argument)?;
+    Ok(((plain, Some(name)), Some(after)))
 }
 
 /// Replaces each `{{ args.NAME }}` by its value.
 ///
 /// # Errors
-/// When a name has no value, or the braces hold something else.
+/// When a name has no value, the braces hold something else, or it would be too much.
 pub fn fill<'v>(
     text: &str,
+    allowance: &mut Allowance,
     value_of: impl Fn(&str) -> Option<&'v str>,
 ) -> Result<String, ArgumentError> {
-    let mut filled = String::with_capacity(text.len());
-    for (plain, name) in stretches(text)? {
+    let mut filled = String::new();
+    for stretch in stretches(text) {
+        let (plain, name) = stretch?;
+        allowance.take(plain.len())?;
         filled.push_str(plain);
         if let Some(name) = name {
+            allowance.refer()?;
             let value = value_of(name).ok_or_else(|| ArgumentError::NoValue(name.to_owned()))?;
+            allowance.take(value.len())?;
             filled.push_str(value);
         }
     }
     Ok(filled)
 }
 
-/// Names that the metrics use, each once, in order of appearance.
-fn used_names(metrics: &[Metric]) -> Vec<&str> {
-    let mut names = Vec::new();
-    for (_, text) in metrics.iter().flat_map(texts_with_arguments) {
-        // A text that cannot be read fails its measurement with a message of its own.
-        for name in arguments_in(text).unwrap_or_default() {
-            if !names.contains(&name) {
-                names.push(name);
+/// Names that the metrics use, each once, in order of appearance; of the references that there may be.
+fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut references = 0;
+    for metric in metrics {
+        visit_texts(metric, &mut |_, text| {
+            // A text that cannot be read fails its measurement with a message of its own.
+            for name in arguments_in(text).unwrap_or_default() {
+                references += 1;
+                if references <= MAX_REFERENCES && !places.contains_key(name) {
+                    places.insert(name.to_owned(), places.len());
+                }
             }
-        }
+        });
     }
-    names
+    let mut names: Vec<(String, usize)> = places.into_iter().collect();
+    names.sort_unstable_by_key(|(_, place)| *place);
+    names.into_iter().map(|(name, _)| name).collect()
 }
 
 /// Names that a text uses, in order of appearance.
@@ -79,109 +152,47 @@ fn used_names(metrics: &[Metric]) -> Vec<&str> {
 /// # Errors
 /// When braces hold something else, or are not closed.
 pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
-    let stretches = stretches(text)?.into_iter();
-    Ok(stretches.filter_map(|(_, name)| name).collect())
+    let names = stretches(text).map(|stretch| stretch.map(|(_, name)| name));
+    names.filter_map(Result::transpose).collect()
 }
 
 /// Names that a metric uses, each once, in order of appearance.
-pub fn used_arguments(metric: &Metric) -> Vec<&str> {
-    used_names(std::slice::from_ref(metric))
+pub fn used_arguments(metric: &Metric) -> Vec<String> {
+    used_names([metric])
 }
 
-/// A text, and the path of its field.
-type Located<'a> = (String, &'a str);
-
-/// The texts of a metric in which arguments are filled in, each with its field below the metric.
-pub fn texts_with_arguments(metric: &Metric) -> Vec<Located<'_>> {
-    let provider = &metric.provider;
-    let mut texts = Vec::new();
-    if let Some(web) = &provider.web {
-        texts.push(("provider.web.url".to_owned(), web.url.as_str()));
-        texts.extend(header_values("provider.web", &web.headers));
-        let body = web.body.as_deref();
-        texts.extend(body.map(|body| ("provider.web.body".to_owned(), body)));
-        let json_body = web.json_body.iter();
-        texts.extend(json_body.flat_map(|body| strings("provider.web.jsonBody".into(), body)));
+/// Whether metrics refer to arguments more often than can be filled in.
+pub(super) fn refer_too_often(metrics: &[Metric]) -> bool {
+    let mut references = 0;
+    for metric in metrics {
+        visit_texts(metric, &mut |_, text| {
+            // Each has its braces; what else has some cannot be filled in anyway.
+            references += text.matches("{{").count();
+        });
     }
-    if let Some(prometheus) = &provider.prometheus {
-        texts.push(("provider.prometheus.address".into(), &prometheus.address));
-        texts.push(("provider.prometheus.query".into(), &prometheus.query));
-        texts.extend(header_values("provider.prometheus", &prometheus.headers));
-    }
-    if let Some(kubernetes) = &provider.kubernetes {
-        for (index, field) in kubernetes.fields.iter().enumerate() {
-            let at = format!("provider.kubernetes.fields[{index}]");
-            texts.push((format!("{at}.path"), &field.path));
-            texts.extend(field.value.as_deref().map(|it| (format!("{at}.value"), it)));
-        }
-    }
-    if let Some(job) = &provider.job {
-        texts.extend(texts_of_job(&job.spec));
-    }
-    texts
-}
-
-fn header_values<'a>(
-    at: &str,
-    headers: &'a [WebHeader],
-) -> impl Iterator<Item = Located<'a>> + use<'a> {
-    let at = format!("{at}.headers");
-    let headers = headers.iter().enumerate();
-    headers.map(move |(index, header)| (format!("{at}[{index}].value"), header.value.as_str()))
-}
-
-fn texts_of_job(spec: &Value) -> Vec<Located<'_>> {
-    let mut texts = Vec::new();
-    for list in ["containers", "initContainers"] {
-        let containers = spec["template"]["spec"][list].as_array();
-        for (index, container) in containers.into_iter().flatten().enumerate() {
-            for part in ["command", "args", "env"] {
-                let at = format!("provider.job.spec.template.spec.{list}[{index}].{part}");
-                texts.extend(strings(at, &container[part]));
-            }
-        }
-    }
-    texts
-}
-
-/// All strings in a JSON value, keys left out.
-fn strings(at: String, value: &Value) -> Vec<Located<'_>> {
-    match value {
-        Value::String(text) => vec![(at, text)],
-        Value::Array(items) => {
-            let items = items.iter().enumerate();
-            items
-                .flat_map(|(index, item)| strings(format!("{at}[{index}]"), item))
-                .collect()
-        }
-        Value::Object(fields) => fields
-            .iter()
-            .flat_map(|(name, value)| strings(format!("{at}.{name}"), value))
-            .collect(),
-        _ => Vec::new(),
-    }
+    references > MAX_REFERENCES
 }
 
 fn has_value(argument: &Argument) -> bool {
     argument.value.is_some() || argument.value_from.is_some()
 }
 
-fn given_for<'a>(given: &'a [Argument], name: &str) -> Option<&'a Argument> {
+/// Arguments with a value, by name.
+fn by_name(given: &[Argument]) -> HashMap<&str, &Argument> {
+    let given = given.iter().rev().filter(|argument| has_value(argument));
     given
-        .iter()
-        .find(|argument| argument.name == name && has_value(argument))
+        .map(|argument| (argument.name.as_str(), argument))
+        .collect()
 }
 
 /// Names of arguments that a template's metrics use and that have a value neither in the template
 /// nor in `given`.
 pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<String> {
-    used_names(&template.metrics)
-        .into_iter()
-        .filter(|name| {
-            given_for(given, name).is_none() && given_for(&template.args, name).is_none()
-        })
-        .map(str::to_owned)
-        .collect()
+    let (given, own) = (by_name(given), by_name(&template.args));
+    let is_missing =
+        |name: &String| !given.contains_key(name.as_str()) && !own.contains_key(name.as_str());
+    let names = used_names(&template.metrics).into_iter();
+    names.filter(is_missing).collect()
 }
 
 /// The arguments of a run: those that the template declares, in its order, a given value before
@@ -189,20 +200,32 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
 ///
 /// What a template neither declares nor uses stays out, so that a HookRun shows what matters to it.
 pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Argument> {
+    let given = by_name(given);
     let declared = template.args.iter().filter_map(|argument| {
-        given_for(given, &argument.name).or(Some(argument).filter(|own| has_value(own)))
+        let own = Some(argument).filter(|own| has_value(own));
+        given.get(argument.name.as_str()).copied().or(own)
     });
-    let undeclared = used_names(&template.metrics)
-        .into_iter()
-        .filter(|name| template.args.iter().all(|argument| argument.name != *name))
-        .filter_map(|name| given_for(given, name));
+    let names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
+    let used = used_names(&template.metrics);
+    let undeclared = used.iter().filter(|name| !names.contains(name.as_str()));
+    let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
     declared.chain(undeclared).cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::api::{MetricProvider, WebMetric};
+    use crate::api::{MetricProvider, RawJson, WebHeader, WebMetric};
+
+    /// With all that may be filled in.
+    fn fill<'v>(
+        text: &str,
+        value_of: impl Fn(&str) -> Option<&'v str>,
+    ) -> Result<String, ArgumentError> {
+        super::fill(text, &mut Allowance::default(), value_of)
+    }
 
     fn argument(name: &str, value: Option<&str>) -> Argument {
         Argument {
@@ -219,7 +242,7 @@ mod tests {
                 key: "x-pod".into(),
                 value: "{{args.PodName}}".into(),
             }],
-            json_body: Some(serde_json::json!({"who": ["{{ args.team }}"]})),
+            json_body: Some(RawJson::from(&json!({"who": ["{{ args.team }}"]}))),
             ..WebMetric::default()
         };
         let provider = MetricProvider {
@@ -344,5 +367,29 @@ mod tests {
             names,
             expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
+    }
+
+    #[test]
+    fn what_is_filled_in_is_bounded_whatever_the_values_are() {
+        let value = "x".repeat(1 << 20);
+        let value_of = |name: &str| Some(if name == "long" { value.as_str() } else { "" });
+        assert!(fill("{{ args.long }}", value_of).is_ok());
+        let twice = "{{ args.long }}{{ args.long }}";
+        assert_eq!(fill(twice, value_of), Err(ArgumentError::TooLong));
+        let (many, more) = (4_096, 4_097);
+        assert_eq!(
+            fill(&"{{ args.a }}".repeat(many), value_of),
+            Ok(String::new())
+        );
+        let more = fill(&"{{ args.a }}".repeat(more), value_of);
+        assert_eq!(more, Err(ArgumentError::TooMany));
+        // All texts of a measurement together.
+        let mut allowance = Allowance::of(10);
+        assert_eq!(
+            super::fill("123456", &mut allowance, value_of),
+            Ok("123456".into())
+        );
+        let second = super::fill("12345", &mut allowance, value_of);
+        assert_eq!(second, Err(ArgumentError::TooLong));
     }
 }

@@ -15,6 +15,7 @@ mod schedule;
 mod template;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 pub use arguments::*;
 pub use assess::*;
@@ -24,3 +25,4 @@ pub use judge::*;
 pub use record::{is_under_way, next_number};
 pub use schedule::SHORTEST_INTERVAL;
 pub use template::*;
+pub use texts::*;

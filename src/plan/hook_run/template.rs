@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::arguments::{ArgumentError, refer_too_often};
 use super::by_name::without_metric;
 use super::schedule::can_be_scheduled;
 use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
@@ -12,6 +13,9 @@ use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
 /// Names the first metric that cannot, why, and what to write.
 pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
     usable(&template.metrics, &template.dry_run)?;
+    if refer_too_often(&template.metrics) {
+        return Err(ArgumentError::TooMany.to_string());
+    }
     template.metrics.iter().try_for_each(|metric| {
         let name = &metric.name;
         can_be_scheduled(metric).map_err(|why| format!("metric {name}: {why}"))?;

@@ -1,0 +1,400 @@
+//! The texts of a metric in which arguments are filled in, and where they stand.
+//!
+//! JSON is walked as it is read: parsed into maps it would take many times its length. All strings of
+//! a jsonBody are such texts, and of a Job command, args and env of its containers.
+
+use std::fmt::{self, Display};
+
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::arguments::{Allowance, ArgumentError, fill};
+use crate::api::{Metric, RawJson, WebHeader};
+
+/// What is done with a text: told its field, which may be printed, and the text.
+type Visit<'a> = &'a mut dyn FnMut(&dyn Display, &str);
+
+/// Visits the texts of a metric, each with its field below the metric.
+pub fn visit_texts(metric: &Metric, visit: Visit<'_>) {
+    let provider = &metric.provider;
+    if let Some(web) = &provider.web {
+        visit(&"provider.web.url", &web.url);
+        header_values("provider.web", &web.headers, visit);
+        if let Some(body) = &web.body {
+            visit(&"provider.web.body", body);
+        }
+        if let Some(body) = &web.json_body {
+            visit_json(body, &"provider.web.jsonBody", Place::Text, visit);
+        }
+    }
+    if let Some(prometheus) = &provider.prometheus {
+        visit(&"provider.prometheus.address", &prometheus.address);
+        visit(&"provider.prometheus.query", &prometheus.query);
+        header_values("provider.prometheus", &prometheus.headers, visit);
+    }
+    if let Some(kubernetes) = &provider.kubernetes {
+        for (index, field) in kubernetes.fields.iter().enumerate() {
+            let at = format!("provider.kubernetes.fields[{index}]");
+            visit(&format_args!("{at}.path"), &field.path);
+            if let Some(value) = &field.value {
+                visit(&format_args!("{at}.value"), value);
+            }
+        }
+    }
+    if let Some(job) = &provider.job {
+        visit_json(&job.spec, &"provider.job.spec", Place::JobSpec, visit);
+    }
+}
+
+fn header_values(at: &str, headers: &[WebHeader], visit: Visit<'_>) {
+    for (index, header) in headers.iter().enumerate() {
+        visit(&format_args!("{at}.headers[{index}].value"), &header.value);
+    }
+}
+
+/// What a place in JSON is, as far as arguments go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// All strings in it are filled in, the names of fields left out.
+    Text,
+    /// Nothing is.
+    Plain,
+    /// The spec of a Job.
+    JobSpec,
+    /// The pod template in it.
+    PodTemplate,
+    /// The pod's spec in that.
+    PodSpec,
+    /// A list of containers.
+    Containers,
+    /// A container.
+    Container,
+}
+
+impl Place {
+    /// What is in the field of this name.
+    fn field(self, name: &str) -> Self {
+        match (self, name) {
+            (Place::Text, _) => Place::Text,
+            (Place::JobSpec, "template") => Place::PodTemplate,
+            (Place::PodTemplate, "spec") => Place::PodSpec,
+            (Place::PodSpec, "containers" | "initContainers") => Place::Containers,
+            (Place::Container, "command" | "args" | "env") => Place::Text,
+            _ => Place::Plain,
+        }
+    }
+
+    /// What is in a list.
+    fn item(self) -> Self {
+        match self {
+            Place::Text => Place::Text,
+            Place::Containers => Place::Container,
+            _ => Place::Plain,
+        }
+    }
+}
+
+/// Visits the texts in JSON up to where it cannot be read: it fails there when it is used.
+fn visit_json(json: &RawJson, at: &dyn Display, place: Place, visit: Visit<'_>) {
+    let _ = walk(json, at, place, &mut Visiting(visit));
+}
+
+/// JSON with arguments filled in; what has none stays as it is written.
+///
+/// # Errors
+/// When a text cannot be filled in, or the JSON cannot be read.
+pub fn fill_json<'v>(
+    json: &RawJson,
+    place: Place,
+    allowance: &mut Allowance,
+    value_of: &dyn Fn(&str) -> Option<&'v str>,
+) -> Result<String, ArgumentError> {
+    let mut writing = Writing {
+        text: String::new(),
+        allowance,
+        value_of,
+    };
+    walk(json, &"", place, &mut writing)?;
+    Ok(writing.text)
+}
+
+/// Where a walk through JSON leads to.
+trait Sink {
+    /// A text in which arguments are filled in, and its field.
+    fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError>;
+
+    /// Any other stretch of JSON.
+    fn json(&mut self, _: &str) -> Result<(), ArgumentError> {
+        Ok(())
+    }
+}
+
+struct Visiting<'a>(Visit<'a>);
+
+impl Sink for Visiting<'_> {
+    fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError> {
+        (self.0)(at, text);
+        Ok(())
+    }
+}
+
+struct Writing<'a, 'v> {
+    text: String,
+    allowance: &'a mut Allowance,
+    value_of: &'a dyn Fn(&str) -> Option<&'v str>,
+}
+
+impl Sink for Writing<'_, '_> {
+    fn text(&mut self, _: &dyn Display, text: &str) -> Result<(), ArgumentError> {
+        let filled = fill(text, self.allowance, self.value_of)?;
+        let encoded = quoted(&filled);
+        self.allowance.take(encoded.len() - filled.len())?;
+        self.text.push_str(&encoded);
+        Ok(())
+    }
+
+    fn json(&mut self, json: &str) -> Result<(), ArgumentError> {
+        self.allowance.take(json.len())?;
+        self.text.push_str(json);
+        Ok(())
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn walk(
+    json: &RawJson,
+    at: &dyn Display,
+    place: Place,
+    sink: &mut dyn Sink,
+) -> Result<(), ArgumentError> {
+    let mut reader = serde_json::Deserializer::from_str(json.text());
+    let mut stopped = None;
+    let walk = Walk {
+        at,
+        place,
+        before: "",
+        sink,
+        stopped: &mut stopped,
+    };
+    let walked = walk.deserialize(&mut reader);
+    match (stopped, walked) {
+        (Some(error), _) => Err(error),
+        (None, Err(error)) => Err(ArgumentError::NoJson(error.to_string())),
+        (None, Ok(())) => Ok(()),
+    }
+}
+
+/// A walk through JSON as it is read.
+struct Walk<'a> {
+    at: &'a dyn Display,
+    place: Place,
+    /// What stands between this and what was before.
+    before: &'a str,
+    sink: &'a mut dyn Sink,
+    /// Why the sink takes no more: a reader's errors are of another kind.
+    stopped: &'a mut Option<ArgumentError>,
+}
+
+impl Walk<'_> {
+    fn json<E: de::Error>(&mut self, json: &str) -> Result<(), E> {
+        let taken = self.sink.json(json);
+        self.go_on(taken)
+    }
+
+    fn go_on<E: de::Error>(&mut self, taken: Result<(), ArgumentError>) -> Result<(), E> {
+        taken.map_err(|error| {
+            *self.stopped = Some(error);
+            E::custom("stopped")
+        })
+    }
+
+    /// A walk through what is in this.
+    fn below<'b>(&'b mut self, at: &'b dyn Display, place: Place, before: &'b str) -> Walk<'b> {
+        Walk {
+            at,
+            place,
+            before,
+            sink: &mut *self.sink,
+            stopped: &mut *self.stopped,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
+        self.json(self.before)?;
+        match self.place {
+            Place::Plain => self.json(<&RawValue>::deserialize(deserializer)?.get()),
+            _ => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E: de::Error>(mut self, text: &str) -> Result<(), E> {
+        let taken = match self.place {
+            Place::Text => self.sink.text(self.at, text),
+            _ => self.sink.json(&quoted(text)),
+        };
+        self.go_on(taken)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let (above, place) = (self.at, self.place.item());
+        self.json("[")?;
+        for index in 0.. {
+            let before = if index == 0 { "" } else { "," };
+            let at = Item { above, index };
+            let item = self.below(&at, place, before);
+            if items.next_element_seed(item)?.is_none() {
+                break;
+            }
+        }
+        self.json("]")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
+        let above = self.at;
+        self.json("{")?;
+        let mut before = "";
+        while let Some(name) = fields.next_key::<String>()? {
+            let before = &format!("{}{}:", std::mem::replace(&mut before, ","), quoted(&name));
+            let (name, place) = (&name, self.place.field(&name));
+            fields.next_value_seed(self.below(&Field { above, name }, place, before))?;
+        }
+        self.json("}")
+    }
+
+    fn visit_bool<E: de::Error>(mut self, value: bool) -> Result<(), E> {
+        self.json(if value { "true" } else { "false" })
+    }
+
+    fn visit_i64<E: de::Error>(mut self, value: i64) -> Result<(), E> {
+        self.json(&value.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(mut self, value: u64) -> Result<(), E> {
+        self.json(&value.to_string())
+    }
+
+    fn visit_f64<E: de::Error>(mut self, value: f64) -> Result<(), E> {
+        self.json(&Value::from(value).to_string())
+    }
+
+    fn visit_unit<E: de::Error>(mut self) -> Result<(), E> {
+        self.json("null")
+    }
+}
+
+/// A field below another one.
+struct Field<'a> {
+    above: &'a dyn Display,
+    name: &'a str,
+}
+
+impl Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.above, self.name)
+    }
+}
+
+/// An item of a list.
+struct Item<'a> {
+    above: &'a dyn Display,
+    index: usize,
+}
+
+impl Display for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.above, self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn filled(json: &str, place: Place, value: &str) -> Result<String, ArgumentError> {
+        let json: RawJson = serde_json::from_str(json).expect("JSON");
+        let value_of = |name: &str| (name == "a").then_some(value);
+        fill_json(&json, place, &mut Allowance::default(), &value_of)
+    }
+
+    #[test]
+    fn all_strings_of_a_body_are_filled_in_and_all_else_stays() {
+        for (json, expected) in [
+            (
+                r#"{"b": ["{{ args.a }}", {"{{ args.a }}": "x{{args.a}}"}], "a": "\u007b{ args.a }}"}"#,
+                r#"{"b":["\"\n",{"{{ args.a }}":"x\"\n"}],"a":"\"\n"}"#,
+            ),
+            (
+                r#"[[],{},null,true,false,1.5,-7,18446744073709551615,"","ä"]"#,
+                r#"[[],{},null,true,false,1.5,-7,18446744073709551615,"","ä"]"#,
+            ),
+        ] {
+            assert_eq!(filled(json, Place::Text, "\"\n"), Ok(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn of_a_job_command_args_and_env_of_containers_are_filled_in() {
+        let argument = json!(["{{ args.a }}"]);
+        let container =
+            json!({"args": argument, "command": argument, "env": argument, "name": argument});
+        let pod = json!({"containers": [container], "initContainers": [container], "volumes": [container]});
+        let spec =
+            json!({"template": {"spec": pod, "metadata": argument}, "containers": [container]});
+        let mut expected = spec.clone();
+        for list in ["containers", "initContainers"] {
+            for part in ["command", "args", "env"] {
+                expected["template"]["spec"][list][0][part] = json!(["!"]);
+            }
+        }
+        let filled = filled(&spec.to_string(), Place::JobSpec, "!").expect("a spec");
+        assert_eq!(filled.parse::<Value>().expect("JSON"), expected);
+    }
+
+    #[test]
+    fn texts_are_visited_with_their_fields() {
+        let metric = json!({"name": "m", "provider": {
+            "web": {"url": "u", "headers": [{"key": "k", "value": "h"}], "jsonBody": {"a": ["x", {"b": "y"}]}},
+            "job": {"spec": {"template": {"spec": {"containers": [{"image": "i", "env": [{"name": "n"}]}]}}}},
+        }});
+        let metric = serde_json::from_value(metric).expect("a metric");
+        let mut visited = Vec::new();
+        visit_texts(&metric, &mut |field, text| {
+            visited.push(format!("{field} {text}"))
+        });
+        assert_eq!(
+            visited,
+            [
+                "provider.web.url u",
+                "provider.web.headers[0].value h",
+                "provider.web.jsonBody.a[0] x",
+                "provider.web.jsonBody.a[1].b y",
+                "provider.job.spec.template.spec.containers[0].env[0].name n",
+            ]
+        );
+    }
+
+    #[test]
+    fn json_that_cannot_be_read_is_an_error() {
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        let error = filled(&deep, Place::Text, "").expect_err("too deep");
+        assert!(matches!(error, ArgumentError::NoJson(_)), "{error}");
+    }
+}
