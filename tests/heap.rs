@@ -180,7 +180,7 @@ fn texts_are_found_without_their_fields_being_written_out() {
     assert_eq!(used_arguments(&metric).len(), 0);
     let peak = ALLOCATOR.peak_usage() - before;
     println!("texts of {} bytes: {peak} at most", text.len());
-    assert!(peak < 2 * text.len(), "{peak} taken for {}", text.len());
+    assert!(peak < 4 * text.len(), "{peak} taken for {}", text.len());
 }
 
 /// One test, because the allocator counts for all.

@@ -174,7 +174,7 @@ impl Cache {
         match kind {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read()?, false))),
+                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_TEMPLATES)?, false))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -184,7 +184,7 @@ impl Cache {
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read()?, false))),
+                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_TEMPLATES)?, false))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -194,7 +194,7 @@ impl Cache {
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, _, object| Ok(Some(slim_run(object.read()?))),
+                |_, _, _, object| Ok(Some(slim_run(object.read_within(OF_HOOKS)?))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_run(transition),
                     Routed::Broken(key, reason) => router.broken("HookRun", key, reason),
@@ -202,7 +202,7 @@ impl Cache {
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read()?, true))),
+                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_HOOKS)?, true))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_template(transition),
                     Routed::Broken(key, reason) => router.broken("HookTemplate", key, reason),
@@ -222,7 +222,7 @@ impl Cache {
                 source,
                 |_, _, identity, object| match identity.control {
                     Control::Foreign => Ok(None),
-                    _ => Ok(CachedRevision::new(object.read()?)),
+                    _ => Ok(CachedRevision::new(object.read_within(OF_TEMPLATES)?)),
                 },
                 changed(move |transition| router.revision(transition)),
             )),
@@ -288,6 +288,13 @@ impl Cache {
         })
     }
 }
+
+/// What a workload or revision may take, whose pod templates are kept as maps, in bytes. A thousand
+/// variables of containers take 1 MB, and 2 MB more as fields that somebody manages.
+const OF_TEMPLATES: usize = 16 << 20;
+/// What a HookTemplate or HookRun may take while it is read. What is kept of it is little more than its
+/// text.
+const OF_HOOKS: usize = 64 << 20;
 
 /// A router for kinds where a broken object concerns nobody but the log.
 fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {

@@ -17,13 +17,14 @@ use http::{Request, header};
 use kube::Client;
 use kube::core::Status;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::control::Control;
 use super::store::ObjectKey;
+use crate::api::json_memory;
 use crate::causes::with_causes;
 
 /// Seconds after which the server ends a watch, which is then resumed where it stood.
@@ -75,6 +76,21 @@ impl Object<'_> {
                 serde_json::from_slice::<Line<'_, K>>(text).map(|line| line.object)
             }
         }
+    }
+
+    /// Reads it unless it might take more than this in memory. Maps take many times the length of
+    /// their text, and its author chooses how many there are.
+    pub fn read_within<K: DeserializeOwned>(self, most: usize) -> Result<K, serde_json::Error> {
+        let text = match self {
+            Object::Item(text) => text.as_bytes(),
+            Object::Line(text) => text,
+        };
+        if json_memory(text) > most {
+            let most = most >> 20;
+            let why = format!("it would take more than {most} MiB of memory");
+            return Err(serde_json::Error::custom(why));
+        }
+        self.read()
     }
 }
 

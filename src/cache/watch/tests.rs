@@ -308,3 +308,23 @@ async fn a_streamed_list_that_does_not_go_on_is_begun_anew() {
     let told = followed(Source { client, ..source }).await;
     assert_eq!(told, ["begin", "listed a", "begin", "listed a"]);
 }
+
+/// It would be kept by every replica, and again after each restart.
+#[test]
+fn an_object_that_would_fill_the_memory_is_broken_before_it_is_parsed() {
+    let object = |maps: usize| {
+        let maps = vec![r#"{"":0}"#; maps].join(",");
+        format!(r#"{{"metadata":{{"name":"a"}},"size":1,"more":[{maps}]}}"#)
+    };
+    let read = |text: &str, most| {
+        let line = format!("{{\"type\":\"ADDED\",\"object\":{text}}}\n");
+        let read = Object::Line(line.as_bytes()).read_within::<Thing>(most);
+        let item = Object::Item(text).read_within::<Thing>(most);
+        assert_eq!(read.is_ok(), item.is_ok());
+        item.map(|thing| thing.size).map_err(|why| why.to_string())
+    };
+    assert_eq!(read(&object(1_000), 1 << 20), Ok(1));
+    let large = object(2_000);
+    let why = "it would take more than 1 MiB of memory".to_owned();
+    assert_eq!(read(&large, 1 << 20), Err(why));
+}
