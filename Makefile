@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test image-check bench
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test image-check campaign bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -41,6 +41,14 @@ image-check: ## what the Dockerfile builds, as far as that goes here: labels, fi
 	@e2e/require.sh cargo cc
 	cargo build --locked --package gamekeeper --bin gamekeeper
 	e2e/image/check.sh
+
+COUNT ?= 300
+SEED ?= 0
+campaign: ## COUNT (300) histories from SEED (0) on: faults, kills and changes of mind, judged; their figures
+	@e2e/require.sh cargo cc go flock
+	@e2e/cluster/build.sh >/dev/null
+	cargo build --locked --package gamekeeper --package e2e --bins
+	target/debug/campaign $(COUNT) $(SEED)
 
 bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
 	@e2e/require.sh cargo cc go flock

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::audit::object::{controller, text, uid};
-use crate::audit::{Counts, Event, Witness, judge, unanswered};
+use crate::audit::{Counts, Event, Violation, Witness, judge, unanswered};
 use crate::command::{Ended, run, run_to_end};
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
@@ -47,6 +47,13 @@ pub struct Case {
 impl Case {
     /// Makes the namespace and starts the operator; `folder` is for what the test leaves.
     pub async fn open(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
+        let mut case = Self::prepare(plane, name, folder).await?;
+        case.operator.start().await?;
+        Ok(case)
+    }
+
+    /// The same, with an operator that is not started.
+    pub async fn prepare(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let namespace = namespace(name);
         plane
@@ -54,8 +61,7 @@ impl Case {
             .await?;
         let kubeconfig = folder.join("kubeconfig");
         std::fs::write(&kubeconfig, user_config(plane, &namespace)?)?;
-        let mut operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;
-        operator.start().await?;
+        let operator = Operator::prepare(plane, &namespace, ACCOUNT, folder).await?;
         Ok(Case {
             plane,
             namespace,
@@ -85,8 +91,17 @@ impl Case {
         format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/{kind}s/{name}")
     }
 
-    /// Ends the operator and asks the judge.
+    /// Ends the operator and asks the judge, who must find nothing.
     pub async fn close(&mut self) -> Result<()> {
+        let violations = self.judged().await?;
+        let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
+        Ok(())
+    }
+
+    /// Ends the operator and asks the judge. That the operator may do all that it tries to is no
+    /// matter of judgement.
+    pub async fn judged(&mut self) -> Result<Vec<Violation>> {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
@@ -105,10 +120,7 @@ impl Case {
             "the operator lacks permissions:\n{}",
             refused.join("\n")
         );
-        let violations = judge(&events, |user| user.starts_with(&accounts));
-        let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
-        Ok(())
+        Ok(judge(&events, |user| user.starts_with(&accounts)))
     }
 
     /// kill -9 of the operator.
@@ -180,6 +192,14 @@ impl Case {
     pub async fn game(&self, args: &[&str]) -> Result<Ended> {
         let args = [&["game"], args].concat();
         run_to_end(&mut self.kubectl_command(&args).await?).await
+    }
+
+    /// Makes an object of one of our kinds, without kubectl, whose start takes longer than many a test.
+    pub async fn create(&self, object: &Value) -> Result<()> {
+        let plural = format!("{}s", text(object, "/kind").to_lowercase());
+        let namespace = &self.namespace;
+        let path = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/{plural}");
+        self.plane.create(&path, object).await
     }
 
     /// kubectl apply of a manifest.
@@ -319,15 +339,8 @@ impl Case {
 
     /// Waits until all pods are updated and available, nothing is on its way, and no HookRun is left.
     pub async fn until_settled(&self, replicas: i64) -> Result<View> {
-        let holds = |view: &View| {
-            view.counts() == [replicas; 5]
-                && view.number("/status/availableReplicas") == replicas
-                && view.is_observed()
-                && view.pods.len() as i64 == replicas
-                && view.runs.is_empty()
-                && view.text("/status/canary/revision") == view.text("/status/updateRevision")
-        };
-        self.until("settled", holds).await
+        self.until("settled", |view| view.is_settled(replicas))
+            .await
     }
 
     /// Watches that something holds for a time.

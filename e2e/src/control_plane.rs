@@ -15,6 +15,7 @@ use tokio::process::Command;
 use crate::audit::AuditLog;
 use crate::chart;
 use crate::command::run;
+use crate::faults::FaultProxy;
 use crate::program::program;
 use crate::wait::eventually;
 
@@ -78,7 +79,7 @@ impl ControlPlane {
         let (kubeconfig, helm) = (path("KUBECONFIG")?, path("HELM")?);
         Ok(ControlPlane {
             name: name.to_owned(),
-            client: client(&kubeconfig).await?,
+            client: Client::try_from(config(&kubeconfig).await?)?,
             kubeconfig,
             kubectl: path("KUBECTL")?,
             rights: chart::rights(&helm).await?,
@@ -159,11 +160,26 @@ impl ControlPlane {
         self.client.clone()
     }
 
+    /// A proxy before it. The users of that one bring their own credentials.
+    pub async fn fault_proxy(&self) -> Result<FaultProxy> {
+        FaultProxy::before(&config(&self.kubeconfig).await?).await
+    }
+
     /// Reads a path of the API.
     pub async fn get(&self, path: &str) -> Result<Value> {
         let request = Request::get(path).body(Vec::new())?;
         let answer = self.client.request::<Value>(request).await;
         answer.with_context(|| format!("GET {path}"))
+    }
+
+    /// Makes an object.
+    pub async fn create(&self, collection: &str, object: &Value) -> Result<()> {
+        let request = Request::post(collection)
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.with_context(|| format!("POST {collection}"))?;
+        Ok(())
     }
 
     /// Changes an object with a JSON patch, without kubectl, whose start would be measured with it.
@@ -175,6 +191,14 @@ impl ControlPlane {
         answer.with_context(|| format!("PATCH {path}"))
     }
 
+    /// Deletes an object without waiting for its end.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        let request = Request::delete(path).body(Vec::new())?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.with_context(|| format!("DELETE {path}"))?;
+        Ok(())
+    }
+
     /// Stops it and removes what it left.
     pub async fn stop(&self) -> Result<()> {
         run(Command::new(scripts().join("down.sh")).arg(&self.name), "").await?;
@@ -182,11 +206,10 @@ impl ControlPlane {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Result<Client> {
+async fn config(kubeconfig: &Path) -> Result<Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    Ok(Client::try_from(config)?)
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
 }
 
 /// Stops all that this process started, also those whose test was broken off.

@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod authority;
 pub mod bad_manifest;
+pub mod campaign;
 pub mod case;
 pub mod chart;
 pub mod command;

@@ -17,6 +17,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::command::run;
 use crate::control_plane::ControlPlane;
+use crate::faults::FaultProxy;
+use crate::faults::clock::Clock;
 use crate::link::Link;
 use crate::program::program;
 use crate::wait::eventually;
@@ -33,6 +35,8 @@ pub struct Operator {
     /// Its command line, but for what is of this machine.
     args: Vec<String>,
     elects: bool,
+    /// What is set in its environment besides.
+    environment: Vec<(&'static str, String)>,
     log: PathBuf,
     running: Option<Running>,
 }
@@ -125,6 +129,7 @@ impl Operator {
             account: account.to_owned(),
             args,
             elects: true,
+            environment: Vec::new(),
             log: folder.join(format!("{account}.log")),
             running: None,
         })
@@ -177,10 +182,29 @@ impl Operator {
 
     /// Lets it reach the API server through a link only; from the next start on.
     pub fn connect_through(&self, link: &Link) -> Result<()> {
+        self.reconfigure(|cluster| cluster["server"] = json!(link.url()))
+    }
+
+    /// Lets it reach the API server through a proxy only; from the next start on.
+    pub fn go_through(&self, proxy: &FaultProxy) -> Result<()> {
+        let ca = self.kubeconfig.with_extension("ca");
+        std::fs::write(&ca, proxy.ca())?;
+        let server = json!({"server": proxy.url(), "certificate-authority": ca});
+        self.reconfigure(|cluster| *cluster = server)
+    }
+
+    fn reconfigure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
         let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
-        config["clusters"][0]["cluster"]["server"] = json!(link.url());
-        std::fs::write(&self.kubeconfig, serde_json::to_vec(&config)?)?;
-        Ok(())
+        change(&mut config["clusters"][0]["cluster"]);
+        Ok(std::fs::write(
+            &self.kubeconfig,
+            serde_json::to_vec(&config)?,
+        )?)
+    }
+
+    /// From the next start on it goes by this clock.
+    pub fn go_by(&mut self, clock: &Clock) {
+        self.environment.extend(clock.environment());
     }
 
     /// Starts it; it is ready when this returns.
@@ -225,6 +249,7 @@ impl Operator {
             // Pods of this machine have loopback addresses, and so have its hook servers.
             .env("GAMEKEEPER_HOOK_ALLOW_LOOPBACK", "true")
             .env("RUST_BACKTRACE", "1")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -275,6 +300,11 @@ impl Operator {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         Ok(kilobytes.context("odd /proc/PID/status")? * 1024)
+    }
+
+    /// Whether it has not ended by itself since it was started.
+    pub fn has_survived(&mut self) -> Result<bool> {
+        Ok(self.exit_status()?.is_none())
     }
 
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {

@@ -79,7 +79,8 @@ pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-async fn plane() -> Result<&'static ControlPlane> {
+/// The control plane of this process.
+pub async fn plane() -> Result<&'static ControlPlane> {
     let start = async || match std::env::var("E2E_CLUSTER") {
         Ok(name) => ControlPlane::named(&name).await,
         Err(_) => ControlPlane::start().await,

@@ -68,6 +68,16 @@ impl View {
         self.number("/status/observedGeneration") == self.number("/metadata/generation")
     }
 
+    /// Whether all pods are updated and available, nothing is on its way, and no HookRun is left.
+    pub fn is_settled(&self, replicas: i64) -> bool {
+        self.counts() == [replicas; 5]
+            && self.number("/status/availableReplicas") == replicas
+            && self.is_observed()
+            && self.pods.len() as i64 == replicas
+            && self.runs.is_empty()
+            && self.text("/status/canary/revision") == self.text("/status/updateRevision")
+    }
+
     /// status.currentStepIndex.
     pub fn step(&self) -> i64 {
         self.number("/status/currentStepIndex")

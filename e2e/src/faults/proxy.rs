@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use kube::Config;
 use kube::client::ConfigExt;
+use kube::config::AuthInfo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -118,7 +119,9 @@ impl Playing {
 impl FaultProxy {
     /// A proxy before a server, without faults. What the configuration has of credentials is not used.
     pub async fn before(config: &Config) -> Result<Self> {
-        let tls = config.rustls_client_config()?;
+        let mut anonymous = config.clone();
+        anonymous.auth_info = AuthInfo::default();
+        let tls = anonymous.rustls_client_config()?;
         let https = HttpsConnectorBuilder::new().with_tls_config(tls);
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -299,11 +302,10 @@ impl Shared {
             return answer.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync());
         }
         let query = head.uri.query().unwrap_or_default();
-        let lists_first = query.contains("sendInitialEvents=true");
         let tally = Arc::clone(&self.tally);
         let count = move |name| count(&tally, name);
         let playing = self.playing.subscribe();
-        answer.map(|body| follow(body, asked.resource.clone(), lists_first, playing, count))
+        answer.map(|body| follow(body, asked.resource.clone(), query, playing, count))
     }
 
     fn count(&self, fault: &'static str) {

@@ -82,7 +82,8 @@ pub enum WatchFault {
     Lag(Duration),
     /// Nothing comes any more. The connection stands until the end of the fault, and then breaks.
     Stop,
-    /// Bookmarks come in the place of events, until it ends with 410 when the fault does.
+    /// Bookmarks come in the place of events, with the version that was told last. It ends when the fault
+    /// does.
     Hollow,
     /// It is ended with 410 at the next event.
     Gone,
@@ -183,7 +184,7 @@ impl WatchFault {
         match self {
             WatchFault::Lag(_) => "watch lags",
             WatchFault::Stop => "watch stops without a word",
-            WatchFault::Hollow => "watch sends bookmarks for events",
+            WatchFault::Hollow => "watch sends bookmarks and no events",
             WatchFault::Gone => "watch ended with 410",
             WatchFault::Cut => "watch cut in an event",
         }

@@ -20,12 +20,12 @@ use super::script::WatchFault;
 /// Lines that may wait for a client that is slow to read.
 const WAITING: usize = 64;
 
-/// The body that a client is given instead of the server's. `lists_first`: the watch begins with what
-/// there is, until a bookmark says that this is all.
+/// The body that a client is given instead of the server's, for a watch of a resource that was asked for
+/// with this query.
 pub(super) fn follow(
     body: Incoming,
     resource: String,
-    lists_first: bool,
+    query: &str,
     playing: watch::Receiver<Arc<Playing>>,
     count: impl Fn(&'static str) + Send + 'static,
 ) -> Outgoing {
@@ -33,7 +33,8 @@ pub(super) fn follow(
     let watch = Watch {
         resource,
         begun: Instant::now(),
-        is_listing: lists_first,
+        is_listing: query.contains("sendInitialEvents=true"),
+        told_last: asked_from(query).unwrap_or_default(),
         held: VecDeque::new(),
         swallowed: None,
         end: None,
@@ -52,7 +53,10 @@ type Tell = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
 struct Watch<C> {
     resource: String,
     begun: Instant,
+    /// Whether it has not told all yet that there was when it began.
     is_listing: bool,
+    /// The last line, unless a bookmark was put in its place: its version is where the client stands.
+    told_last: Bytes,
     /// Lines that are not told yet, and when they are to be.
     held: VecDeque<(Instant, Bytes)>,
     /// The fault that kept something back for good.
@@ -118,9 +122,6 @@ impl<C: Fn(&'static str)> Watch<C> {
             Some((rule, _, until)) if rule.fault == swallowed => Some(until),
             _ => {
                 self.swallowed = None;
-                if swallowed == WatchFault::Hollow {
-                    self.hold(Instant::now(), gone());
-                }
                 self.end = Some(Ok(()));
                 None
             }
@@ -171,7 +172,8 @@ impl<C: Fn(&'static str)> Watch<C> {
             WatchFault::Stop => self.swallowed = Some(fault),
             WatchFault::Hollow if !was_listing => {
                 self.swallowed = Some(fault);
-                self.hold(now, bookmark(&line).unwrap_or(line));
+                let bookmark = bookmark(&self.told_last);
+                self.held.extend(bookmark.map(|line| (now, line)));
             }
             // A watch that began under the fault is the next one.
             WatchFault::Gone if is_older => {
@@ -195,6 +197,7 @@ impl<C: Fn(&'static str)> Watch<C> {
     /// Keeps a line until then, and until after those before it.
     fn hold(&mut self, due: Instant, line: Bytes) {
         let last = self.held.back().map_or(due, |(due, _)| *due);
+        self.told_last = line.clone();
         self.held.push_back((due.max(last), line));
     }
 }
@@ -223,7 +226,17 @@ fn contains(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|part| part == word)
 }
 
-/// A bookmark that says no more than that an event's version is reached.
+/// A bookmark with the version that a watch is asked to begin after.
+fn asked_from(query: &str) -> Option<Bytes> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, version) = pairs.find(|(name, _)| *name == "resourceVersion")?;
+    let metadata = json!({"resourceVersion": version});
+    Some(line_of(
+        &json!({"type": "BOOKMARK", "object": {"metadata": metadata}}),
+    ))
+}
+
+/// A bookmark that says no more than what an event has said already: that its version is reached.
 fn bookmark(event: &[u8]) -> Option<Bytes> {
     let event: Value = serde_json::from_slice(event).ok()?;
     let object = &event["object"];

@@ -1,0 +1,66 @@
+//! `make campaign`: plays seeded histories and prints their figures, for docs/reliability.md.
+//!
+//! Usage: campaign [COUNT [SEED]]; 300 histories from seed 0 on if nothing else is said. What a history
+//! that ends badly leaves is in target/e2e/campaign/SEED.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use e2e::campaign::{Figures, History, play};
+use e2e::control_plane::stop_all;
+use e2e::trial::plane;
+use futures::StreamExt;
+use futures::stream::iter;
+
+/// Histories, if the command line does not say.
+const COUNT: u64 = 300;
+/// Histories at a time: they mostly wait.
+const SIDE_BY_SIDE: usize = 4;
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let mut args = std::env::args().skip(1);
+    let mut number = |default| match args.next() {
+        Some(text) => text.parse().context("usage: campaign [COUNT [SEED]]"),
+        None => Ok(default),
+    };
+    let (count, first) = (number(COUNT)?, number(0)?);
+    let figures = tokio::select! {
+        figures = campaign(first, count) => figures,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    stop_all().await;
+    let figures = figures?;
+    println!("{figures}");
+    Ok(match figures.are_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+async fn campaign(first: u64, count: u64) -> Result<Figures> {
+    let plane = plane().await?;
+    let folder = folder()?;
+    let played = iter(first..first + count).map(|seed| {
+        let folder = folder.join(seed.to_string());
+        async move { play(plane, History::of(seed), &folder).await }
+    });
+    let mut played = played.buffer_unordered(SIDE_BY_SIDE);
+    let mut figures = Figures::default();
+    while let Some(ended) = played.next().await {
+        figures.add(&ended);
+        match ended.is_good() {
+            true => eprintln!("history {} is good", ended.history.seed),
+            false => eprintln!("{ended}\n"),
+        }
+    }
+    Ok(figures)
+}
+
+/// Where histories leave their files.
+fn folder() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let target = own.ancestors().nth(2).context("this runs from target/")?;
+    Ok(target.join("e2e/campaign"))
+}
