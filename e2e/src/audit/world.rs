@@ -100,6 +100,9 @@ pub enum UnderWay {
 pub struct Run {
     /// The newest version.
     pub object: Arc<Value>,
+    /// Since when the API server has had it as Successful. When its measurement ended is told by the
+    /// operator's clock, which may be wrong.
+    pub succeeded: Option<Timestamp>,
     /// Its deletion.
     pub end: Option<End>,
 }
@@ -160,10 +163,13 @@ impl World {
             return;
         };
         let is_deleted = write.after.is_none() || is_terminating(object);
-        let known = self.runs.get(uid(object)).and_then(|run| run.end.clone());
+        let known = self.runs.get(uid(object));
+        let succeeded = known.and_then(|run| run.succeeded);
+        let end = known.and_then(|run| run.end.clone());
         let run = Run {
             object: object.clone(),
-            end: known.or_else(|| is_deleted.then(|| End::of(write))),
+            succeeded: succeeded.or_else(|| (phase(object) == "Successful").then_some(write.done)),
+            end: end.or_else(|| is_deleted.then(|| End::of(write))),
         };
         self.runs.insert(uid(object).to_owned(), run);
     }
