@@ -75,7 +75,8 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
             "{value} makes {more:?}"
         );
     }
-    let without = "admission.enabled=false,admission.deletionProtection=None";
+    let without = "admission.enabled=false,admission.deletionProtection=None,\
+        admission.hookRunProtection=false";
     let without = render(program, &["--set", without]).await?;
     let left: Vec<&str> = usual.difference(&kinds(&without)).copied().collect();
     let admission = [

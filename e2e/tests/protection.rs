@@ -1,20 +1,24 @@
-//! Deletion protection: its policies and labels, pods that are not wanted and still there, and what goes
-//! with its namespace.
+//! Protection by policies of the chart. Of workloads: labels, pods that are not wanted and still there, and
+//! what goes with its namespace. Of their HookRuns: who may make one, and what anybody may change.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::hook_server::Answer;
 use e2e::manifest::{Game, patient_hook_template};
 use e2e::wait::eventually;
 use e2e::webhook::rendered;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::run::until_phase;
 
 e2e::tests![
     a_protected_workload_is_deleted_only_as_its_label_says,
     a_protected_set_stays_until_its_last_pod_is_gone,
     a_namespace_takes_its_protected_workloads_with_it,
+    a_copied_hook_run_frees_no_pod,
+    hook_runs_of_workloads_are_made_and_changed_by_operators_alone,
 ];
 
 /// The label that protects, as a JSON pointer.
@@ -29,9 +33,14 @@ fn release(case: &Case) -> String {
 /// Installs the chart's policy, for these namespaces alone.
 async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
     let value = format!("admission.deletionProtection={policy}");
-    let mut objects = rendered(case, &release(case), &value).await?;
-    let is_policy = |kind: &str| kind.contains("AdmissionPolicy");
-    objects.retain(|it| it["kind"].as_str().is_some_and(is_policy));
+    install(case, &value, "deletion", namespaces).await
+}
+
+/// Installs one of the chart's policies, for these namespaces alone.
+async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]) -> Result<()> {
+    let mut objects = rendered(case, &release(case), value).await?;
+    let name = format!("{}-{policy}", release(case));
+    objects.retain(|it| it["metadata"]["name"] == name.as_str());
     ensure!(objects.len() == 2, "{objects:#?}");
     for binding in objects
         .iter_mut()
@@ -45,7 +54,11 @@ async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
 }
 
 async fn unprotect(case: &Case) -> Result<()> {
-    let policy = format!("{}-deletion", release(case));
+    uninstall(case, "deletion").await
+}
+
+async fn uninstall(case: &Case, policy: &str) -> Result<()> {
+    let policy = format!("{}-{policy}", release(case));
     for kind in [
         "validatingadmissionpolicybinding",
         "validatingadmissionpolicy",
@@ -188,4 +201,148 @@ async fn a_namespace_takes_its_protected_workloads_with_it(case: &mut Case) -> R
     let delete = ["delete", "namespace", &doomed, "--timeout=60s"];
     plane.kubectl(&delete, "").await?;
     unprotect(case).await
+}
+
+/// A GameDeployment of two pods that is scaled in behind a hook that says no; the HookRun that says it.
+async fn scaled_in_behind_a_hook(case: &Case) -> Result<Value> {
+    let online = Answer::Json(json!({"age": 1}));
+    case.hooks.answer("/players", online);
+    let players = patient_hook_template("players", &case.hooks.url("/players"));
+    case.apply(players).await?;
+    case.apply(Game::in_place(2).pre_delete("players")).await?;
+    case.until_settled(2).await?;
+    case.scale(1).await?;
+    let view = case
+        .until("a pod waits for its hook", |view| {
+            view.phases("PreDelete") == ["Running"]
+        })
+        .await?;
+    Ok(view.runs[0].0.clone())
+}
+
+/// The same run under another name, with a metric that passes.
+fn copy_of(run: &Value, case: &Case) -> Value {
+    let mut copy = run.clone();
+    let metadata = &run["metadata"];
+    copy["metadata"] = json!({
+        "name": "mine", "labels": metadata["labels"], "annotations": metadata["annotations"],
+        "ownerReferences": metadata["ownerReferences"],
+    });
+    let url = case.hooks.url("/yes");
+    copy["spec"] = json!({"metrics": [{"name": "yes", "provider": {"web": {"url": url}}}]});
+    copy["status"] = Value::Null;
+    copy
+}
+
+/// Without the policy, too: it is the operator that does not take it for its own.
+async fn a_copied_hook_run_frees_no_pod(case: &mut Case) -> Result<()> {
+    let run = scaled_in_behind_a_hook(case).await?;
+    let create = ["create", "-f", "-"];
+    case.kubectl_with(&create, &copy_of(&run, case).to_string())
+        .await?;
+    case.until("the copy is gone", |view| view.runs.len() == 1)
+        .await?;
+    case.keeps("the pod and its own run stay", 3, |view| {
+        let uid = |it: &Value| it["metadata"]["uid"].clone();
+        view.pods.len() == 2 && view.runs.len() == 1 && uid(&view.runs[0].0) == uid(&run)
+    })
+    .await?;
+    case.hooks
+        .answer("/players", Answer::Json(json!({"age": 45})));
+    case.until("its own run frees it", |view| view.pods.len() == 1)
+        .await?;
+    Ok(())
+}
+
+async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
+    case: &mut Case,
+) -> Result<()> {
+    let value = "admission.hookRunProtection=true";
+    install(case, value, "hookruns", &[&case.namespace]).await?;
+    let run = scaled_in_behind_a_hook(case).await?;
+    let name = run["metadata"]["name"].as_str().context("a name")?;
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    let copy = copy_of(&run, case);
+    case.eventually("the policy is followed", async || {
+        let said = case.refused(&create, &copy.to_string()).await?;
+        ensure!(said.contains("leave them out"), "{said}");
+        Ok(())
+    })
+    .await?;
+    let mut parts = [copy.clone(), copy.clone()];
+    parts[0]["metadata"]["annotations"] = Value::Null;
+    parts[1]["metadata"]["ownerReferences"] = Value::Null;
+    for part in parts {
+        let said = case.refused(&create, &part.to_string()).await?;
+        ensure!(said.contains("leave them out"), "{said}");
+    }
+
+    let pod = "gamekeeper.tkex.tencent.com/pod-uid";
+    let url =
+        json!({"spec": {"metrics": [{"name": "yes", "provider": {"web": {"url": "http://x"}}}]}});
+    let passed = json!({"status": {"phase": "Successful", "finishedAt": "2030-01-01T00:00:00Z"}});
+    for (change, words, more) in [
+        (
+            json!({"metadata": {"annotations": {pod: "other"}}}),
+            "leave them out",
+            "",
+        ),
+        (
+            json!({"metadata": {"annotations": {pod: null}}}),
+            "leave them out",
+            "",
+        ),
+        (
+            json!({"metadata": {"labels": {"gamedeployment-type": "PreInplace"}}}),
+            "those that it wrote stay",
+            "",
+        ),
+        (url, "only terminate can be changed", ""),
+        (
+            passed,
+            "only the operator writes it",
+            "--subresource=status",
+        ),
+    ] {
+        let patch = format!("-p={change}");
+        let mut words_of = vec!["patch", "hookrun", name, "--type=merge", &patch];
+        words_of.extend(Some(more).filter(|more| !more.is_empty()));
+        let said = case.refused(&words_of, "").await?;
+        ensure!(said.contains(words), "{change}: {said}");
+    }
+    // What users make by hand is theirs.
+    let mine = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun", "metadata": {"name": "by-hand"},
+        "spec": copy["spec"],
+    });
+    case.apply(&mine).await?;
+    case.apply(&mine).await?;
+    until_phase(case, "by-hand", "Successful").await?;
+    let become_one = json!({"metadata": {"ownerReferences": run["metadata"]["ownerReferences"]}});
+    let patch = format!("-p={become_one}");
+    let said = case
+        .refused(&["patch", "hookrun", "by-hand", "--type=merge", &patch], "")
+        .await?;
+    ensure!(said.contains("leave them out"), "{said}");
+
+    // A run can be stopped, which passes nothing; and the garbage collector may change and take owners.
+    let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
+    case.patch(&format!("hookrun/{name}"), terminate).await?;
+    until_phase(case, name, "Inconclusive").await?;
+    case.keeps("the pod stays", 2, |view| view.pods.len() == 2)
+        .await?;
+    case.operator.terminate().await?;
+    let mut owners = run["metadata"]["ownerReferences"].clone();
+    owners[0]["blockOwnerDeletion"] = json!(false);
+    for owners in [owners, Value::Null] {
+        let patch = format!("-p={}", json!({"metadata": {"ownerReferences": owners}}));
+        case.kubectl(&["patch", "hookrun", name, "--type=merge", &patch])
+            .await?;
+    }
+    let policy = format!("{}-hookruns", release(case));
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let policy = case.plane().get(&format!("{path}/{policy}")).await?;
+    let warnings = &policy["status"]["typeChecking"]["expressionWarnings"];
+    ensure!(warnings.is_null(), "{warnings:#}");
+    uninstall(case, "hookruns").await
 }

@@ -16,7 +16,7 @@ use super::pause::{PauseNote, drop_note, lift, note_of, whole_seconds, write_not
 use super::promotion::{forget, is_promoted};
 use super::workload::{Progress, Workload, duration};
 use super::{Action, World};
-use crate::api::names::HookPoint;
+use crate::api::names::{self, HookPoint};
 use crate::api::{
     CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
 };
@@ -403,7 +403,11 @@ impl Walk<'_> {
         draft: &mut Draft,
     ) -> Step {
         let name = hook_maker::step_run_name(hook, self.update, index);
-        let run = self.runs.iter().find(|run| run.name_any() == name);
+        let is_own = |run: &HookRun| {
+            let made_for = run.annotations().get(names::RUN_WORKLOAD_UID);
+            made_for == Some(&self.workload.uid) && run.name_any() == name
+        };
+        let run = self.runs.iter().find(|run| is_own(run));
         match run.map(|run| phase(run)) {
             Some(HookPhase::Successful) => return Step::Done,
             Some(HookPhase::Pending | HookPhase::Running) => {}

@@ -73,6 +73,20 @@ pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
     HookPoint::Step.run_name(revision, &index.to_string(), &hook.template_name)
 }
 
+/// Name of the run of a pod's hook.
+pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: &str) -> String {
+    let revision = revision_in_name(point, pod, target);
+    point.run_name(revision, pod.instance(), &hook.template_name)
+}
+
+/// The revision that a pod's run is named after.
+fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: &'a str) -> &'a str {
+    match point {
+        HookPoint::PostInplace => target,
+        _ => pod.revision(),
+    }
+}
+
 /// Makes the runs of one hook. What is the same for all of them is looked up and judged once.
 pub struct HookMaker<'a> {
     workload: &'a Workload<'a>,
@@ -115,11 +129,7 @@ impl<'a> HookMaker<'a> {
     pub fn name(&self, subject: &Subject) -> String {
         match subject {
             Subject::Step { revision, index } => step_run_name(self.hook, revision, *index),
-            Subject::Pod { pod, target, .. } => {
-                let revision = self.revision(pod, target);
-                let template = &self.hook.template_name;
-                self.point.run_name(revision, pod.instance(), template)
-            }
+            Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, target),
         }
     }
 
@@ -158,14 +168,6 @@ impl<'a> HookMaker<'a> {
         })
     }
 
-    /// The revision that a pod's run is named after.
-    fn revision<'p>(&self, pod: &'p Pod, target: &'p str) -> &'p str {
-        match self.point {
-            HookPoint::PostInplace => target,
-            _ => pod.revision(),
-        }
-    }
-
     fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
         let kind = self.workload.kind;
         let own = match subject {
@@ -176,7 +178,7 @@ impl<'a> HookMaker<'a> {
             Subject::Pod { pod, target, .. } => [
                 (
                     names::RUN_POD_REVISION_LABEL,
-                    self.revision(pod, target).to_owned(),
+                    revision_in_name(self.point, pod, target).to_owned(),
                 ),
                 (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
             ],

@@ -1,7 +1,8 @@
 //! The hooks in a pod's life: which HookRun speaks for which action, and what it says.
 //!
 //! A HookRun counts only for the very action it was made for: same pod (uid), same target revision,
-//! same workload (uid), same hook (template and arguments). Whoever wants an action asks
+//! same workload (uid), same hook (template and arguments), and under the one name that the operator
+//! gives such a run: a copy under another name never counts. Whoever wants an action asks
 //! [`Hooks::clear`]; what nobody asked for by the end of the plan is called off.
 
 use std::cell::OnceCell;
@@ -205,10 +206,12 @@ impl<'a> Hooks<'a> {
     fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
         let hook = self.hooks.get(&intent.point)?;
         let runs = self.runs.get(&(intent.point, pod.uid.as_str()))?;
+        let name = hook_maker::pod_run_name(hook.step, intent.point, pod, intent.target);
         runs.iter().copied().find(|run| {
             let notes = run.annotations();
             let note = |key: &str| notes.get(key).map(String::as_str);
-            note(names::RUN_TARGET) == Some(intent.target)
+            run.metadata.name.as_ref() == Some(&name)
+                && note(names::RUN_TARGET) == Some(intent.target)
                 && note(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
                 && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()

@@ -300,6 +300,11 @@ impl Story {
 
     /// The operator makes a HookRun for a pod.
     pub fn run(&mut self, pod: &str, point: &str, target: &str) {
+        self.run_by(OPERATOR, pod, point, target);
+    }
+
+    /// Somebody makes a HookRun for a pod.
+    pub fn run_by(&mut self, user: &str, pod: &str, point: &str, target: &str) {
         let prefix = point.to_lowercase();
         let name = format!("{prefix}-{pod}-{}-test", self.version);
         let run = json!({
@@ -316,7 +321,7 @@ impl Story {
             },
             "status": {"phase": "Running"},
         });
-        let run = self.log(OPERATOR, "create", "hookruns", "", &name, run);
+        let run = self.log(user, "create", "hookruns", "", &name, run);
         self.runs.insert(format!("{pod}/{point}"), run);
     }
 

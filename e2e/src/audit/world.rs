@@ -103,6 +103,8 @@ pub struct Run {
     /// Since when the API server has had it as Successful. When its measurement ended is told by the
     /// operator's clock, which may be wrong.
     pub succeeded: Option<Timestamp>,
+    /// Who made it.
+    pub maker: String,
     /// Its deletion.
     pub end: Option<End>,
 }
@@ -169,6 +171,7 @@ impl World {
         let run = Run {
             object: object.clone(),
             succeeded: succeeded.or_else(|| (phase(object) == "Successful").then_some(write.done)),
+            maker: known.map_or_else(|| write.user.clone(), |run| run.maker.clone()),
             end: end.or_else(|| is_deleted.then(|| End::of(write))),
         };
         self.runs.insert(uid(object).to_owned(), run);

@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::story::story;
-use crate::api::{HookPhase, HookRun};
+use crate::api::{HookPhase, HookRun, HookRunStatus};
 use crate::plan::{Action, is_read_alike};
 
 #[test]
@@ -236,4 +239,79 @@ fn a_success_of_the_future_does_not_count() {
         story.settle();
         assert_eq!(story.pods().len(), 1);
     }
+}
+
+/// A HookRun as anybody can make it who may create HookRuns: all that the operator wrote into its own
+/// but the name, and a metric that passes.
+fn copied(run: &HookRun, name: &str, phase: HookPhase, now: Timestamp) -> Arc<HookRun> {
+    let mut copy = run.clone();
+    copy.metadata.name = Some(name.to_owned());
+    copy.metadata.uid = Some(format!("uid-{name}"));
+    copy.status = Some(HookRunStatus {
+        phase,
+        started_at: Some(Time(now)),
+        finished_at: Some(Time(now)),
+        ..HookRunStatus::default()
+    });
+    Arc::new(copy)
+}
+
+#[test]
+fn a_copy_of_a_run_under_another_name_counts_for_nothing_and_displaces_nothing() {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let in_place = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    for (case, spec, change) in [
+        (
+            "a deletion",
+            json!({"preDeleteUpdateStrategy": hook}),
+            json!({"replicas": 1}),
+        ),
+        (
+            "an update",
+            json!({"preInplaceUpdateStrategy": hook, "updateStrategy": in_place}),
+            json!({"template": {"spec": {"containers": [{"name": "game", "image": "game:v2"}]}}}),
+        ),
+    ] {
+        // The cache shows runs in no particular order.
+        for position in [0, 1] {
+            let mut story = story(2, spec.clone());
+            story.settle();
+            story.user(change.clone()).settle();
+            let own = story.runs();
+            assert_eq!(own.len(), 1, "{case}");
+            let images = story.images();
+            let run = story.world.runs[0].clone();
+            let copy = copied(&run, "mine", HookPhase::Successful, story.world.now);
+            story.world.runs.insert(position, copy);
+            story.settle();
+            assert_eq!(story.runs(), own, "{case}: the copy goes, the run stays");
+            assert_eq!(story.pods().len(), 2, "{case}");
+            assert_eq!(story.images(), images, "{case}");
+            story.hooks_end("", HookPhase::Successful);
+            story.settle();
+            let went_on = story.pods().len() == 1 || story.images() != images;
+            assert!(went_on, "{case}: its own run counts");
+        }
+    }
+}
+
+#[test]
+fn a_step_is_passed_only_by_a_run_that_was_made_for_this_workload() {
+    let steps = json!({"steps": [{"partition": 1}, {"hook": {"templateName": "test"}}]});
+    let mut story = story(2, json!({"updateStrategy": {"canary": steps}}));
+    story.settle();
+    story.image("v2").settle();
+    let run = story.world.runs.pop().expect("the step's run");
+    let mut copy = HookRun::clone(&copied(
+        &run,
+        &run.name_any(),
+        HookPhase::Successful,
+        story.world.now,
+    ));
+    copy.metadata.annotations = None;
+    story.world.runs.push(Arc::new(copy));
+    let plan = story.plan();
+    let index = plan.status.map(|it| it.current_step_index);
+    assert!(index.is_none_or(|it| it == story.status().current_step_index));
+    assert_eq!(story.images(), "v1 v2");
 }

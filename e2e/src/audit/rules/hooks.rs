@@ -78,6 +78,7 @@ impl Asked<'_> {
         let was_there = run.end.as_ref().is_none_or(may_rest_on);
         self.is_about_pod(run)
             && was_there
+            && account_namespace(&run.maker) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
             && run.succeeded.is_some_and(|at| self.is_fresh(at))
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
@@ -133,6 +134,12 @@ impl Asked<'_> {
             },
         )
     }
+}
+
+/// Where a service account is from: the accounts of a test's operators share it.
+fn account_namespace(user: &str) -> &str {
+    user.rsplit_once(':')
+        .map_or(user, |(namespace, _)| namespace)
 }
 
 #[cfg(test)]
@@ -193,6 +200,15 @@ mod tests {
         let mut story = scaling_in();
         story.pass("a", "PreDelete", "");
         story.drop_run("a", "PreDelete");
+        story.delete("a");
+        assert_eq!(story.broken(), ["hooks"]);
+    }
+
+    #[test]
+    fn a_run_that_somebody_else_made_allows_nothing() {
+        let mut story = scaling_in();
+        story.run_by("user", "a", "PreDelete", "");
+        story.finish("a", "PreDelete", "Successful");
         story.delete("a");
         assert_eq!(story.broken(), ["hooks"]);
     }
