@@ -41,6 +41,7 @@ pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::{Identity, Object, Source};
 
 use self::comparison::Newest;
+use crate::api::names::WorkloadKind;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use crate::plan::Claim;
 
@@ -110,6 +111,14 @@ macro_rules! mirror_of {
 }
 
 impl Cache {
+    /// Whether there is this workload, and not another one of its name.
+    pub fn has_workload(&self, kind: WorkloadKind, namespace: &str, name: &str, uid: &str) -> bool {
+        match kind {
+            WorkloadKind::GameDeployment => has(&self.game_deployments, namespace, name, uid),
+            WorkloadKind::GameStatefulSet => has(&self.game_stateful_sets, namespace, name, uid),
+        }
+    }
+
     /// A cache of these objects: of one namespace, or (None) of all.
     pub fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
         let source = |path: String| Source {
@@ -297,6 +306,11 @@ const OF_TEMPLATES: usize = 16 << 20;
 const OF_HOOKS: usize = 64 << 20;
 
 /// A router for kinds where a broken object concerns nobody but the log.
+fn has<T: Cached>(mirror: &Mirror<T>, namespace: &str, name: &str, uid: &str) -> bool {
+    let found = mirror.store().get(namespace, name);
+    found.is_some_and(|it| it.uid() == uid)
+}
+
 fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {
     move |routed| {
         if let Routed::Changed(transition) = routed {

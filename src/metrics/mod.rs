@@ -70,6 +70,14 @@ impl<L: Ord, V> Family<L, V> {
 }
 
 impl<L: Ord + Clone, V: Clone> Family<L, V> {
+    /// The series as they are now. They are written out from this copy: nobody who counts waits for that.
+    fn rows(&self) -> Vec<(L, V)> {
+        let rows = self.lock();
+        let rows = rows.iter();
+        rows.map(|(labels, value)| (labels.clone(), value.clone()))
+            .collect()
+    }
+
     /// A copy of the series with these labels.
     pub fn part(&self, is_of: impl Fn(&L) -> bool) -> Self {
         let rows = self.lock();
@@ -98,7 +106,7 @@ impl<L: Ord> Counts<L> {
 impl<L: Ord + Clone + EncodeLabelSet> Counts<L> {
     /// Shows them; `_total` is added to the name.
     pub fn encode(&self, to: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> fmt::Result {
-        let rows = self.lock();
+        let rows = self.rows();
         let rows = rows.iter().map(|(labels, count)| (labels.clone(), count));
         counter(to, name, help, rows)
     }
@@ -114,7 +122,7 @@ impl<L: Ord> Timings<L> {
 impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
     /// Shows them as histograms.
     pub fn encode(&self, to: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> fmt::Result {
-        let rows = self.lock();
+        let rows = self.rows();
         let rows = rows.iter().map(|(labels, timing)| (labels.clone(), timing));
         histogram(to, name, help, rows)
     }
@@ -126,7 +134,7 @@ impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
         name: &str,
         help: &str,
     ) -> fmt::Result {
-        let rows = self.lock();
+        let rows = self.rows();
         let most = rows
             .iter()
             .map(|(labels, timing)| (labels.clone(), timing.most()));

@@ -1,47 +1,85 @@
 //! What became of HookRuns and their measurements, under the names that boards made for bk-bcs ask
 //! for. bk-bcs labels them by run too, which never ends: here it is by the run's owner.
+//!
+//! Tenants choose names of owners and metrics, so both are bounded: an owner is a workload that there is,
+//! and a namespace has no more than [`MOST`] pairs of an owner and a metric. What is beyond that is counted
+//! together, without those labels.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use crate::api::names::{HookPoint, WorkloadKind};
-use crate::api::{HookPhase, HookRun};
+use crate::api::{GROUP, HookPhase, HookRun};
 use crate::apply::{BUCKETS, Ended};
 use crate::metrics::{Counts, Timing, Timings};
+
+/// Pairs of an owner and a metric that one namespace's series are told apart by.
+const MOST: usize = 500;
 
 /// Durations and ends of HookRuns.
 #[derive(Clone, Debug)]
 pub struct HookMetrics {
+    /// The pairs of owner and metric that have series, by namespace.
+    pairs: Arc<Mutex<BTreeMap<String, Pairs>>>,
     looks: Timings<Looked>,
     runs: Timings<Ran>,
     measurements: Timings<Measured>,
     ends: Counts<End>,
 }
 
+type Pairs = BTreeSet<(String, String)>;
+
 /// Whose runs these are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 pub struct Owner {
     /// Namespace.
     pub namespace: String,
-    /// `KIND|NAME` of the owner as bk-bcs writes it; empty for runs that nobody owns.
+    /// `KIND|NAME` of the owner as bk-bcs writes it; empty for runs that no workload controls.
     pub owner: String,
 }
 
 impl Owner {
-    /// The owner of a run.
-    pub fn of(run: &HookRun) -> Self {
-        let owners = run.metadata.owner_references.as_deref();
-        let owner = owners.and_then(<[_]>::first);
+    /// The owner of a run: the workload that controls it, if there is that one.
+    pub fn of(
+        run: &HookRun,
+        is_there: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
+    ) -> Self {
+        let namespace = run.metadata.namespace.clone().unwrap_or_default();
+        let owner = controlling_workload(run);
+        let owner = owner.filter(|(kind, owner)| is_there(*kind, &namespace, owner));
         Self {
-            namespace: run.metadata.namespace.clone().unwrap_or_default(),
-            owner: owner
-                .map(|owner| format!("{}|{}", owner.kind, owner.name))
-                .unwrap_or_default(),
+            owner: owner.map_or_else(String::new, |(kind, owner)| name(kind, &owner.name)),
+            namespace,
         }
     }
+
+    /// A workload, as the owner of its runs.
+    pub fn workload(kind: WorkloadKind, namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            owner: self::name(kind, name),
+        }
+    }
+}
+
+fn name(kind: WorkloadKind, name: &str) -> String {
+    format!("{}|{name}", kind.as_str())
+}
+
+/// The workload that a run says controls it; whether there is such a one is not told by that.
+pub fn controlling_workload(run: &HookRun) -> Option<(WorkloadKind, &OwnerReference)> {
+    let owners = run.metadata.owner_references.as_deref()?;
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    let (group, _) = owner.api_version.split_once('/')?;
+    let kind = WorkloadKind::parse(&owner.kind).filter(|_| group == GROUP)?;
+    Some((kind, owner))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
@@ -79,6 +117,7 @@ impl Default for HookMetrics {
             Timings::new(|| Timing::new(&BUCKETS))
         }
         Self {
+            pairs: Arc::default(),
             looks: timings(),
             runs: timings(),
             measurements: timings(),
@@ -89,15 +128,15 @@ impl Default for HookMetrics {
 
 impl HookMetrics {
     /// Counts a look at a run.
-    pub(super) fn looked(&self, run: &HookRun, well: bool, took: Duration) {
-        let (of, status) = (Owner::of(run), Ended::well(well));
+    pub(super) fn looked(&self, of: Owner, well: bool, took: Duration) {
+        let ((of, _), status) = (self.bounded(of, ""), Ended::well(well));
         self.looks.observe(Looked { of, status }, took);
     }
 
     /// Counts a run that ended after so long.
-    pub(super) fn ended(&self, run: &HookRun, phase: HookPhase, took: Duration) {
+    pub(super) fn ended(&self, of: Owner, run: &HookRun, phase: HookPhase, took: Duration) {
         let ran = Ran {
-            of: Owner::of(run),
+            of: self.bounded(of, "").0,
             action: "executeHookRun",
             status: Ended::well(phase == HookPhase::Successful),
         };
@@ -109,23 +148,51 @@ impl HookMetrics {
         self.ends.add(end);
     }
 
-    /// Counts a measurement. What nobody owns may name its metrics at will, so they are not told apart.
-    pub(super) fn measured(&self, run: &HookRun, metric: &str, phase: HookPhase, took: Duration) {
-        let of = Owner::of(run);
+    /// Counts a measurement. Metrics of runs that no workload controls are not told apart.
+    pub(super) fn measured(&self, of: Owner, metric: &str, phase: HookPhase, took: Duration) {
         let metric = if of.owner.is_empty() { "" } else { metric };
+        let (of, metric) = self.bounded(of, metric);
         let measured = Measured {
             of,
-            metric: metric.to_owned(),
+            metric,
             phase: phase.to_string(),
         };
         self.measurements.observe(measured, took);
     }
 
+    /// The labels that something is counted under: empty ones where its namespace has too many.
+    fn bounded(&self, of: Owner, metric: &str) -> (Owner, String) {
+        let mut pairs = self.pairs();
+        let known = pairs.entry(of.namespace.clone()).or_default();
+        let pair = (of.owner.clone(), metric.to_owned());
+        if known.len() < MOST || known.contains(&pair) {
+            known.insert(pair);
+            return (of, metric.to_owned());
+        }
+        let owner = String::new();
+        (Owner { owner, ..of }, String::new())
+    }
+
     /// Forgets owners that are gone.
-    pub fn retain(&self, is_there: impl Fn(&Owner) -> bool) {
-        self.looks.retain(|it| is_there(&it.of));
-        self.runs.retain(|it| is_there(&it.of));
-        self.measurements.retain(|it| is_there(&it.of));
+    pub fn retain(&self, owners: &BTreeSet<Owner>) {
+        self.pairs().retain(|namespace, pairs| {
+            let mut of = Owner {
+                namespace: namespace.clone(),
+                owner: String::new(),
+            };
+            pairs.retain(|(owner, _)| {
+                of.owner.clone_from(owner);
+                owners.contains(&of)
+            });
+            !pairs.is_empty()
+        });
+        self.looks.retain(|it| owners.contains(&it.of));
+        self.runs.retain(|it| owners.contains(&it.of));
+        self.measurements.retain(|it| owners.contains(&it.of));
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, BTreeMap<String, Pairs>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,5 +218,86 @@ impl Collector for HookMetrics {
         self.measurements.encode_extremes(to, name, help)?;
         let help = "HookRuns that have ended";
         self.ends.encode(to, "gamekeeper_hook_runs_ended", help)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn run(owners: Value) -> HookRun {
+        let run = json!({
+            "metadata": {"namespace": "games", "name": "run", "ownerReferences": owners},
+            "spec": {"metrics": []},
+        });
+        serde_json::from_value(run).expect("a run")
+    }
+
+    #[test]
+    fn only_a_workload_that_is_there_and_controls_a_run_is_its_owner() {
+        let owner = |api: &str, kind: &str, uid: &str, controller: bool| json!([{"apiVersion": api, "kind": kind, "name": "lobby", "uid": uid, "controller": controller}]);
+        let ours = "tkex.tencent.com/v1alpha1";
+        for (owners, named) in [
+            (
+                owner(ours, "GameDeployment", "u-1", true),
+                "GameDeployment|lobby",
+            ),
+            (owner(ours, "GameDeployment", "u-2", true), ""),
+            (owner(ours, "GameDeployment", "u-1", false), ""),
+            (owner(ours, "Anything", "u-1", true), ""),
+            (owner("v1", "GameDeployment", "u-1", true), ""),
+            (json!([]), ""),
+        ] {
+            let of = Owner::of(&run(owners.clone()), |_, namespace, owner| {
+                (namespace, &*owner.name, &*owner.uid) == ("games", "lobby", "u-1")
+            });
+            assert_eq!(of.owner, named, "{owners}");
+        }
+    }
+
+    fn lines(metrics: &HookMetrics, start: &str) -> usize {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics.clone()));
+        let mut page = String::new();
+        encode(&mut page, &registry).expect("a page");
+        page.lines().filter(|line| line.starts_with(start)).count()
+    }
+
+    #[test]
+    fn a_namespace_with_endlessly_many_names_has_no_more_than_its_share_of_series() {
+        let metrics = HookMetrics::default();
+        let of =
+            |namespace: &str| Owner::workload(WorkloadKind::GameDeployment, namespace, "lobby");
+        for number in 0..3 * MOST {
+            let metric = format!("metric-{number}");
+            metrics.measured(of("greedy"), &metric, HookPhase::Successful, Duration::ZERO);
+        }
+        metrics.measured(
+            of("other"),
+            "players",
+            HookPhase::Successful,
+            Duration::ZERO,
+        );
+        let count = "bkbcs_hook_metric_exec_duration_seconds_count";
+        let greedy = format!("{count}{{namespace=\"greedy\"");
+        assert_eq!(lines(&metrics, &greedy), MOST + 1);
+        let other = format!(
+            "{count}{{namespace=\"other\",owner=\"GameDeployment|lobby\",metric=\"players\""
+        );
+        assert_eq!(lines(&metrics, &other), 1);
+        metrics.retain(&BTreeSet::from([of("other")]));
+        assert_eq!(lines(&metrics, &greedy), 0);
+        metrics.measured(of("greedy"), "again", HookPhase::Successful, Duration::ZERO);
+        assert_eq!(
+            lines(
+                &metrics,
+                &format!("{greedy},owner=\"GameDeployment|lobby\"")
+            ),
+            1
+        );
     }
 }

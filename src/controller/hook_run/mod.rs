@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::live::{Draft, Live, Step};
-pub use self::metrics::{HookMetrics, Owner, point};
+pub use self::metrics::{HookMetrics, Owner, controlling_workload, point};
 use super::queue::{Next, Queue};
-use crate::api::{GROUP, VERSION};
+use crate::api::{GROUP, HookRun, VERSION};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
 use crate::plan::hook_run::{Measured, Outcome, Rules, expires};
@@ -89,7 +89,8 @@ impl HookRuns {
         };
         if let Some(run) = run {
             let well = !matches!(next, Next::Retry(_));
-            self.metrics.looked(&run.object, well, begun.elapsed());
+            self.metrics
+                .looked(self.owner(&run.object), well, begun.elapsed());
         }
         next
     }
@@ -165,7 +166,7 @@ impl HookRuns {
         let metric = &call.run.spec.metrics[call.metric].name;
         let took = begun.elapsed();
         self.metrics
-            .measured(&call.run, metric, outcome.phase, took);
+            .measured(self.owner(&call.run), metric, outcome.phase, took);
         if let Some(live) = self.runs().get_mut(&key) {
             live.measured(call.run.metadata.uid.as_deref(), |finished| Measured {
                 metric: call.metric,
@@ -198,7 +199,8 @@ impl HookRuns {
                 if let Some((phase, took)) = live.end()
                     && let Some(run) = self.cache.hook_runs.get(key)
                 {
-                    self.metrics.ended(&run.object, phase, took);
+                    let of = self.owner(&run.object);
+                    self.metrics.ended(of, &run.object, phase, took);
                 }
                 match held_up {
                     true => Next::Now,
@@ -239,6 +241,13 @@ impl HookRuns {
             calls.pop();
         }
         true
+    }
+
+    fn owner(&self, run: &HookRun) -> Owner {
+        Owner::of(run, |kind, namespace, owner| {
+            self.cache
+                .has_workload(kind, namespace, &owner.name, &owner.uid)
+        })
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<ObjectKey, Live>> {

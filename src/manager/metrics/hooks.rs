@@ -6,13 +6,14 @@ use std::fmt;
 use jiff::Timestamp;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
+use super::known::Known;
 use super::waits::Waits;
 use super::workloads::labels;
 use crate::api::HookRun;
 use crate::api::names::HookPoint;
 use crate::apply::Of;
 use crate::cache::Cache;
-use crate::controller::{Owner, point};
+use crate::controller::{Owner, controlling_workload, point};
 use crate::metrics::gauge;
 
 /// HookRuns at a scrape.
@@ -41,28 +42,28 @@ struct WorkloadPoint {
 }
 
 /// All HookRuns.
-pub fn read(cache: &Cache, waits: &Waits, now: Timestamp) -> Hooks {
+pub fn read(cache: &Cache, known: &Known, waits: &Waits, now: Timestamp) -> Hooks {
     let mut hooks = Hooks::default();
     for run in cache.hook_runs.store().all() {
-        hooks.add(&run.object, waits, now);
+        hooks.add(&run.object, known, waits, now);
     }
     waits.forget(now);
     hooks
 }
 
 impl Hooks {
-    fn add(&mut self, run: &HookRun, waits: &Waits, now: Timestamp) {
+    fn add(&mut self, run: &HookRun, known: &Known, waits: &Waits, now: Timestamp) {
         let status = run.status.clone().unwrap_or_default();
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
             let survived = Survived {
-                of: Owner::of(run),
+                of: known.owner(run),
                 phase: phase.clone(),
             };
             longest(&mut self.survival, survived, seconds(started.0, end));
         }
-        let Some(at) = workload_point(run) else {
+        let Some(at) = workload_point(run, known) else {
             return;
         };
         // A step's run that has ended keeps nobody waiting: the rollout goes on, or is paused.
@@ -104,16 +105,19 @@ impl WorkloadPoint {
     }
 }
 
-fn workload_point(run: &HookRun) -> Option<WorkloadPoint> {
+/// The point at which a run was made, of a workload that there is.
+fn workload_point(run: &HookRun, known: &Known) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
-    let owners = run.metadata.owner_references.as_deref()?;
-    let owner = owners.iter().find(|owner| owner.kind == kind.as_str())?;
-    let of = Of {
-        kind,
-        namespace: run.metadata.namespace.clone()?,
-        name: owner.name.clone(),
-    };
-    Some(WorkloadPoint { of, point })
+    let namespace = run.metadata.namespace.as_deref()?;
+    let (_, owner) = controlling_workload(run).filter(|(of, _)| *of == kind)?;
+    known.has(kind, namespace, owner).then(|| WorkloadPoint {
+        of: Of {
+            kind,
+            namespace: namespace.to_owned(),
+            name: owner.name.clone(),
+        },
+        point,
+    })
 }
 
 fn longest<K: Ord>(of: &mut BTreeMap<K, f64>, key: K, seconds: f64) {

@@ -4,6 +4,7 @@
 //! without end; series of a workload go when it goes.
 
 mod hooks;
+mod known;
 mod page;
 mod process;
 mod progress;
@@ -18,15 +19,15 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
+use self::known::Known;
 use self::process::Process;
 use self::progress::Progress;
 use self::waits::Waits;
 use super::gate::Gate;
 use super::requests::ApiRequests;
-use crate::api::names::WorkloadKind;
 use crate::apply::Metrics;
 use crate::cache::Cache;
-use crate::controller::{HookMetrics, Owner, Queues};
+use crate::controller::{HookMetrics, Queues};
 use crate::metrics::gauge;
 use crate::webhook::Figures;
 
@@ -95,34 +96,12 @@ impl Shown {
 
     /// Forgets what was counted for objects that are gone.
     fn forget(&self) {
+        // Gathered before anything is locked that is counted into.
+        let known = Known::of(&self.cache);
         self.writes
-            .retain(|kind, namespace, name| is_there(&self.cache, kind, namespace, name));
-        self.hooks
-            .retain(|owner| is_owner_there(&self.cache, owner));
+            .retain(|kind, namespace, name| known.has_name(kind, namespace, name));
+        self.hooks.retain(&known.owners());
     }
-}
-
-fn is_there(cache: &Cache, kind: WorkloadKind, namespace: &str, name: &str) -> bool {
-    match kind {
-        WorkloadKind::GameDeployment => {
-            let store = cache.game_deployments.store();
-            store.get(namespace, name).is_some()
-        }
-        WorkloadKind::GameStatefulSet => {
-            let store = cache.game_stateful_sets.store();
-            store.get(namespace, name).is_some()
-        }
-    }
-}
-
-/// Whether it is a workload that there is; or, of other owners, whether any of their runs is there.
-fn is_owner_there(cache: &Cache, owner: &Owner) -> bool {
-    let (kind, name) = owner.owner.split_once('|').unwrap_or_default();
-    if let Some(kind) = WorkloadKind::parse(kind) {
-        return is_there(cache, kind, &owner.namespace, name);
-    }
-    let runs = cache.hook_runs.store().in_namespace(&owner.namespace);
-    runs.iter().any(|run| Owner::of(&run.object) == *owner)
 }
 
 /// What is read from the caches when somebody asks.
@@ -146,7 +125,8 @@ impl Collector for State {
         // Who stands by looks too: it must remember when it comes to lead.
         let now = Timestamp::now();
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
-        let mut hooks = hooks::read(&self.cache, &self.waits, now);
+        let known = Known::of(&self.cache);
+        let mut hooks = hooks::read(&self.cache, &known, &self.waits, now);
         if !leads {
             // What the cluster looks like is told by one process, or sums would count it twice.
             (workloads, hooks) = Default::default();

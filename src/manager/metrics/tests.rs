@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::names::WorkloadKind;
 use crate::api::{GameDeployment, GameStatefulSet, HookRun};
 use crate::apply::Of;
 use crate::cache::Whole;
@@ -157,8 +158,8 @@ fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
                 "creationTimestamp": ago.to_string(),
                 "labels": {"gamedeployment-type": "PreDelete"},
                 "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "GameDeployment", "name": "lobby", "uid": "u-1",
-                    "controller": true,
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
+                    "name": "lobby", "uid": "u-1", "controller": true,
                 }],
             },
             "spec": {"metrics": []},
@@ -189,6 +190,38 @@ fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
             .expect("a number");
         assert!((5_000.0..5_100.0).contains(&oldest), "{series} {oldest}");
     }
+}
+
+#[test]
+fn owners_that_are_not_there_make_no_series() {
+    let world = World::leads(json!({}));
+    let run = |number: usize, kind: &str, uid: &str, controller: bool| {
+        let name = format!("run-{number}");
+        let run = json!({
+            "metadata": {
+                "namespace": "games", "name": name, "uid": name, "resourceVersion": "1",
+                "labels": {"gamedeployment-type": "PreDelete"},
+                "ownerReferences": [{
+                    "apiVersion": "tkex.tencent.com/v1alpha1", "kind": kind,
+                    "name": "made-up", "uid": uid, "controller": controller,
+                }],
+            },
+            "spec": {"metrics": []},
+            "status": {"phase": "Running", "startedAt": "2026-01-01T00:00:00Z"},
+        });
+        let run: HookRun = serde_json::from_value(run).expect("a run");
+        Whole::new(run, true)
+    };
+    let runs = vec![
+        run(1, "GameDeployment", "u-1", true),
+        run(2, "GameDeployment", "u-9", true),
+        run(3, "Anything", "u-1", false),
+    ];
+    world.cache.hook_runs.show(1, runs);
+    let page = world.page();
+    assert!(!page.contains("made-up"), "{page}");
+    let nobody = "bkbcs_hook_hookrun_survive_time_seconds{namespace=\"games\",owner=\"\"";
+    assert!(page.contains(nobody), "{page}");
 }
 
 #[test]
