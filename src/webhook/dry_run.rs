@@ -21,8 +21,9 @@ use tracing::warn;
 
 use super::figures::Figures;
 use super::review::{Request, concerns_a_spec};
+use super::tellings::Tellings;
 use crate::admission::{Finding, is_dns_label};
-use crate::api::names::claim_template_name;
+use crate::api::names::{MAX_NAME, claim_template_name};
 
 /// How long the API server may take for all that is asked about one object: well below the timeout
 /// that the chart gives the webhook.
@@ -68,6 +69,7 @@ pub(super) struct DryRun {
     client: Client,
     turns: Semaphore,
     figures: Figures,
+    tellings: Tellings,
 }
 
 impl DryRun {
@@ -76,6 +78,7 @@ impl DryRun {
             client,
             turns: Semaphore::new(MAX_ASKED),
             figures,
+            tellings: Tellings::default(),
         }
     }
 
@@ -93,10 +96,9 @@ impl DryRun {
         };
         self.figures.dry_run(outcome);
         judged.unwrap_or_else(|why| {
-            let kind = request.object["kind"].as_str();
-            let name = request.object["metadata"]["name"].as_str();
-            let namespace = &request.namespace;
-            warn!(kind, namespace, name, %why, "a pod template passes without the API server's verdict");
+            if let Some(unsaid) = self.tellings.may_tell() {
+                tell(request, &why, unsaid);
+            }
             Judgement::default()
         })
     }
@@ -117,7 +119,10 @@ impl DryRun {
     async fn ask(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
             // It becomes a part of a path, and whoever reaches the port may have written it.
-            return Err(Undecided::Unclear(format!("{namespace:?} is no namespace")));
+            return Err(Undecided::Unclear(format!(
+                "{:?} is no namespace",
+                cut(namespace)
+            )));
         }
         let path = format!(
             "/api/v1/namespaces/{namespace}/podtemplates?dryRun=All&fieldValidation=Strict&timeout={}s",
@@ -132,6 +137,28 @@ impl DryRun {
             Err(kube::Error::Api(status)) => verdict(&status, own_volumes(workload).len()),
             Err(error) => Err(Undecided::Unavailable(error.to_string())),
         }
+    }
+}
+
+/// Says in the log that a template passes. Whoever reaches the port may have written all of the request.
+fn tell(request: &Request, why: &Undecided, unsaid: u32) {
+    let text = |pointer| request.object.pointer(pointer).and_then(Value::as_str);
+    let kind = cut(text("/kind").unwrap_or_default());
+    let name = cut(text("/metadata/name").unwrap_or_default());
+    let namespace = cut(&request.namespace);
+    let why = why.to_string();
+    let why = cut(&why);
+    warn!(
+        kind,
+        namespace, name, why, unsaid, "a pod template passes without the API server's verdict"
+    );
+}
+
+/// The beginning of a text, as long as a name may be.
+fn cut(text: &str) -> &str {
+    match text.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => &text[..end],
+        None => text,
     }
 }
 

@@ -17,6 +17,7 @@ mod figures;
 mod review;
 mod rotation;
 mod server;
+mod tellings;
 #[cfg(test)]
 mod tests;
 

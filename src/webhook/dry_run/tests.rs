@@ -315,3 +315,10 @@ async fn nobody_waits_long_for_a_server_that_is_silent() {
     assert_eq!(judgement.object, []);
     assert!(server.has_counted("timeout"));
 }
+
+#[test]
+fn what_is_logged_of_a_request_is_cut_to_the_length_of_a_name() {
+    let long = "ä".repeat(1 << 20);
+    assert_eq!(cut(&long).chars().count(), MAX_NAME);
+    assert_eq!(cut("lobby"), "lobby");
+}
