@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("api", &[]),
     ("metrics", &[]),
     ("plan", &["api"]),
@@ -25,9 +25,18 @@ const LAYERS: [(&str, &[&str]); 13] = [
         "rehearsal",
         &["api", "plan", "provider", "admission", "lint"],
     ),
+    ("inbound", &[]),
     (
         "webhook",
-        &["api", "metrics", "plan", "expr", "cache", "admission"],
+        &[
+            "api",
+            "metrics",
+            "plan",
+            "expr",
+            "cache",
+            "admission",
+            "inbound",
+        ],
     ),
     (
         "manager",
@@ -40,6 +49,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "apply",
             "provider",
             "controller",
+            "inbound",
             "webhook",
         ],
     ),

@@ -1,15 +1,26 @@
 //! What the process says of itself over HTTP.
+//!
+//! Every pod of the cluster may reach the port, so it is served within the bounds of [`crate::inbound`], and
+//! a page of metrics is rendered once for all who ask within a second, away from the threads that serve
+//! timers and sockets.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use axum::{Extension, Router};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::metrics::Shown;
 use crate::cache::Cache;
+use crate::inbound::{Caller, Room};
 use crate::webhook::Serving;
 
 /// What there is to say.
@@ -20,7 +31,8 @@ pub struct Health {
     /// The webhook's certificate, where there is a webhook.
     pub webhook: OnceLock<Arc<Serving>>,
     /// The metrics, once there are any.
-    pub metrics: OnceLock<Shown>,
+    pub metrics: OnceLock<Arc<Shown>>,
+    page: Page,
 }
 
 /// The routes: /healthz (the process answers), /readyz (the caches are filled, and the webhook has a
@@ -51,11 +63,63 @@ async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
 /// What Prometheus is told about the page.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-async fn metrics(State(health): State<Arc<Health>>) -> Result<impl IntoResponse, StatusCode> {
-    let page = match health.metrics.get() {
-        Some(shown) => shown.page(),
-        None => Ok("# EOF\n".to_owned()),
+async fn metrics(
+    State(health): State<Arc<Health>>,
+    Extension(caller): Extension<Arc<Caller>>,
+) -> Result<impl IntoResponse, StatusCode> {
+    let page = match health.metrics.get().cloned() {
+        Some(shown) => health.page.of(move || shown.page()).await,
+        None => Ok("# EOF\n".into()),
     };
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], page))
+    let mut room = caller.room();
+    let taken = room.take(page.len());
+    taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let body = Bytes::from_owner(Told { page, _room: room });
+    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
 }
+
+/// A page on its way to a caller, whose memory it takes until it is sent.
+struct Told {
+    page: Arc<str>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Told {
+    fn as_ref(&self) -> &[u8] {
+        self.page.as_bytes()
+    }
+}
+
+/// How long a page is kept.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The newest page of metrics, and when it was rendered.
+#[derive(Default)]
+struct Page(Arc<Mutex<Option<Rendered>>>);
+
+type Rendered = (Instant, Arc<str>);
+
+impl Page {
+    /// The page of this second. One is rendered at a time, also when the one who asked for it has gone.
+    async fn of(
+        &self,
+        render: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
+    ) -> Result<Arc<str>, fmt::Error> {
+        let mut kept = Arc::clone(&self.0).lock_owned().await;
+        if let Some((at, page)) = &*kept
+            && at.elapsed() < KEPT
+        {
+            return Ok(Arc::clone(page));
+        }
+        let rendered = spawn_blocking(move || {
+            let page: Arc<str> = render()?.into();
+            *kept = Some((Instant::now(), Arc::clone(&page)));
+            Ok(page)
+        });
+        rendered.await.unwrap_or(Err(fmt::Error))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 mod client;
 mod connection;
+mod descriptors;
 mod gate;
 mod http;
 mod lease;
@@ -32,6 +33,7 @@ use self::lease::Elector;
 use self::metrics::{Counted, Shown};
 use self::operator::Operator;
 use crate::causes::with_causes;
+use crate::inbound;
 use crate::provider::{HttpOptions, Probe, ProbeError};
 use crate::webhook;
 
@@ -81,6 +83,7 @@ pub enum RunError {
 /// Runs the operator until it is told to stop.
 pub async fn run(options: Options) -> Result<(), RunError> {
     options.init_logging();
+    descriptors::raise();
     // Fails only when a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let stop = terminated().map_err(RunError::Signals)?;
@@ -109,12 +112,11 @@ pub async fn run(options: Options) -> Result<(), RunError> {
 
     let health = Arc::new(Health::default());
     let mut lasting = JoinSet::new();
-    let app = http::routes(Arc::clone(&health));
-    lasting.spawn(async move {
-        if let Err(error) = axum::serve(listener, app).await {
-            warn!(%error, "the HTTP server ended");
-        }
-    });
+    lasting.spawn(inbound::serve(
+        listener,
+        None,
+        http::routes(Arc::clone(&health)),
+    ));
     if let Some(listener) = webhook_listener {
         let place = webhook::Place {
             client: self::client(&config, Gate::always_open(), &counted.requests)?,
@@ -154,7 +156,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         // Nobody else sets them.
         let _ = health.cache.set(operator.cache());
         let shown = Shown::new(counted, operator.queues(), operator.cache(), gate);
-        let _ = health.metrics.set(shown);
+        let _ = health.metrics.set(Arc::new(shown));
         operator.run(elector, stop.clone()).await
     };
     tokio::select! {

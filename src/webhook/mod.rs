@@ -9,9 +9,7 @@
 //! Every replica serves. The certificates are in a Secret; whoever finds them due renews them
 //! ([`rotation`]), and all pick them up without a restart.
 
-mod callers;
 mod certificates;
-mod connection;
 mod dry_run;
 mod figures;
 mod review;

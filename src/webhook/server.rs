@@ -1,4 +1,4 @@
-//! HTTPS: connections, the certificate of the moment, and the one route.
+//! HTTPS: the certificate of the moment, and the one route.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,22 +15,17 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
-use tracing::{debug, warn};
 
-use super::callers::{Caller, Callers, Room};
-use super::connection::connection;
 use super::dry_run::DryRun;
 use super::figures::{Asked, Figures};
 use super::review::{Answer, Question, Request, review};
 use crate::admission::Templates;
 use crate::cache::Cache;
 use crate::expr::Guard;
+use crate::inbound::{self, Caller, Room};
 
-/// Connections at a time.
-const MAX_CONNECTIONS: usize = 256;
 /// How long a question may take to arrive; API servers wait for three seconds, answer included.
 const ARRIVAL: Duration = Duration::from_secs(5);
 /// Largest question: an object before and after, each at most what etcd takes.
@@ -160,32 +155,5 @@ pub(super) async fn serve(listener: TcpListener, serving: Arc<Serving>, desk: Ar
         .with_cert_resolver(serving);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let turns = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let callers = Callers::default();
-    loop {
-        // The semaphore is never closed.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
-            return;
-        };
-        let (stream, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Most often there are no file descriptors left.
-                warn!(%error, "the webhook cannot accept connections");
-                sleep(Duration::from_secs(1)).await;
-                continue;
-            }
-        };
-        let caller = callers.caller(address.ip());
-        let Ok(of_caller) = caller.connect() else {
-            debug!(%address, "a caller of the webhook has too many connections");
-            continue;
-        };
-        let app = app.clone().layer(Extension(caller));
-        let acceptor = acceptor.clone();
-        tokio::spawn(async move {
-            connection(stream, acceptor, app).await;
-            drop((turn, of_caller));
-        });
-    }
+    inbound::serve(listener, Some(acceptor), app).await;
 }

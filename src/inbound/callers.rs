@@ -1,8 +1,8 @@
-//! What callers may take up: connections, and memory for what they ask.
+//! What callers may take up: connections, and memory for what they ask and what they are told.
 //!
-//! Whoever reaches the port is heard, because API servers show no certificate by which to know them. So
-//! each address has a share of its own: who asks for more than that keeps nobody but himself waiting,
-//! and all of them together cannot fill the process.
+//! Every address that reaches the port is heard: API servers show no certificate by which to know them, nor
+//! do kubelets. So each address has a share of its own: a caller that asks for more keeps no other one
+//! waiting, and all of them together cannot fill the process.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections at a time from one address; API servers keep few, and keep them.
 const CONNECTIONS: usize = 32;
-/// Memory for what one address asks, and for what all do, in bytes. Twice the largest objects that an
+/// Memory for what one address asks and is told, and for what all are, in bytes. Twice the largest objects that an
 /// API server can hold fit into the first.
 const MEMORY_OF_ONE: usize = 64 << 20;
 const MEMORY_OF_ALL: usize = 128 << 20;
@@ -28,7 +28,7 @@ pub(super) struct Callers {
 }
 
 /// Whoever calls from one address. Known for as long as something of his is held.
-pub(super) struct Caller {
+pub struct Caller {
     connections: Arc<Semaphore>,
     own: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub(super) struct Caller {
 
 /// There is no room for this now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full;
+pub struct Full;
 
 impl Default for Callers {
     fn default() -> Self {
@@ -52,7 +52,6 @@ impl Callers {
     pub(super) fn caller(&self, address: IpAddr) -> Arc<Caller> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, caller| caller.strong_count() > 0);
-        let address = address.to_canonical();
         if let Some(caller) = known.get(&address).and_then(Weak::upgrade) {
             return caller;
         }
@@ -75,7 +74,7 @@ impl Caller {
     }
 
     /// No memory yet, of his share.
-    pub(super) fn room(self: Arc<Self>) -> Room {
+    pub fn room(self: Arc<Self>) -> Room {
         Room {
             caller: self,
             taken: Vec::new(),
@@ -84,14 +83,17 @@ impl Caller {
 }
 
 /// Memory that a question takes; given back when it is dropped.
-pub(super) struct Room {
+pub struct Room {
     caller: Arc<Caller>,
     taken: Vec<OwnedSemaphorePermit>,
 }
 
 impl Room {
     /// Takes so many bytes more.
-    pub(super) fn take(&mut self, bytes: usize) -> Result<(), Full> {
+    ///
+    /// # Errors
+    /// When they are not there.
+    pub fn take(&mut self, bytes: usize) -> Result<(), Full> {
         let bytes = u32::try_from(bytes).map_err(|_| Full)?;
         let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
         for share in shares {
@@ -102,7 +104,10 @@ impl Room {
     }
 
     /// Takes what this text takes when it is parsed.
-    pub(super) fn take_parsed(&mut self, text: &[u8]) -> Result<(), Full> {
+    ///
+    /// # Errors
+    /// When that is not there.
+    pub fn take_parsed(&mut self, text: &[u8]) -> Result<(), Full> {
         let sizes = text.iter().map(|byte| match byte {
             b'{' => OF_A_MAP,
             b',' | b'[' => OF_A_VALUE,

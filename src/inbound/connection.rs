@@ -1,4 +1,5 @@
-//! One connection: TLS, then HTTP, each with its time. Who says nothing is not waited for.
+//! One connection: TLS where it is spoken, then HTTP, each with its time. A caller that says nothing is not
+//! waited for.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,7 +21,7 @@ use tracing::debug;
 const BEGIN: Duration = Duration::from_secs(5);
 /// How long a caller who is to go may take for the requests that he had on their way.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// How long a connection may be idle; API servers close theirs after 90 s.
+/// How long a connection may be idle, or take to read an answer; API servers close theirs after 90 s.
 const IDLE: Duration = Duration::from_secs(120);
 /// How often a peer is asked whether it is still there, and how long it may take to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
@@ -28,16 +30,30 @@ const MAX_STREAMS: u32 = 32;
 /// What may arrive of requests on a connection before it is read.
 const WINDOW: u32 = 256 << 10;
 
-/// Serves one connection until it ends, or nothing is asked on it.
-pub(super) async fn connection(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
+/// Serves one connection with TLS.
+pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
     // Without it, small answers wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let stream = match timeout(BEGIN, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(%error, "no TLS with a caller of the webhook"),
-        Err(_) => return debug!("a caller of the webhook is silent"),
+        Ok(Err(error)) => return debug!(%error, "no TLS with a caller"),
+        Err(_) => return debug!("a caller is silent"),
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    serve(stream, is_http2, app).await;
+}
+
+/// Serves one connection without TLS. Kubelets and Prometheus speak HTTP/1.1 on such.
+pub(super) async fn plain(stream: TcpStream, app: Router) {
+    let _ = stream.set_nodelay(true);
+    serve(stream, false, app).await;
+}
+
+/// Speaks HTTP until the connection ends, or nothing is asked on it.
+async fn serve<S>(stream: S, is_http2: bool, app: Router)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (under_way, asked) = watch::channel(0);
     let service = service_fn(move |request: http::Request<Incoming>| {
         let one = UnderWay::begin(&under_way);
@@ -57,11 +73,11 @@ pub(super) async fn connection(stream: TcpStream, acceptor: TlsAcceptor, app: Ro
         }
     };
     if let Err(error) = ended {
-        debug!(%error, "a connection to the webhook ended");
+        debug!(%error, "a connection ended");
     }
 }
 
-/// HTTP in the version that was agreed on with TLS: to find it out by what is sent first has no time limit.
+/// HTTP in a version that is known: to find it out by what is sent first has no time limit.
 fn http(is_http2: bool) -> Builder<TokioExecutor> {
     let mut http = match is_http2 {
         true => Builder::new(TokioExecutor::new()).http2_only(),
