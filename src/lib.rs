@@ -10,6 +10,7 @@ pub mod cache;
 pub mod causes;
 pub mod controller;
 pub mod expr;
+pub mod fair;
 pub mod inbound;
 pub mod lint;
 pub mod manager;

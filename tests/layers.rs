@@ -5,18 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each layer with those that it may use besides itself.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("api", &[]),
+    ("fair", &[]),
     ("metrics", &[]),
     ("plan", &["api"]),
-    ("expr", &["api", "plan"]),
+    ("expr", &["api", "fair", "plan"]),
     ("cache", &["api", "plan"]),
     ("apply", &["api", "metrics", "plan"]),
-    ("provider", &["api", "plan", "expr"]),
+    ("provider", &["api", "fair", "plan", "expr"]),
     (
         "controller",
         &[
-            "api", "metrics", "plan", "expr", "cache", "apply", "provider",
+            "api", "fair", "metrics", "plan", "expr", "cache", "apply", "provider",
         ],
     ),
     ("admission", &["api", "plan", "expr", "provider"]),
@@ -30,6 +31,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
         "webhook",
         &[
             "api",
+            "fair",
             "metrics",
             "plan",
             "expr",
@@ -42,6 +44,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
         "manager",
         &[
             "api",
+            "fair",
             "metrics",
             "plan",
             "expr",

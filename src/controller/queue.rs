@@ -3,7 +3,8 @@
 //! What it promises: an object is looked at by one worker at a time; whatever happens to it while
 //! it is looked at makes it be looked at once more; however often it is added, it waits once; what
 //! happens in a burst is looked at together; a failed look is repeated after a pause that grows with
-//! each failure in a row.
+//! each failure in a row; and the objects of one namespace keep those of no other one waiting, however
+//! many they are and however long a look at them takes.
 //!
 //! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
 //! reach it.
@@ -11,7 +12,7 @@
 mod figures;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,7 @@ use tracing::{Instrument, error, error_span};
 
 use self::figures::Figures;
 use crate::cache::ObjectKey;
+use crate::fair::{Rounds, Sizes, Turn, Turns};
 
 pub use figures::Queues;
 
@@ -86,15 +88,29 @@ impl Looked {
 }
 
 /// Keys to look at.
-#[derive(Default)]
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
+    /// Looks under way.
+    turns: Turns,
+}
+
+/// Looks of a queue of which nothing else is said.
+const LOOKS: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 4,
+};
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new(LOOKS)
+    }
 }
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<ObjectKey>,
+    ready: Rounds<ObjectKey>,
     /// The same keys, and since when they wait.
     waiting: HashMap<ObjectKey, Instant>,
     running: HashMap<ObjectKey, Look>,
@@ -111,6 +127,8 @@ struct Look {
     since: Instant,
     /// Whether something happened to its object meanwhile.
     touched: bool,
+    #[expect(dead_code, reason = "held, never read")]
+    turn: Turn,
 }
 
 #[derive(Clone, Copy)]
@@ -120,6 +138,15 @@ struct Failed {
 }
 
 impl Queue {
+    /// An empty queue with so many looks at a time.
+    pub fn new(looks: Sizes) -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Notify::new(),
+            turns: Turns::new(looks),
+        }
+    }
+
     /// Asks that an object be looked at.
     pub fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
@@ -143,7 +170,7 @@ impl Queue {
                 let mut state = self.lock();
                 let now = Instant::now();
                 state.ring(now);
-                if let Some(key) = state.begin(now) {
+                if let Some(key) = state.begin(now, &self.turns) {
                     return key;
                 }
                 state.timers.first().map(|(at, _)| *at)
@@ -228,18 +255,19 @@ impl State {
         if let Entry::Vacant(place) = self.waiting.entry(key.clone()) {
             place.insert(Instant::now());
             self.figures.added();
-            self.ready.push_back(key);
+            self.ready.push(&key.namespace.clone(), key);
         }
     }
 
     /// Begins the look whose turn it is.
-    fn begin(&mut self, now: Instant) -> Option<ObjectKey> {
-        let key = self.ready.pop_front()?;
+    fn begin(&mut self, now: Instant, turns: &Turns) -> Option<ObjectKey> {
+        let (key, turn) = self.ready.pop(|namespace| turns.try_take(namespace))?;
         let since = self.waiting.remove(&key).unwrap_or(now);
         self.figures.begun(since, now);
         let look = Look {
             since: now,
             touched: false,
+            turn,
         };
         self.running.insert(key.clone(), look);
         Some(key)
@@ -291,26 +319,17 @@ impl Drop for UnderWay {
     }
 }
 
-/// Looks at what the queue names, with at most `concurrency` workers, until told to stop; then
-/// lets those at work finish.
+/// Looks at what the queue names until told to stop; then lets those at work finish.
 ///
 /// A panic in one look is a failure of that object alone.
-pub async fn work<F, L>(
-    queue: Arc<Queue>,
-    concurrency: usize,
-    mut stop: watch::Receiver<bool>,
-    look: F,
-) where
+pub async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, look: F)
+where
     F: Fn(ObjectKey) -> L,
     L: Future<Output: Into<Looked>> + Send + 'static,
 {
     let mut looks = JoinSet::new();
     loop {
         while looks.try_join_next().is_some() {}
-        if looks.len() >= concurrency {
-            looks.join_next().await;
-            continue;
-        }
         let key = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,

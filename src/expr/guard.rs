@@ -2,12 +2,15 @@
 //!
 //! The parser of expressions recurses with large frames, so its stack must be large too; a panic in
 //! it, or in anything that works on an answer, ends that one measurement and nothing else. It also
-//! keeps work of some milliseconds away from the threads that serve timers and sockets.
+//! keeps work of some milliseconds away from the threads that serve timers and sockets. Namespaces take
+//! turns: whoever has much to evaluate keeps no other one waiting.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+
+use crate::fair::Rounds;
 
 /// Stack of each thread; the memory is only taken when it is used.
 const STACK: usize = 16 << 20;
@@ -23,8 +26,52 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A handle on the threads; they end when the last handle is gone.
 #[derive(Clone)]
-pub struct Guard {
-    jobs: mpsc::Sender<Job>,
+pub struct Guard(Arc<Handle>);
+
+/// The one that all clones of a handle share.
+struct Handle(Arc<Jobs>);
+
+/// What the threads have to do.
+#[derive(Default)]
+struct Jobs {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Rounds<Job>,
+    /// Whether nobody can ask for more.
+    is_over: bool,
+}
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic is done while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job; None when there is none and never will be.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some((job, ())) = state.waiting.pop(|_| Some(())) {
+                return Some(job);
+            }
+            if state.is_over {
+                return None;
+            }
+            let woken = self.changed.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.lock().is_over = true;
+        self.0.changed.notify_all();
+    }
 }
 
 impl Guard {
@@ -33,30 +80,32 @@ impl Guard {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn start() -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let queue = Arc::new(Mutex::new(queue));
+        let jobs = Arc::new(Jobs::default());
+        // Also where a thread cannot be started, the others end with it.
+        let guard = Guard(Arc::new(Handle(Arc::clone(&jobs))));
         for number in 0..THREADS {
-            let queue = Arc::clone(&queue);
+            let jobs = Arc::clone(&jobs);
             std::thread::Builder::new()
                 .name(format!("expressions-{number}"))
                 .stack_size(STACK)
-                .spawn(move || serve(&queue))?;
+                .spawn(move || serve(&jobs))?;
         }
-        Ok(Guard { jobs })
+        Ok(guard)
     }
 
-    /// Runs some work on one of the threads.
+    /// Runs some work of a namespace on one of the threads.
     ///
     /// # Errors
     /// When it panicked.
     pub async fn run<T: Send + 'static>(
         &self,
+        namespace: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
-        self.submit(work).await.map_err(|_| Panicked)
+        self.submit(namespace, work).await.map_err(|_| Panicked)
     }
 
-    /// As [`run`](Self::run), for callers outside the async runtime.
+    /// As [`run`](Self::run), for callers outside the async runtime, who are alone.
     ///
     /// # Errors
     /// When it panicked.
@@ -64,31 +113,31 @@ impl Guard {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
-        self.submit(work).blocking_recv().map_err(|_| Panicked)
+        self.submit("", work).blocking_recv().map_err(|_| Panicked)
     }
 
     /// The answer's sender is dropped by a panic, which its receiver sees.
     fn submit<T: Send + 'static>(
         &self,
+        namespace: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
-        // Nobody serves the queue only when the threads are gone; the answer is dropped then too.
-        let _ = self.jobs.send(Box::new(move || {
-            let _ = answer.send(work());
-        }));
+        let job: Job = Box::new(move || {
+            // Whoever asked may have gone, and then nothing need be evaluated.
+            if !answer.is_closed() {
+                let _ = answer.send(work());
+            }
+        });
+        let Handle(jobs) = &*self.0;
+        jobs.lock().waiting.push(namespace, job);
+        jobs.changed.notify_one();
         answered
     }
 }
 
-fn serve(queue: &Mutex<mpsc::Receiver<Job>>) {
-    loop {
-        // A panic cannot happen while the lock is held, so a poisoned one is as good.
-        let job = queue
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .recv();
-        let Ok(job) = job else { return };
+fn serve(jobs: &Jobs) {
+    while let Some(job) = jobs.next() {
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }
@@ -118,6 +167,44 @@ mod tests {
             }
         }
         let guard = Guard::start().expect("threads");
-        assert!(guard.run(|| deep(1_500)).await.is_ok());
+        assert!(guard.run("games", || deep(1_500)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_namespace_with_much_to_evaluate_keeps_no_other_one_waiting() {
+        let guard = Guard::start().expect("threads");
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let begun = Arc::new(Mutex::new(begun));
+        // The threads are busy while all else is asked for.
+        let busy: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let begun = Arc::clone(&begun);
+                guard.submit("greedy", move || {
+                    begun.lock().map(|it| it.recv().is_ok()).is_ok()
+                })
+            })
+            .collect();
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let ask = |namespace: &'static str| {
+            let done = Arc::clone(&done);
+            guard.submit(namespace, move || {
+                done.lock().expect("a list").push(namespace)
+            })
+        };
+        let many: Vec<_> = (0..100).map(|_| ask("greedy")).collect();
+        let one = ask("other");
+        for _ in 0..THREADS {
+            begin.send(()).expect("a thread");
+        }
+        for answer in busy {
+            answer.await.expect("done");
+        }
+        one.await.expect("done");
+        for answer in many {
+            answer.await.expect("done");
+        }
+        let done = done.lock().expect("a list");
+        let place = done.iter().position(|it| *it == "other").expect("done");
+        assert!(place <= 2 * THREADS, "after {place} others");
     }
 }

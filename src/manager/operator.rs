@@ -19,13 +19,22 @@ use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
 use crate::causes::with_causes;
 use crate::controller::{HookRuns, Queue, Queues, Shared, Workloads, work};
+use crate::fair::Sizes;
 use crate::plan::{Event, Planned};
 use crate::provider::Probe;
 
-/// Workloads that are looked at side by side.
-const WORKLOADS: usize = 64;
+/// Workloads of a kind that are looked at side by side.
+const WORKLOADS: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 4,
+};
 /// HookRuns likewise; most of them wait for their turn to write.
-const HOOK_RUNS: usize = 16_384;
+const HOOK_RUNS: Sizes = Sizes {
+    all: 16_384,
+    most: 12_288,
+    own: 64,
+};
 /// How long syncs may take to end when the process is to end.
 const FINISH: Duration = Duration::from_secs(10);
 /// How long is waited after a comparison that failed, at first and at most.
@@ -62,9 +71,9 @@ impl Operator {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
-        let game_deployments = Arc::new(Queue::default());
-        let game_stateful_sets = Arc::new(Queue::default());
-        let hook_runs = Arc::new(Queue::default());
+        let game_deployments = Arc::new(Queue::new(WORKLOADS));
+        let game_stateful_sets = Arc::new(Queue::new(WORKLOADS));
+        let hook_runs = Arc::new(Queue::new(HOOK_RUNS));
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
@@ -215,7 +224,7 @@ impl Operator {
         };
         let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
         let look = move |key| Arc::clone(&controller).look(key);
-        work(Arc::clone(queue), WORKLOADS, stop, look).await;
+        work(Arc::clone(queue), stop, look).await;
     }
 
     async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
@@ -228,7 +237,7 @@ impl Operator {
         ));
         let looking = Arc::clone(&controller);
         let look = move |key| Arc::clone(&looking).look(key);
-        work(Arc::clone(&self.hook_runs), HOOK_RUNS, stop, look).await;
+        work(Arc::clone(&self.hook_runs), stop, look).await;
         controller.abandon();
     }
 }

@@ -9,16 +9,20 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::job::{Job, Pod};
 use crate::api::SecretKeyRef;
+use crate::fair::{Sizes, Turns};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests at a time; more wait for their turn.
-const REQUESTS: usize = 64;
+const REQUESTS: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 4,
+};
 /// Pods of a Job that are looked at: anybody may give pods its label.
 const PODS_OF_JOB: usize = 20;
 /// Who writes, in managed fields.
@@ -30,7 +34,7 @@ const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
 }
 
 /// Why the API server did not do what it was asked.
@@ -68,7 +72,7 @@ impl Cluster {
     pub(super) fn new(client: Client) -> Self {
         Cluster {
             client,
-            turns: Arc::new(Semaphore::new(REQUESTS)),
+            turns: Arc::new(Turns::new(REQUESTS)),
         }
     }
 
@@ -195,8 +199,7 @@ impl Cluster {
         let request = Request::builder().method(method).uri(path);
         let request = request.header(header::CONTENT_TYPE, content).body(body);
         let request = request.map_err(|error| failed(&error))?;
-        // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.take(namespace_of(path)).await;
         match timeout(PATIENCE, self.client.request(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => Err(Refused {
@@ -216,6 +219,14 @@ fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String
         "" => format!("{api}/namespaces/{namespace}/{resource}"),
         name => format!("{api}/namespaces/{namespace}/{resource}/{}", safe(name)?),
     })
+}
+
+/// The namespace of a path of an object or collection.
+fn namespace_of(path: &str) -> &str {
+    let after = path.split_once("/namespaces/").map(|(_, after)| after);
+    after
+        .and_then(|it| it.split('/').next())
+        .unwrap_or_default()
 }
 
 /// A name that can stand in a path; arguments could hold anything.

@@ -9,7 +9,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode, Url};
 
 use super::address::{self, Resolver};
 use super::secrets::Secrets;
-use super::turns::{Sizes, Turn, Turns};
+use crate::fair::{Sizes, Turn, Turns};
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;

@@ -96,7 +96,7 @@ async fn get(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome
         found.push(text);
     }
     let conditions = Conditions::of(of.metric);
-    let judged = of.probe.guard.run(move || match found.as_slice() {
+    let judged = of.probe.guard.run(namespace, move || match found.as_slice() {
         [one] => conditions.judge(&Subject::text(one.as_str()), None),
         many => {
             let list = Value::from(many);

@@ -226,7 +226,7 @@ impl Measurement<'_> {
         {
             probe.tokens.refused(credentials);
         }
-        let assessed = probe.guard.run(move || assess(answer)).await;
+        let assessed = probe.guard.run(namespace, move || assess(answer)).await;
         assessed.unwrap_or_else(|panicked| Outcome::error(panicked.to_string()))
     }
 

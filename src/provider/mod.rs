@@ -15,7 +15,6 @@ mod prometheus;
 mod secrets;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod web;
 
 pub use field::{metadata_key, parse_field_path};

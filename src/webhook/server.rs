@@ -92,7 +92,8 @@ impl Desk {
             });
         }
         let by_server = self.dry_run.judge(&request).await;
-        let answer = self.guard.run(move || {
+        let namespace = request.namespace.clone();
+        let answer = self.guard.run(&namespace, move || {
             let _room = room;
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -27,6 +26,7 @@ use super::queue::{Next, Queue};
 use crate::api::{GROUP, HookRun, VERSION};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
+use crate::fair::{Sizes, Turns};
 use crate::plan::hook_run::{Measured, Outcome, Rules, expires};
 use crate::provider::{Call, Probe};
 
@@ -41,11 +41,15 @@ pub struct HookRuns {
     runs: Mutex<HashMap<ObjectKey, Live>>,
     /// Status writes under way. Looks are many more, so that the start of a measurement does not
     /// wait for other runs' writes.
-    writes: Semaphore,
+    writes: Turns,
 }
 
 /// Status writes at a time.
-const WRITES: usize = 64;
+const WRITES: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 4,
+};
 /// After so long at the latest, a run that will expire is looked at again.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -65,7 +69,7 @@ impl HookRuns {
             queue,
             metrics,
             runs: Mutex::default(),
-            writes: Semaphore::new(WRITES),
+            writes: Turns::new(WRITES),
         }
     }
 
@@ -77,8 +81,7 @@ impl HookRuns {
             Step::Over => self.expire(&key).await,
             Step::Wait(wake) => Next::Settled(wake),
             Step::Write(_) => {
-                // The semaphore is never closed.
-                let _turn = self.writes.acquire().await;
+                let _turn = self.writes.take(&key.namespace).await;
                 // While others wrote, more may have happened: it shares the write.
                 match self.step(&key) {
                     Step::Over => Next::Settled(None),
@@ -109,7 +112,7 @@ impl HookRuns {
                 .min(LONGEST_WAIT);
             return Next::Settled(Some(Instant::now() + left));
         }
-        let _turn = self.writes.acquire().await;
+        let _turn = self.writes.take(&key.namespace).await;
         match self.requests.delete(&path(key), run.uid()).await {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Next::Settled(None),
             Err(refusal) => {

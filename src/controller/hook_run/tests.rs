@@ -181,7 +181,7 @@ impl World {
         ));
         let (stop, stopped) = watch::channel(false);
         let looker = Arc::clone(&controller);
-        tokio::spawn(work(Arc::clone(&queue), 8, stopped, move |key| {
+        tokio::spawn(work(Arc::clone(&queue), stopped, move |key| {
             Arc::clone(&looker).look(key)
         }));
         let world = World {

@@ -84,7 +84,7 @@ impl Queues {
                 name: [("name", name)],
                 controller: [("controller", name)],
                 figures: state.figures.clone(),
-                depth: state.ready.len(),
+                depth: state.waiting.len(),
                 under_way: running.map(|look| look.since.elapsed()).collect(),
             }
         };

@@ -158,7 +158,7 @@ async fn a_panic_is_the_failure_of_one_object() {
     let queue = Arc::new(Queue::default());
     let (stop, stopped) = watch::channel(false);
     let looked = Arc::new(AtomicUsize::new(0));
-    let worker = tokio::spawn(work(Arc::clone(&queue), 2, stopped, {
+    let worker = tokio::spawn(work(Arc::clone(&queue), stopped, {
         let looked = Arc::clone(&looked);
         move |found: ObjectKey| {
             let looked = Arc::clone(&looked);
@@ -182,7 +182,7 @@ async fn a_panic_is_the_failure_of_one_object() {
 async fn a_look_that_is_given_up_is_not_under_way_any_more() {
     let queue = Arc::new(Queue::default());
     let (_go_on, stop) = watch::channel(false);
-    let worker = work(Arc::clone(&queue), 2, stop, |_| async {
+    let worker = work(Arc::clone(&queue), stop, |_| async {
         std::future::pending::<Next>().await
     });
     queue.add(key("a"));
@@ -216,4 +216,55 @@ async fn nothing_is_lost_when_everything_is_added_at_once() {
         adder.await.unwrap();
     }
     assert!(ready(&queue).is_none());
+}
+
+#[tokio::test]
+async fn a_namespace_with_more_objects_than_there_are_looks_keeps_no_other_one_waiting() {
+    let queue = Queue::default();
+    for number in 0..1_000 {
+        queue.add(ObjectKey::new("greedy", number.to_string()));
+    }
+    let lobby = ObjectKey::new("other", "lobby");
+    let mut under_way = Vec::new();
+    while let Some(key) = ready(&queue) {
+        under_way.push(key);
+    }
+    assert!(
+        under_way.len() < LOOKS.all + LOOKS.own,
+        "{}",
+        under_way.len()
+    );
+    // None of these looks ends, and still:
+    queue.add(lobby.clone());
+    assert_eq!(ready(&queue), Some(lobby.clone()));
+    queue.done(lobby.clone(), Next::Now);
+    assert_eq!(ready(&queue), Some(lobby));
+    let next = under_way.len().to_string();
+    queue.done(under_way.remove(0), Next::Settled(None));
+    assert_eq!(ready(&queue), Some(ObjectKey::new("greedy", next)));
+}
+
+#[tokio::test]
+async fn namespaces_take_turns() {
+    let queue = Queue::new(Sizes {
+        all: 1,
+        most: 1,
+        own: 0,
+    });
+    for (namespace, name) in [
+        ("a", "1"),
+        ("a", "2"),
+        ("a", "3"),
+        ("b", "4"),
+        ("a", "5"),
+        ("b", "6"),
+    ] {
+        queue.add(ObjectKey::new(namespace, name));
+    }
+    let mut order = String::new();
+    while let Some(key) = ready(&queue) {
+        order.push_str(&key.name);
+        queue.done(key, Next::Settled(None));
+    }
+    assert_eq!(order, "142635");
 }

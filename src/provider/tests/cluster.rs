@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::*;
 use crate::api::HookPhase::{Error, Failed, Successful};
@@ -211,6 +212,29 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
     let played = play(foreign, &[]).await;
     assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
+}
+
+/// An API server that answers requests about one namespace alone.
+#[tokio::test]
+async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting() {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        if request.uri().path().contains("/namespaces/greedy/") {
+            std::future::pending::<()>().await;
+        }
+        let pod = json!({"metadata": {"name": "game-1", "uid": "pod-uid"}});
+        let body = Body::from(pod.to_string().into_bytes());
+        Ok::<_, Infallible>(Response::new(body))
+    });
+    let cluster = crate::provider::cluster::Cluster::new(Client::new(service, "games"));
+    let greedy = || {
+        let cluster = cluster.clone();
+        tokio::spawn(async move { cluster.pod("greedy", "game-1").await })
+    };
+    let greedy: Vec<_> = (0..200).map(|_| greedy()).collect();
+    tokio::task::yield_now().await;
+    let other = timeout(Duration::from_secs(5), cluster.pod("other", "game-1")).await;
+    assert!(other.expect("an answer in time").is_ok());
+    assert!(greedy.iter().all(|it| !it.is_finished()));
 }
 
 /// A web metric whose URL and header hold an argument from a Secret.

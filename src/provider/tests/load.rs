@@ -5,8 +5,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::api::HookPhase::Successful;
+use crate::fair::{Sizes, Turns};
 use crate::provider::http::Http;
-use crate::provider::turns::{Sizes, Turns};
 
 /// Longer than any of these tests may take.
 const FOR_EVER: i32 = 3_600;
@@ -114,12 +114,15 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
     let game = Server::answering("200 OK", "ready").await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    let busy: Vec<_> = (0..2)
-        .map(|_| {
+    // Each of a namespace of its own, or the second one would wait behind the calls.
+    let busy: Vec<_> = ["one", "two"]
+        .into_iter()
+        .map(|namespace| {
             let (guard, gate) = (probe.guard.clone(), Arc::clone(&gate));
-            tokio::spawn(
-                async move { guard.run(move || gate.lock().expect("a gate").recv()).await },
-            )
+            tokio::spawn(async move {
+                let work = move || gate.lock().expect("a gate").recv();
+                guard.run(namespace, work).await
+            })
         })
         .collect();
     let calls = [(); 2].map(|()| call(&probe, "game", &game));

@@ -1,8 +1,9 @@
-//! Whose turn it is: calls at a time, shared so that no namespace can keep another one waiting.
+//! Whose turn it is: things under way at a time, shared so that no namespace can keep another one waiting.
 //!
-//! A server that never answers holds its calls until they time out, which may take an hour. So one
+//! A server that never answers holds its calls until they time out, which may take an hour, and ten
+//! thousand runs of one tenant have statuses to write all the time. So one
 //! namespace leaves a part of all turns to the others, and besides has some of its own that nobody
-//! else can take: however many servers hang, hooks of another namespace go on.
+//! else can take: however many servers hang, hooks of another namespace go on, and so do its looks and writes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ const MAX_IDLE: usize = 256;
 
 /// How many turns there are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub struct Sizes {
     /// Shared by all namespaces.
     pub all: usize,
     /// Of those, what one namespace can take.
@@ -24,13 +25,14 @@ pub(super) struct Sizes {
 }
 
 /// Turns of one kind.
-pub(super) struct Turns {
+#[derive(Debug)]
+pub struct Turns {
     sizes: Sizes,
     shared: Arc<Semaphore>,
     namespaces: Mutex<HashMap<String, Namespace>>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Namespace {
     /// What it may take of the shared ones.
     share: Arc<Semaphore>,
@@ -39,10 +41,11 @@ struct Namespace {
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn(#[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>);
+pub struct Turn(#[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>);
 
 impl Turns {
-    pub(super) fn new(sizes: Sizes) -> Self {
+    /// So many turns, all free.
+    pub fn new(sizes: Sizes) -> Self {
         Turns {
             sizes,
             shared: Arc::new(Semaphore::new(sizes.all)),
@@ -51,7 +54,7 @@ impl Turns {
     }
 
     /// Waits for a turn; those of one namespace come in the order in which they were asked for.
-    pub(super) async fn take(&self, namespace: &str) -> Turn {
+    pub async fn take(&self, namespace: &str) -> Turn {
         let Namespace { share, own } = self.of(namespace);
         let shared = async {
             let share = share.acquire_owned().await;
@@ -64,6 +67,17 @@ impl Turns {
             (share, shared) = shared => vec![share, shared],
         };
         Turn(permits.into_iter().flatten().collect())
+    }
+
+    /// A turn, if there is one now.
+    pub fn try_take(&self, namespace: &str) -> Option<Turn> {
+        let Namespace { share, own } = self.of(namespace);
+        if let Ok(own) = own.try_acquire_owned() {
+            return Some(Turn(vec![own]));
+        }
+        let share = share.try_acquire_owned().ok()?;
+        let shared = Arc::clone(&self.shared).try_acquire_owned().ok()?;
+        Some(Turn(vec![share, shared]))
     }
 
     fn of(&self, name: &str) -> Namespace {
@@ -98,6 +112,19 @@ mod tests {
             most: 6,
             own: 1,
         })
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_is_asked_for_without_waiting_counts_as_any() {
+        let turns = turns();
+        let greedy: Vec<_> = std::iter::from_fn(|| turns.try_take("greedy")).collect();
+        assert_eq!(greedy.len(), 7);
+        assert!(at_once(&turns, "greedy").await.is_none());
+        let others: Vec<_> = std::iter::from_fn(|| turns.try_take("other")).collect();
+        assert_eq!(others.len(), 3);
+        drop(greedy);
+        assert!(turns.try_take("greedy").is_some());
+        assert_eq!(turns.taken(), 3);
     }
 
     async fn at_once(turns: &Turns, namespace: &str) -> Option<Turn> {
@@ -159,7 +186,7 @@ mod tests {
         }
 
         /// Turns that somebody has.
-        pub(in crate::provider) fn taken(&self) -> usize {
+        pub(crate) fn taken(&self) -> usize {
             let Sizes { all, own, .. } = self.sizes;
             let namespaces = self.namespaces.lock().expect("namespaces");
             let of_own = namespaces
