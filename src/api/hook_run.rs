@@ -1,6 +1,6 @@
 //! HookRun: a template at work.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,15 @@ impl HookRun {
     /// The same, when it is a point in the life of a pod and no canary step.
     pub fn pod_point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         self.point(kind).filter(|point| *point != HookPoint::Step)
+    }
+
+    /// The workload that it says controls it; whether there is such a one is not told by that.
+    pub fn controlling_workload(&self) -> Option<(WorkloadKind, &OwnerReference)> {
+        let owners = self.metadata.owner_references.as_deref()?;
+        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+        let (group, _) = owner.api_version.split_once('/')?;
+        let kind = WorkloadKind::parse(&owner.kind).filter(|_| group == super::GROUP)?;
+        Some((kind, owner))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::apply::events::Events;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
-pub use hook_run::{HookMetrics, HookRuns, Owner, controlling_workload, point};
+pub use hook_run::{HookMetrics, HookRuns, Owner, point};
 pub use queue::{Looked, Next, Queue, Queues, work};
 pub use workload::Workloads;
 

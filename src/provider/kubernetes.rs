@@ -1,7 +1,8 @@
 //! Kubernetes metrics: fields of the pod that the run is about, compared or written.
 //!
 //! The pod is the one named by the arguments PodName and PodNamespace, and never one of another
-//! namespace than the run's: who may write a HookRun here need not be allowed anything there.
+//! namespace than the run's: who may write a HookRun here need not be allowed anything there. Nor need
+//! they be allowed to change pods here, so that is done in runs alone that the operator made for a pod.
 
 use serde_json::{Map, Value, json};
 
@@ -96,13 +97,16 @@ async fn get(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome
         found.push(text);
     }
     let conditions = Conditions::of(of.metric);
-    let judged = of.probe.guard.run(namespace, move || match found.as_slice() {
-        [one] => conditions.judge(&Subject::text(one.as_str()), None),
-        many => {
-            let list = Value::from(many);
-            conditions.judge(&Subject::whole(&list), None)
-        }
-    });
+    let judged = of
+        .probe
+        .guard
+        .run(namespace, move || match found.as_slice() {
+            [one] => conditions.judge(&Subject::text(one.as_str()), None),
+            many => {
+                let list = Value::from(many);
+                conditions.judge(&Subject::whole(&list), None)
+            }
+        });
     judged.await.map_err(|panicked| panicked.to_string())
 }
 
@@ -117,6 +121,13 @@ fn failed(value: &str, message: String) -> Outcome {
 }
 
 async fn patch(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome, String> {
+    let Some(uid) = wanted_uid(of).filter(|_| of.run.controlling_workload().is_some()) else {
+        return Err(
+            "function patch is for HookRuns that a workload made for one of its pods: by hand, use \
+            kubectl annotate or kubectl label"
+                .into(),
+        );
+    };
     let (namespace, name) = pod(of)?;
     let mut maps: Map<String, Value> = Map::new();
     for KubernetesField { path, value } in fields {
@@ -129,7 +140,7 @@ async fn patch(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outco
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
     }
     // A pod of the same name that came later has another uid, and is not written to.
-    maps.extend(wanted_uid(of).map(|uid| ("uid".to_owned(), Value::from(uid))));
+    maps.insert("uid".to_owned(), Value::from(uid));
     of.cluster()?
         .patch_pod(namespace, name, &json!({"metadata": maps}))
         .await?;

@@ -16,7 +16,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use crate::api::names::{HookPoint, WorkloadKind};
-use crate::api::{GROUP, HookPhase, HookRun};
+use crate::api::{HookPhase, HookRun};
 use crate::apply::{BUCKETS, Ended};
 use crate::metrics::{Counts, Timing, Timings};
 
@@ -52,7 +52,7 @@ impl Owner {
         is_there: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
     ) -> Self {
         let namespace = run.metadata.namespace.clone().unwrap_or_default();
-        let owner = controlling_workload(run);
+        let owner = run.controlling_workload();
         let owner = owner.filter(|(kind, owner)| is_there(*kind, &namespace, owner));
         Self {
             owner: owner.map_or_else(String::new, |(kind, owner)| name(kind, &owner.name)),
@@ -71,15 +71,6 @@ impl Owner {
 
 fn name(kind: WorkloadKind, name: &str) -> String {
     format!("{}|{name}", kind.as_str())
-}
-
-/// The workload that a run says controls it; whether there is such a one is not told by that.
-pub fn controlling_workload(run: &HookRun) -> Option<(WorkloadKind, &OwnerReference)> {
-    let owners = run.metadata.owner_references.as_deref()?;
-    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
-    let (group, _) = owner.api_version.split_once('/')?;
-    let kind = WorkloadKind::parse(&owner.kind).filter(|_| group == GROUP)?;
-    Some((kind, owner))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::live::{Draft, Live, Step};
-pub use self::metrics::{HookMetrics, Owner, controlling_workload, point};
+pub use self::metrics::{HookMetrics, Owner, point};
 use super::queue::{Next, Queue};
 use crate::api::{GROUP, HookRun, VERSION};
 use crate::apply::{Content, Refusal, Requests};

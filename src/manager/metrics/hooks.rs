@@ -13,7 +13,7 @@ use crate::api::HookRun;
 use crate::api::names::HookPoint;
 use crate::apply::Of;
 use crate::cache::Cache;
-use crate::controller::{Owner, controlling_workload, point};
+use crate::controller::{Owner, point};
 use crate::metrics::gauge;
 
 /// HookRuns at a scrape.
@@ -109,7 +109,7 @@ impl WorkloadPoint {
 fn workload_point(run: &HookRun, known: &Known) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
-    let (_, owner) = controlling_workload(run).filter(|(of, _)| *of == kind)?;
+    let (_, owner) = run.controlling_workload().filter(|(of, _)| *of == kind)?;
     known.has(kind, namespace, owner).then(|| WorkloadPoint {
         of: Of {
             kind,

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use http::{Method, Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::client::Body;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -73,6 +74,11 @@ struct Played {
 
 /// Measures the first metric of a run in the cluster.
 async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
+    play_of(spec, annotations, None).await
+}
+
+/// The same for a run of such a controller.
+async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) -> Played {
     let patches = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
@@ -80,6 +86,14 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
         .iter()
         .map(|(key, value)| ((*key).into(), (*value).into()));
     run.metadata.annotations = Some(annotations.collect());
+    run.metadata.owner_references = kind.map(|kind| {
+        vec![OwnerReference {
+            api_version: "tkex.tencent.com/v1alpha1".to_owned(),
+            kind: kind.to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]
+    });
     let call = Call {
         run: Arc::new(run),
         metric: 0,
@@ -198,7 +212,9 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
         {"path": "metadata.annotations.example.com/drain", "value": "{{ args.PodName }}"},
         {"path": "metadata.labels.drain", "value": "yes"},
     ]}));
-    let played = play(spec.clone(), &[(RUN_POD_UID, "pod-uid")]).await;
+    let own = Some("GameDeployment");
+    let of_pod: &[_] = &[(RUN_POD_UID, "pod-uid")];
+    let played = play_of(spec.clone(), of_pod, own).await;
     assert_eq!(played.outcome.phase, Successful);
     let expected = json!({"metadata": {
         "uid": "pod-uid",
@@ -207,10 +223,25 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     }});
     assert_eq!(played.patches, [expected]);
 
+    // Anybody who may create HookRuns can name any pod in one.
+    for (annotations, kind) in [
+        (&[][..], None),
+        (&[], own),
+        (of_pod, None),
+        (of_pod, Some("Pod")),
+    ] {
+        let played = play_of(spec.clone(), annotations, kind).await;
+        let message = played.outcome.message.unwrap_or_default();
+        assert!(message.starts_with("function patch is for"), "{message}");
+        assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
+    }
+
     let mut foreign = spec;
     foreign["metrics"][0]["provider"]["kubernetes"]["fields"][0]["path"] =
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
-    let played = play(foreign, &[]).await;
+    let played = play_of(foreign, of_pod, own).await;
+    let message = played.outcome.message.unwrap_or_default();
+    assert!(message.contains("not for hooks to write"), "{message}");
     assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
 }
 
