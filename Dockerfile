@@ -3,7 +3,12 @@
 #     --build-arg SOURCE=$(git remote get-url origin) --build-arg CREATED=$(date -u +%FT%TZ) .
 # (or buildah build). e2e/image/check.sh builds the last stage and looks at what is in it.
 
-FROM docker.io/library/rust:1.95-slim-bookworm AS build
+# What it is built on. A tag can move: to build the same thing twice, add the digest that
+# `docker buildx imagetools inspect` prints of it,
+#   --build-arg RUST_IMAGE=docker.io/library/rust:1.95-slim-bookworm@sha256:...
+# It is not written here, because this was made without a registry to ask for it.
+ARG RUST_IMAGE=docker.io/library/rust:1.95-slim-bookworm
+FROM ${RUST_IMAGE} AS build
 WORKDIR /src
 # Dependencies first, in a layer of their own, which stays until the manifests change. Of the program
 # there is only a place to be: a workspace must have its members' sources.

@@ -60,6 +60,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         ("podDisruptionBudget.enabled=false", "PodDisruptionBudget"),
         ("priorityClass.create=false", "PriorityClass"),
         ("networkPolicy.enabled=false", "NetworkPolicy"),
+        ("flowSchema.create=false", "FlowSchema"),
     ] {
         let objects = render(program, &["--set", value]).await?;
         let mut rest = kinds(&objects);
@@ -367,7 +368,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     kubectl("wait --for=condition=Established crd --all --timeout=10s").await?;
     let left = kubectl(
         "get clusterroles,clusterrolebindings,priorityclasses,deployments,services,roles,secrets,\
-        validatingwebhookconfigurations,validatingadmissionpolicies \
+        validatingwebhookconfigurations,validatingadmissionpolicies,flowschemas \
         -A -l app.kubernetes.io/name=gamekeeper -o name",
     )
     .await?;

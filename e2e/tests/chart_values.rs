@@ -83,7 +83,7 @@ async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()>
     let name = "app\\.kubernetes\\.io/name";
     let values = format!(
         "podLabels.team=x,podLabels.{name}=other,extraArgs={{--listen=0.0.0.0:8080}},\
-        extraEnv[0].name=HTTPS_PROXY,extraEnv[0].value=http://proxy:3128,\
+        extraEnv[0].name=TZ,extraEnv[0].value=Europe/Berlin,\
         serviceAccount.annotations.role=arn:x,topologySpreadConstraints[0].maxSkew=2,\
         topologySpreadConstraints[0].topologyKey=zone,\
         topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule,\
@@ -102,8 +102,8 @@ async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()>
     let container = &template["spec"]["containers"][0];
     let args = container["args"].as_array().context("arguments")?;
     ensure!(args.contains(&json!("--listen=0.0.0.0:8080")), "{args:?}");
-    let proxy = json!([{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]);
-    ensure!(container["env"] == proxy, "{container:#}");
+    let zone = json!([{"name": "TZ", "value": "Europe/Berlin"}]);
+    ensure!(container["env"] == zone, "{container:#}");
     let account = object(case, "ServiceAccount", &values).await?;
     ensure!(
         account["metadata"]["annotations"]["role"] == "arn:x",

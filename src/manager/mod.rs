@@ -91,6 +91,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
     let webhook_listener = webhook_listener(&options.webhook).await?;
     let config = Config::infer().await?;
+    if config.proxy_url.is_some() {
+        warn!("operators take no proxy: the API server is called without the one that is named");
+    }
     let gate = match options.leader_elect {
         true => Gate::closed(),
         false => Gate::always_open(),
