@@ -3,11 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-use gamekeeper::api::{HookRun, Metric};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gamekeeper::api::{HookPhase, HookRun, Metric};
 use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Sight, Store, slim_run};
 use gamekeeper::plan::hook_run::used_arguments;
+use gamekeeper::provider::{Call, HttpOptions, Probe};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -183,6 +190,69 @@ fn texts_are_found_without_their_fields_being_written_out() {
     assert!(peak < 4 * text.len(), "{peak} taken for {}", text.len());
 }
 
+/// A server that keeps its connections, and answers nothing; or all with 200.
+fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept() {
+            count.fetch_add(1, Ordering::Relaxed);
+            if answers {
+                let _ = stream.read(&mut [0; 4_096]).unwrap();
+                let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(head).unwrap();
+            }
+            kept.push(stream);
+        }
+    });
+    (url, accepted)
+}
+
+/// What is asked is held until there is an answer, which may take an hour.
+async fn long_requests_wait_for_room() {
+    let run = |url: &str, length: usize| {
+        let web =
+            json!({"url": url, "method": "POST", "body": "{{ args.long }}", "timeoutSeconds": 60});
+        let run = json!({"metadata": {"namespace": "hostile"}, "spec": {
+            "args": [{"name": "long", "value": "x".repeat(length)}],
+            "metrics": [{"name": "web", "provider": {"web": web}}],
+        }});
+        Arc::new(serde_json::from_value(run).unwrap())
+    };
+    let call = |run: &Arc<HookRun>| Call {
+        run: Arc::clone(run),
+        metric: 0,
+        number: 1,
+        resumed: false,
+    };
+    let (silent, asked) = serve(false);
+    let (long, short) = (run(&silent, 900_000), run(&serve(true).0, 10));
+    let here = HttpOptions {
+        allow_loopback: true,
+        ..HttpOptions::default()
+    };
+    let probe = Probe::new(here, None).unwrap();
+    ALLOCATOR.reset_peak_usage();
+    let before = ALLOCATOR.current_usage();
+    let mut calls = JoinSet::new();
+    for _ in 0..300 {
+        let (probe, call) = (probe.clone(), call(&long));
+        calls.spawn(async move { probe.measure(&call).await });
+    }
+    // Behind all of them, and needs no more than its turn.
+    let outcome = probe.measure(&call(&short)).await;
+    assert_eq!(outcome.phase, HookPhase::Successful, "{outcome:?}");
+    while asked.load(Ordering::Relaxed) < 49 {
+        tokio::task::yield_now().await;
+    }
+    let peak = ALLOCATOR.peak_usage() - before;
+    println!("300 requests of 900 kB: {peak} at most");
+    assert!(peak < 160 << 20, "{peak} taken");
+}
+
 /// One test, because the allocator counts for all.
 #[test]
 fn cached_objects_are_small() {
@@ -201,4 +271,6 @@ fn cached_objects_are_small() {
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
     hostile_runs_are_kept_as_text();
     texts_are_found_without_their_fields_being_written_out();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(long_requests_wait_for_room());
 }

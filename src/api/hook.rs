@@ -13,6 +13,7 @@ pub struct HookArgument {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Value handed to the HookRun.
+    #[schemars(length(max = 65536))]
     pub value: String,
 }
 
@@ -24,10 +25,10 @@ pub struct HookStep {
     #[schemars(schema_with = "schema::template_name")]
     pub template_name: String,
     /// Arguments for the template, besides those the operator hands over itself.
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["name"]
-    ))]
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<HookArgument>,
 }

@@ -64,6 +64,7 @@ pub struct Argument {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The value, or the default that a run may replace.
+    #[schemars(length(max = 65536))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Where the value comes from instead.

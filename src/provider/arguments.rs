@@ -1,129 +1,182 @@
-//! The arguments of one measurement, with their values.
+//! What one measurement needs besides its metric: values of arguments, and Secrets.
 
-use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::cluster::Cluster;
+use serde_json::Value;
+
 use super::field::{NoField, field};
+use super::keys::{Keys, TooLong};
+use super::kubernetes;
+use super::measure::Probe;
+use super::room::{Room, SHORT};
 use super::secrets::Secrets;
-use crate::api::{Argument, HookRun, RawJson};
-use crate::plan::hook_run::{Allowance, ArgumentError, Place, fill, fill_json};
+use crate::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
+use crate::expr::Document;
+use crate::plan::hook_run::used_arguments;
 
-/// Values by name.
-#[derive(Clone, Default)]
+/// What a measurement may look up, all values together, where there is room for long texts.
+const MAX_LOOKED_UP: usize = 256 << 10;
+
+/// What was looked up for one measurement.
+#[derive(Default)]
 pub(super) struct Arguments {
-    values: BTreeMap<String, String>,
+    /// Values that do not stand in the run, by name.
+    values: HashMap<String, String>,
     /// Those of them that must not be shown.
     pub secrets: Secrets,
+    /// The Secrets that its call is signed with.
+    pub keys: Keys,
+}
+
+/// What the arguments of a run are taken from, as far as a metric uses them.
+#[derive(Default)]
+struct Sources {
+    fields: Vec<(String, String)>,
+    keys: Vec<(String, SecretKeyRef)>,
 }
 
 impl Arguments {
-    /// The values of a run's arguments, as far as `names` asks for them: a Secret that one metric
-    /// lacks must not hold up another. Secrets are read now, and kept nowhere.
-    pub(super) async fn resolve(
-        run: &HookRun,
-        names: &[String],
-        cluster: Option<&Cluster>,
+    /// Looks up what one metric of a run needs: a Secret that another metric lacks must not hold this
+    /// one up. Secrets are read now, and kept nowhere.
+    pub(super) async fn look_up(
+        probe: &Probe,
+        run: &Arc<HookRun>,
+        metric: usize,
+        room: &mut Room,
     ) -> Result<Self, String> {
-        let mut arguments = Arguments::default();
-        for argument in &run.spec.args {
-            if names.contains(&argument.name) {
-                arguments.add(run, argument, cluster).await?;
+        loop {
+            let most = if room.is_long() { MAX_LOOKED_UP } else { SHORT };
+            match Self::within(probe, run, metric, most, room).await? {
+                Ok(arguments) => return Ok(arguments),
+                Err(TooLong) if most < MAX_LOOKED_UP => room.grow().await,
+                Err(TooLong) => {
+                    let most = MAX_LOOKED_UP >> 10;
+                    return Err(format!(
+                        "the Secrets and fields of the run that the metric uses are longer than {most} KiB in all"
+                    ));
+                }
             }
         }
-        Ok(arguments)
     }
 
-    async fn add(
-        &mut self,
-        run: &HookRun,
-        argument: &Argument,
-        cluster: Option<&Cluster>,
-    ) -> Result<(), String> {
-        let name = &argument.name;
-        let source = argument.value_from.as_ref();
-        let value = match (&argument.value, source) {
-            (Some(value), _) => value.clone(),
-            (None, None) => return Ok(()),
-            (None, Some(source)) => match (&source.secret_key_ref, &source.field_ref) {
-                (Some(key), _) => {
-                    let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
-                    let cluster =
-                        cluster.ok_or_else(|| format!("argument {name}: needs a cluster"))?;
-                    let secret = cluster.secret(namespace, key).await;
-                    let secret = secret.map_err(|why| format!("argument {name}: {why}"))?;
-                    self.secrets.add(&secret);
-                    secret
-                }
-                (None, Some(reference)) => field_of(run, &reference.field_path)
-                    .map_err(|why| format!("argument {name}: {why}"))?,
-                (None, None) => return Ok(()),
-            },
+    /// The same with no more than so many bytes of values.
+    async fn within(
+        probe: &Probe,
+        run: &Arc<HookRun>,
+        metric: usize,
+        most: usize,
+        room: &mut Room,
+    ) -> Result<Result<Self, TooLong>, String> {
+        let sources = match Sources::find(probe, run, metric, most).await? {
+            Ok(sources) => sources,
+            Err(TooLong) => return Ok(Err(TooLong)),
         };
-        self.values.insert(name.clone(), value);
-        Ok(())
+        let mut keys = Keys::default();
+        sources.keys.iter().for_each(|(_, key)| keys.want(key));
+        keys.want_of(&run.spec.metrics[metric]);
+        let of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
+        if let Some(cluster) = &probe.cluster
+            && let Err(TooLong) = keys.read(cluster, room, most - of_fields).await
+        {
+            return Ok(Err(TooLong));
+        }
+        let mut secrets = Secrets::default();
+        let mut values: HashMap<String, String> = sources.fields.into_iter().collect();
+        for (name, key) in sources.keys {
+            let value = keys.get(&key);
+            let value = value.map_err(|why| format!("argument {name}: {why}"))?;
+            secrets.add(value);
+            values.insert(name, value.to_owned());
+        }
+        Ok(Ok(Arguments {
+            values,
+            secrets,
+            keys,
+        }))
     }
 
-    /// The value of an argument.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.values.get(name).map(String::as_str)
-    }
-
-    /// Fills arguments into a text.
-    pub(super) fn fill(&self, text: &str) -> Result<String, ArgumentError> {
-        fill(text, &mut Allowance::default(), |name| self.get(name))
-    }
-
-    /// Fills arguments into a URL. An IPv6 address gets the brackets that it needs as a host, so that
-    /// `http://{{ args.PodIP }}:9091` works for every pod.
-    pub(super) fn fill_url(&self, url: &str) -> Result<String, ArgumentError> {
-        let (before, authority, after) = parts(url);
-        let authority = self.fill_authority(authority)?;
-        Ok(self.fill(before)? + &authority + &self.fill(after)?)
-    }
-
-    fn fill_authority(&self, authority: &str) -> Result<String, ArgumentError> {
-        let bracketed: BTreeMap<&str, String> = self
-            .values
-            .iter()
-            .filter(|(_, value)| value.parse::<Ipv6Addr>().is_ok())
-            .map(|(name, value)| (name.as_str(), format!("[{value}]")))
-            .collect();
-        let filled = fill(authority, &mut Allowance::default(), |name| {
-            bracketed
-                .get(name)
-                .map(String::as_str)
-                .or_else(|| self.get(name))
-        })?;
-        // Where the template has brackets already.
-        Ok(filled.replace("[[", "[").replace("]]", "]"))
-    }
-
-    /// Fills arguments into JSON.
-    pub(super) fn fill_json(&self, json: &RawJson, place: Place) -> Result<String, ArgumentError> {
-        fill_json(json, place, &mut Allowance::default(), &|name| {
-            self.get(name)
-        })
+    /// The values of all arguments of this run that have one, by name.
+    pub(super) fn values<'a>(&'a self, run: &'a HookRun) -> HashMap<&'a str, &'a str> {
+        let looked_up = self.values.iter();
+        let looked_up = looked_up.map(|(name, value)| (name.as_str(), value.as_str()));
+        let given = run.spec.args.iter();
+        let given = given.filter_map(|it| Some((it.name.as_str(), it.value.as_deref()?)));
+        looked_up.chain(given).collect()
     }
 }
 
-/// A URL up to its authority (host and port), that, and the rest. One that begins with an argument
-/// has the authority in its value.
-fn parts(url: &str) -> (&str, &str, &str) {
-    let Some(scheme) = url.find("://") else {
-        return (url, "", "");
-    };
-    let (before, rest) = url.split_at(scheme + "://".len());
-    // Names of arguments have none of these.
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, after) = rest.split_at(end);
-    (before, authority, after)
+impl Sources {
+    /// Finds them, with the values of fields. What takes time with a large run is done on the guard's
+    /// threads.
+    async fn find(
+        probe: &Probe,
+        run: &Arc<HookRun>,
+        metric: usize,
+        most: usize,
+    ) -> Result<Result<Self, TooLong>, String> {
+        let is_looked_up = |argument: &Argument| source(argument).is_some();
+        if !run.spec.args.iter().any(is_looked_up) {
+            return Ok(Ok(Sources::default()));
+        }
+        let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+        let run = Arc::clone(run);
+        let found = probe
+            .guard
+            .run(namespace, move || Sources::of(&run, metric, most));
+        found.await.map_err(|panicked| panicked.to_string())?
+    }
+
+    fn of(run: &HookRun, metric: usize, mut most: usize) -> Result<Result<Self, TooLong>, String> {
+        let metric = &run.spec.metrics[metric];
+        let mut used: HashSet<String> = used_arguments(metric).into_iter().collect();
+        if metric.provider.kubernetes.is_some() {
+            used.extend(kubernetes::POD_ARGUMENTS.map(str::to_owned));
+        }
+        let (mut sources, mut object) = (Sources::default(), None);
+        for argument in &run.spec.args {
+            let name = &argument.name;
+            let Some(source) = source(argument).filter(|_| used.contains(name)) else {
+                continue;
+            };
+            if let Some(key) = &source.secret_key_ref {
+                sources.keys.push((name.clone(), key.clone()));
+            } else if let Some(FieldRef { field_path }) = &source.field_ref {
+                let failed = |why: String| format!("argument {name}: {why}");
+                if object.is_none() {
+                    object = Some(as_json(run).map_err(failed)?);
+                }
+                let value = field_of(object.as_ref().unwrap_or(&Value::Null), field_path);
+                let value = value.map_err(failed)?;
+                let Some(left) = most.checked_sub(value.len()) else {
+                    return Ok(Err(TooLong));
+                };
+                most = left;
+                sources.fields.push((name.clone(), value));
+            }
+        }
+        Ok(Ok(sources))
+    }
+}
+
+/// Where an argument's value is to be looked up.
+fn source(argument: &Argument) -> Option<&ArgumentSource> {
+    let source = argument.value_from.as_ref();
+    source.filter(|_| argument.value.is_none())
+}
+
+/// The run as maps, in which fields are looked up.
+fn as_json(run: &HookRun) -> Result<Value, String> {
+    let text = serde_json::to_vec(run).map_err(|error| error.to_string())?;
+    match Document::read(&text) {
+        Ok(Document::Json(object)) => Ok(object),
+        _ => Err("the HookRun is too large to take fields from".into()),
+    }
 }
 
 /// A field of the run itself.
-fn field_of(run: &HookRun, path: &str) -> Result<String, String> {
-    let object = serde_json::to_value(run).map_err(|error| error.to_string())?;
-    field(&object, path).map_err(|none| match none {
+fn field_of(object: &Value, path: &str) -> Result<String, String> {
+    field(object, path).map_err(|none| match none {
         NoField::NotSet => format!("{path} of the HookRun is not set"),
         NoField::Bad(why) => why,
     })
@@ -131,135 +184,76 @@ fn field_of(run: &HookRun, path: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::api::{ArgumentSource, FieldRef, HookRunSpec, SecretKeyRef};
+    use crate::provider::HttpOptions;
 
-    fn run() -> HookRun {
-        let argument = |name: &str, value: Option<&str>, value_from| Argument {
-            name: name.into(),
-            value: value.map(Into::into),
-            value_from,
-        };
-        let field = |path: &str| {
-            let field_ref = Some(FieldRef {
-                field_path: path.into(),
-            });
-            Some(ArgumentSource {
-                field_ref,
-                ..ArgumentSource::default()
-            })
-        };
-        let secret = SecretKeyRef {
-            name: "token".into(),
-            key: "key".into(),
-        };
-        let secret = ArgumentSource {
-            secret_key_ref: Some(secret),
-            ..ArgumentSource::default()
-        };
-        let args = vec![
-            argument("PodIP", Some("127.9.0.4"), None),
-            argument("PodIP6", Some("fd00::4"), None),
-            argument("unset", None, None),
-            argument("namespace", None, field("metadata.namespace")),
-            argument("team", None, field("metadata.labels['example.com/team']")),
-            argument("none", None, field("metadata.labels.none")),
-            argument("token", None, Some(secret)),
-        ];
-        let mut run = HookRun::new(
-            "run",
-            HookRunSpec {
-                args,
-                ..HookRunSpec::default()
+    fn run(url: &str, metric: &str) -> Arc<HookRun> {
+        let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+        let run = json!({
+            "metadata": {"namespace": "games", "name": "run", "labels": {"example.com/team": "red"}},
+            "spec": {
+                "args": [
+                    {"name": "PodIP", "value": "127.9.0.4"},
+                    {"name": "unset"},
+                    {"name": "namespace", "valueFrom": field("metadata.namespace")},
+                    {"name": "team", "valueFrom": field("metadata.labels['example.com/team']")},
+                    {"name": "none", "valueFrom": field("metadata.labels.none")},
+                    {"name": "spec", "valueFrom": field("{.spec}")},
+                    {"name": "token", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                ],
+                "metrics": [{"name": metric, "provider": {"web": {"url": url}}}],
             },
-        );
-        run.metadata.namespace = Some("games".into());
-        run.metadata.labels = Some([("example.com/team".into(), "red".into())].into());
-        run
-    }
-
-    async fn arguments(names: &[&str]) -> Result<Arguments, String> {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        Arguments::resolve(&run(), &names, None).await
-    }
-
-    #[tokio::test]
-    async fn an_ipv6_address_gets_its_brackets_in_a_url() {
-        let arguments = arguments(&["PodIP", "PodIP6"]).await.expect("arguments");
-        let fill = |url| arguments.fill_url(url).expect("a URL");
-        assert_eq!(
-            fill("http://{{ args.PodIP }}:9091"),
-            "http://127.9.0.4:9091"
-        );
-        assert_eq!(
-            fill("http://{{ args.PodIP6 }}:9091"),
-            "http://[fd00::4]:9091"
-        );
-        assert_eq!(
-            fill("http://[{{ args.PodIP6 }}]:9091"),
-            "http://[fd00::4]:9091"
-        );
-    }
-
-    /// `[[:alpha:]]` is a class of Prometheus' expressions.
-    #[tokio::test]
-    async fn a_url_is_asked_for_as_it_is_written_behind_its_host() {
-        let arguments = arguments(&["PodIP", "PodIP6"]).await.expect("arguments");
-        let fill = |url: &str| arguments.fill_url(url).expect("a URL");
-        for rest in [
-            r#"/api?query={job=~"[[:alpha:]]+"}"#,
-            "?a[[0]]=1",
-            "#[[",
-            "/a://[[b]]",
-        ] {
-            assert_eq!(
-                fill(&format!("http://{{{{ args.PodIP6 }}}}:9091{rest}")),
-                format!("http://[fd00::4]:9091{rest}")
-            );
-        }
-        assert_eq!(
-            fill("https://probe/{{ args.PodIP6 }}?to={{args.PodIP6}}&not={{args.PodIP}}"),
-            "https://probe/fd00::4?to=fd00::4&not=127.9.0.4"
-        );
-        assert_eq!(fill("{{ args.PodIP }}/[[a]]"), "127.9.0.4/[[a]]");
-    }
-
-    #[tokio::test]
-    async fn strings_at_any_depth_of_a_body_are_filled() {
-        let arguments = arguments(&["PodIP"]).await.expect("arguments");
-        let body = serde_json::json!({
-            "ip": "{{ args.PodIP }}", "more": [{"n": 1, "t": "to {{args.PodIP}}"}],
         });
-        let filled = arguments.fill_json(&RawJson::from(&body), Place::Text);
-        let expected = r#"{"ip":"127.9.0.4","more":[{"n":1,"t":"to 127.9.0.4"}]}"#;
-        assert_eq!(filled, Ok(expected.to_owned()));
+        Arc::new(serde_json::from_value(run).expect("a run"))
     }
 
-    #[tokio::test]
-    async fn an_argument_without_a_value_is_an_error() {
-        let arguments = arguments(&["unset"]).await.expect("arguments");
-        let error = arguments.fill("{{ args.unset }}").expect_err("no value");
-        assert_eq!(error, ArgumentError::NoValue("unset".into()));
+    /// The values that a metric with this URL has, sorted; or why it has none.
+    async fn looked_up(url: &str) -> Result<Vec<String>, String> {
+        looked_up_of(&run(url, "web")).await
+    }
+
+    async fn looked_up_of(run: &Arc<HookRun>) -> Result<Vec<String>, String> {
+        let probe = Probe::new(HttpOptions::default(), None).expect("a probe");
+        let mut room = probe.rooms.enter("games").await;
+        let arguments = Arguments::look_up(&probe, run, 0, &mut room).await?;
+        let values = arguments.values(run);
+        let mut values: Vec<_> = values
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        values.sort();
+        Ok(values)
     }
 
     #[tokio::test]
     async fn fields_of_the_run_can_be_arguments() {
-        let arguments = arguments(&["namespace", "team"]).await.expect("arguments");
-        assert_eq!(
-            arguments.fill("{{args.team}} in {{args.namespace}}"),
-            Ok("red in games".into())
-        );
-        let error = Arguments::resolve(&run(), &["none".to_owned()], None)
-            .await
-            .err();
+        let values = looked_up("http://{{args.team}}/{{args.namespace}}").await;
+        let expected = ["PodIP=127.9.0.4", "namespace=games", "team=red"];
+        assert_eq!(values, Ok(expected.map(str::to_owned).to_vec()));
+        let error = looked_up("http://{{ args.none }}").await;
         let expected = "argument none: metadata.labels.none of the HookRun is not set";
-        assert_eq!(error.as_deref(), Some(expected));
+        assert_eq!(error, Err(expected.to_owned()));
     }
 
     #[tokio::test]
     async fn what_a_metric_does_not_use_is_not_looked_up() {
-        assert!(arguments(&["PodIP"]).await.is_ok());
-        let error = arguments(&["token"]).await.err();
-        assert_eq!(error.as_deref(), Some("argument token: needs a cluster"));
+        let values = looked_up("http://{{ args.PodIP }}").await;
+        assert_eq!(values, Ok(vec!["PodIP=127.9.0.4".to_owned()]));
+        let error = looked_up("http://{{ args.token }}").await;
+        assert_eq!(error, Err("argument token: needs a cluster".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn what_is_looked_up_is_bounded() {
+        let long = |length: usize| run("http://{{ args.spec }}", &"x".repeat(length));
+        for length in [10, SHORT, MAX_LOOKED_UP - SHORT] {
+            assert!(looked_up_of(&long(length)).await.is_ok(), "{length}");
+        }
+        let error = looked_up_of(&long(MAX_LOOKED_UP))
+            .await
+            .expect_err("too long");
+        assert!(error.ends_with("longer than 256 KiB in all"), "{error}");
     }
 }

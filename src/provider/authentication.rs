@@ -11,8 +11,9 @@ use reqwest::{Method, Url};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::cluster::Cluster;
 use super::http::{Authorities, Http, Request};
+use super::keys::Keys;
+use super::room::Room;
 use super::secrets::Secrets;
 use crate::api::{Authentication, OAuth2Authentication};
 
@@ -47,7 +48,6 @@ struct Granted {
 
 /// Who asks for a token, and whom he trusts.
 struct Client<'a> {
-    namespace: &'a str,
     id: &'a str,
     secret: &'a str,
     ca: Option<Authorities>,
@@ -66,47 +66,39 @@ impl Tokens {
     pub(super) async fn credentials(
         &self,
         authentication: &Authentication,
-        namespace: &str,
-        cluster: Option<&Cluster>,
+        keys: &Keys,
         http: &Http,
         ca: Option<Authorities>,
+        room: &mut Room,
     ) -> Result<Credentials, String> {
-        let cluster = cluster.ok_or("authentication: needs a cluster")?;
-        let secret = async |key| {
-            let value = cluster.secret(namespace, key).await;
+        let secret = |key| {
+            let value = keys.get(key);
             value.map_err(|why| format!("authentication: {why}"))
         };
         let mut secrets = Secrets::default();
         let mut token_key = None;
         let value = if let Some(basic) = &authentication.basic {
-            let (user, password) = (
-                secret(&basic.username).await?,
-                secret(&basic.password).await?,
-            );
-            secrets.add(&password);
-            basic_value(&user, &password)
+            let (user, password) = (secret(&basic.username)?, secret(&basic.password)?);
+            secrets.add(password);
+            basic_value(user, password)
         } else if let Some(bearer) = &authentication.bearer {
-            let token = secret(&bearer.token).await?;
+            let token = secret(&bearer.token)?;
             secrets.add(token.trim());
             format!("Bearer {}", token.trim())
         } else if let Some(oauth2) = &authentication.oauth2 {
-            let (id, password) = (
-                secret(&oauth2.client_id).await?,
-                secret(&oauth2.client_secret).await?,
-            );
-            secrets.add(&password);
+            let (id, password) = (secret(&oauth2.client_id)?, secret(&oauth2.client_secret)?);
+            secrets.add(password);
             let key = format!(
                 "{}\n{id}\n{password}\n{}",
                 oauth2.token_url,
                 oauth2.scopes.join(" ")
             );
             let client = Client {
-                namespace,
-                id: &id,
-                secret: &password,
+                id,
+                secret: password,
                 ca,
             };
-            let token = self.token(&key, oauth2, client, http).await;
+            let token = self.token(&key, oauth2, client, http, room).await;
             let token = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
             secrets.add(&token);
             token_key = Some(key);
@@ -138,12 +130,13 @@ impl Tokens {
         oauth2: &OAuth2Authentication,
         client: Client<'_>,
         http: &Http,
+        room: &mut Room,
     ) -> Result<String, String> {
         let known = self.lock().get(key).cloned();
         if let Some(token) = known.filter(|token| token.good_until > Instant::now()) {
             return Ok(token.value);
         }
-        let granted = grant(oauth2, client, http).await?;
+        let granted = grant(oauth2, client, http, room).await?;
         let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
         let good_until = Instant::now() + life.min(MAX_LIFE).saturating_sub(MARGIN);
         let token = Token {
@@ -166,13 +159,9 @@ impl Tokens {
 /// Asks for a token (RFC 6749, section 4.4).
 async fn grant(
     oauth2: &OAuth2Authentication,
-    Client {
-        namespace,
-        id,
-        secret,
-        ca,
-    }: Client<'_>,
+    Client { id, secret, ca }: Client<'_>,
     http: &Http,
+    room: &mut Room,
 ) -> Result<Granted, String> {
     let url: Url = oauth2
         .token_url
@@ -193,18 +182,15 @@ async fn grant(
     headers.insert(AUTHORIZATION, basic);
     let mut secrets = Secrets::default();
     secrets.add(secret);
-    let body = form.query().unwrap_or_default().as_bytes().to_vec();
-    let request = Request::new(Method::POST, url, TOKEN_TIMEOUT);
-    let answer = http
-        .send(Request {
-            namespace: namespace.to_owned(),
-            headers,
-            body,
-            secrets,
-            ca,
-            ..request
-        })
-        .await?;
+    let body = form.query().unwrap_or_default().to_owned();
+    let request = Request {
+        headers,
+        body: body.into(),
+        secrets,
+        ca,
+        ..Request::new(Method::POST, url, TOKEN_TIMEOUT)
+    };
+    let answer = http.send(request, room).await?;
     if !answer.status.is_success() {
         return Err(format!(
             "HTTP {} from {}",

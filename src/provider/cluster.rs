@@ -1,18 +1,23 @@
 //! What measurements read from the cluster, and write to it: the run's pod, Secrets, and Jobs.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::AsyncReadExt;
 use http::{Method, Request, header};
-use k8s_openapi::ByteString;
 use kube::Client;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::job::{Job, Pod};
-use crate::api::SecretKeyRef;
+use super::room::{Room, SHORT};
 use crate::fair::{Sizes, Turns};
 
 /// Longest wait for an answer.
@@ -24,7 +29,9 @@ const REQUESTS: Sizes = Sizes {
     own: 4,
 };
 /// Pods of a Job that are looked at: anybody may give pods its label.
-const PODS_OF_JOB: usize = 20;
+const PODS_OF_JOB: usize = 4;
+/// Longest answer: no object that can be stored has more.
+const MAX_ANSWER: usize = 2 << 20;
 /// Who writes, in managed fields.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// Label of the Secrets that hooks may read.
@@ -61,11 +68,58 @@ struct List {
     items: Vec<Pod>,
 }
 
+/// A Secret, of which only what is asked for is read.
 #[derive(Deserialize)]
-struct Secret {
-    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    #[serde(default)]
-    data: std::collections::BTreeMap<String, ByteString>,
+struct Secret<'a> {
+    #[serde(borrow)]
+    metadata: SecretMeta<'a>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SecretMeta<'a> {
+    #[serde(borrow)]
+    labels: Option<&'a RawValue>,
+}
+
+/// Picks values by key out of a map of texts.
+struct Picking<'k>(&'k BTreeSet<String>);
+
+impl<'de> Visitor<'de> for Picking<'_> {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut picked = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match self.0.contains(&key) {
+                true => drop(picked.insert(key, map.next_value()?)),
+                false => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(picked)
+    }
+}
+
+fn picked(
+    what: &str,
+    map: Option<&RawValue>,
+    keys: &BTreeSet<String>,
+) -> Result<BTreeMap<String, String>, String> {
+    let map = map.map(|map| {
+        map.deserialize_map(Picking(keys))
+            .map_err(|error| format!("{what}: {error}"))
+    });
+    Ok(map.transpose()?.unwrap_or_default())
+}
+
+fn parsed<'a, T: Deserialize<'a>>(what: &str, text: &'a str) -> Result<T, Refused> {
+    let parsed = serde_json::from_str(text);
+    parsed.map_err(|error| Refused::without_answer(format!("{what}: {error}")))
 }
 
 impl Cluster {
@@ -76,10 +130,15 @@ impl Cluster {
         }
     }
 
-    /// Reads a pod.
-    pub(super) async fn pod(&self, namespace: &str, name: &str) -> Result<Value, String> {
+    /// Reads a pod, as JSON.
+    pub(super) async fn pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        room: &mut Room,
+    ) -> Result<String, String> {
         let path = path("/api/v1", namespace, "pods", name)?;
-        Ok(self.get(&format!("pod {name}"), &path).await?)
+        Ok(self.get(&format!("pod {name}"), &path, room).await?)
     }
 
     /// Merges a patch into a pod.
@@ -87,18 +146,17 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        patch: &Value,
+        patch: String,
     ) -> Result<(), String> {
         let path = path("/api/v1", namespace, "pods", name)?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         let what = format!("pod {name}");
-        let patch = patch.to_string().into_bytes();
-        self.send::<IgnoredAny>(&what, Method::PATCH, &path, patch)
+        self.send(&what, Method::PATCH, &path, patch.into_bytes(), 0)
             .await?;
         Ok(())
     }
 
-    /// Creates a Job; None where there is one of that name already.
+    /// Creates a Job; None where it is to be read: there is one of that name already, or it is long.
     pub(super) async fn create_job(
         &self,
         namespace: &str,
@@ -106,21 +164,29 @@ impl Cluster {
     ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", "")?;
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
+        let what = "the job";
         match self
-            .send("the job", Method::POST, &path, job.into_bytes())
+            .send(what, Method::POST, &path, job.into_bytes(), SHORT)
             .await
         {
-            Ok(job) => Ok(Some(job)),
+            Ok(Some(job)) => Ok(Some(parsed(what, &job)?)),
+            Ok(None) => Ok(None),
             Err(Refused { code: 409, .. }) => Ok(None),
             Err(refused) => Err(refused.into()),
         }
     }
 
     /// Reads a Job; None where there is none.
-    pub(super) async fn job(&self, namespace: &str, name: &str) -> Result<Option<Job>, String> {
+    pub(super) async fn job(
+        &self,
+        namespace: &str,
+        name: &str,
+        room: &mut Room,
+    ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
-        match self.get(&format!("job {name}"), &path).await {
-            Ok(job) => Ok(Some(job)),
+        let what = format!("job {name}");
+        match self.get(&what, &path, room).await {
+            Ok(job) => Ok(Some(parsed(&what, &job)?)),
             Err(Refused { code: 404, .. }) => Ok(None),
             Err(refused) => Err(refused.into()),
         }
@@ -134,62 +200,85 @@ impl Cluster {
         });
         let what = format!("job {name}");
         let options = options.to_string().into_bytes();
-        let answer = self.send::<IgnoredAny>(&what, Method::DELETE, &path, options);
-        match answer.await {
+        match self.send(&what, Method::DELETE, &path, options, 0).await {
             Ok(_) | Err(Refused { code: 404, .. }) => Ok(()),
             Err(refused) => Err(refused.into()),
         }
     }
 
-    /// Pods of a Job, the first of them.
-    pub(super) async fn pods_of_job(&self, namespace: &str, job: &str) -> Result<Vec<Pod>, String> {
+    /// Pods of a Job that do not run yet, the first of them.
+    pub(super) async fn pending_pods_of_job(
+        &self,
+        namespace: &str,
+        job: &str,
+        room: &mut Room,
+    ) -> Result<Vec<Pod>, String> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
-            "{path}?limit={PODS_OF_JOB}&labelSelector=batch.kubernetes.io/job-name={}",
+            "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase=Pending\
+             &labelSelector=batch.kubernetes.io/job-name={}",
             safe(job)?
         );
-        let list: List = self.get(&format!("pods of job {job}"), &path).await?;
-        Ok(list.items)
+        let what = format!("pods of job {job}");
+        let list = self.get(&what, &path, room).await?;
+        Ok(parsed::<List>(&what, &list)?.items)
     }
 
-    /// Reads a key of a Secret that is labelled for hooks.
+    /// Reads these keys of a Secret that is labelled for hooks, as far as it has them.
     pub(super) async fn secret(
         &self,
         namespace: &str,
-        key: &SecretKeyRef,
-    ) -> Result<String, String> {
-        let SecretKeyRef { name, key } = key;
+        name: &str,
+        keys: &BTreeSet<String>,
+        room: &mut Room,
+    ) -> Result<BTreeMap<String, String>, String> {
         let what = format!("secret {name}");
         let path = path("/api/v1", namespace, "secrets", name)?;
-        let mut secret: Secret = self.get(&what, &path).await?;
-        let labels = secret.metadata.labels.unwrap_or_default();
+        let text = self.get(&what, &path, room).await?;
+        let secret: Secret = parsed(&what, &text)?;
+        let label = BTreeSet::from([HOOK_ACCESS.to_owned()]);
+        let labels = picked(&what, secret.metadata.labels, &label)?;
         if labels.get(HOOK_ACCESS).map(String::as_str) != Some("true") {
             return Err(format!(
                 "{what} is not for hooks: label it {HOOK_ACCESS}=true"
             ));
         }
-        let value = secret
-            .data
-            .remove(key)
-            .ok_or_else(|| format!("{what} has no key {key}"))?;
-        String::from_utf8(value.0).map_err(|_| format!("{what}: key {key} is no text"))
+        let data = picked(&what, secret.data, keys)?.into_iter();
+        let texts = data.map(|(key, value)| {
+            let text = STANDARD.decode(value).ok().map(String::from_utf8);
+            match text {
+                Some(Ok(text)) => Ok((key, text)),
+                _ => Err(format!("{what}: key {key} is no text")),
+            }
+        });
+        texts.collect()
     }
 
-    async fn get<T: for<'de> Deserialize<'de>>(
-        &self,
-        what: &str,
-        path: &str,
-    ) -> Result<T, Refused> {
-        self.send(what, Method::GET, path, Vec::new()).await
+    /// Reads what is at a path.
+    async fn get(&self, what: &str, path: &str, room: &mut Room) -> Result<String, Refused> {
+        loop {
+            let most = if room.is_long() { MAX_ANSWER } else { SHORT };
+            match self.send(what, Method::GET, path, Vec::new(), most).await? {
+                Some(text) => return Ok(text),
+                None if !room.is_long() => room.grow().await,
+                None => {
+                    let most = MAX_ANSWER >> 20;
+                    let why = format!("{what}: it is longer than {most} MiB");
+                    return Err(Refused::without_answer(why));
+                }
+            }
+        }
     }
 
-    async fn send<T: for<'de> Deserialize<'de>>(
+    /// Sends a request; gives its answer, if that is no longer than this.
+    async fn send(
         &self,
         what: &str,
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<T, Refused> {
+        most: usize,
+    ) -> Result<Option<String>, Refused> {
         let failed =
             |why: &dyn std::fmt::Display| Refused::without_answer(format!("{what}: {why}"));
         let content = match method {
@@ -199,9 +288,23 @@ impl Cluster {
         let request = Request::builder().method(method).uri(path);
         let request = request.header(header::CONTENT_TYPE, content).body(body);
         let request = request.map_err(|error| failed(&error))?;
+        let answer = async {
+            let mut answer = self
+                .client
+                .request_stream(request)
+                .await?
+                .take(most as u64 + 1);
+            let mut text = Vec::new();
+            let read = answer.read_to_end(&mut text).await;
+            read.map_err(|error| kube::Error::Service(error.into()))?;
+            Ok(text)
+        };
         let _turn = self.turns.take(namespace_of(path)).await;
-        match timeout(PATIENCE, self.client.request(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        match timeout(PATIENCE, answer).await {
+            Ok(Ok(text)) if text.len() > most => Ok(None),
+            Ok(Ok(text)) => String::from_utf8(text)
+                .map(Some)
+                .map_err(|error| failed(&error)),
             Ok(Err(kube::Error::Api(status))) => Err(Refused {
                 code: status.code,
                 message: status.message,

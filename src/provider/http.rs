@@ -4,31 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hyper::body::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode, Url};
 
 use super::address::{self, Resolver};
+use super::room::{Room, SHORT};
 use super::secrets::Secrets;
-use crate::fair::{Sizes, Turn, Turns};
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
-/// Longest answer that any call may hold in memory.
-const SHORT_ANSWER: usize = 32 << 10;
-/// Calls at a time, until their answer is assessed; more wait for their turn, so that neither file
-/// descriptors nor memory run out.
-const CALLS: Sizes = Sizes {
-    all: 1_024,
-    most: 896,
-    own: 8,
-};
-/// Answers at a time that are longer than [`SHORT_ANSWER`], from there until they are assessed. All
-/// answers together so take 96 MiB, and one more for each namespace that has its own turn.
-const LONG_ANSWERS: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 1,
-};
 /// What a server may send ahead of what is read, on HTTP/2: for one answer, and for all of a
 /// connection.
 const WINDOWS: (u32, u32) = (64 << 10, 256 << 10);
@@ -55,19 +40,15 @@ pub struct Http {
     insecure: Client,
     /// Clients for servers with a CA of their own, by its certificates.
     trusting: Mutex<HashMap<Authorities, Client>>,
-    pub(super) calls: Turns,
-    pub(super) long_answers: Turns,
 }
 
 /// A request, complete.
 #[derive(Clone)]
 pub(super) struct Request {
-    /// Whose it is.
-    pub namespace: String,
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
-    pub body: Vec<u8>,
+    pub body: Bytes,
     /// Whether any server certificate will do.
     pub insecure: bool,
     /// Whom to trust besides, or instead of, the system's authorities.
@@ -80,11 +61,10 @@ pub(super) struct Request {
 impl Request {
     pub(super) fn new(method: Method, url: Url, timeout: Duration) -> Self {
         Request {
-            namespace: String::new(),
             method,
             url,
             headers: HeaderMap::new(),
-            body: Vec::new(),
+            body: Bytes::new(),
             insecure: false,
             ca: None,
             timeout,
@@ -102,24 +82,24 @@ pub(super) enum Authorities {
     Also(String),
 }
 
-/// An answer, complete.
-#[derive(Debug)]
+/// An answer, complete. It may hold secrets.
 pub(super) struct Answer {
     pub status: StatusCode,
     pub body: Vec<u8>,
     /// Where it came from, as a message tells it.
     pub from: String,
     pub elapsed: Duration,
-    /// They end with it: an answer that waits to be assessed takes memory, too.
-    #[expect(dead_code, reason = "held, never read")]
-    pub turns: Vec<Turn>,
+    pub secrets: Secrets,
 }
 
-/// A status and a body, with the turn that a long one takes.
-struct Read {
-    status: StatusCode,
-    body: Vec<u8>,
-    long: Option<Turn>,
+impl Answer {
+    /// The answer without secrets. That takes a while where there are many.
+    pub(super) fn shown(self) -> Self {
+        Answer {
+            body: self.secrets.hide_bytes(self.body),
+            ..self
+        }
+    }
 }
 
 impl Http {
@@ -143,8 +123,6 @@ impl Http {
             })?,
             insecure: builder().tls_danger_accept_invalid_certs(true).build()?,
             trusting: Mutex::default(),
-            calls: Turns::new(CALLS),
-            long_answers: Turns::new(LONG_ANSWERS),
         })
     }
 
@@ -182,19 +160,18 @@ impl Http {
     ///
     /// # Errors
     /// Tells in words why there is no answer, and from where.
-    pub(super) async fn send(&self, request: Request) -> Result<Answer, String> {
+    pub(super) async fn send(&self, request: Request, room: &mut Room) -> Result<Answer, String> {
         let secrets = request.secrets.clone();
         let from = secrets.hide(shown(&request.url));
-        let turn = self.calls.take(&request.namespace).await;
         let begun = Instant::now();
         let limit = request.timeout;
-        match tokio::time::timeout(limit, self.follow(request)).await {
-            Ok(Ok(Read { status, body, long })) => Ok(Answer {
+        match tokio::time::timeout(limit, self.follow(request, room)).await {
+            Ok(Ok((status, body))) => Ok(Answer {
                 status,
-                body: secrets.hide_bytes(body),
+                body,
                 from,
                 elapsed: begun.elapsed(),
-                turns: [turn].into_iter().chain(long).collect(),
+                secrets,
             }),
             Ok(Err(why)) => {
                 let why = secrets.hide(why);
@@ -210,7 +187,11 @@ impl Http {
         }
     }
 
-    async fn follow(&self, mut request: Request) -> Result<Read, String> {
+    async fn follow(
+        &self,
+        mut request: Request,
+        room: &mut Room,
+    ) -> Result<(StatusCode, Vec<u8>), String> {
         let client = self.client(&request)?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
@@ -224,29 +205,14 @@ impl Http {
             let status = response.status();
             match redirect(status, response.headers()) {
                 Some(location) => request.redirect(status, location)?,
-                None => return self.read(response, &request.namespace).await,
+                None => {
+                    // What was sent need not be held beside what is answered.
+                    drop(request);
+                    return Ok((status, read(response, room).await?));
+                }
             }
         }
         Err(format!("more than {MAX_REDIRECTS} redirects"))
-    }
-
-    /// Reads the body. One that is longer than the limit is an error: what was cut off might be what
-    /// the condition is about.
-    async fn read(&self, mut response: reqwest::Response, namespace: &str) -> Result<Read, String> {
-        let (mut body, mut long) = (Vec::new(), None);
-        while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
-            let length = body.len() + chunk.len();
-            if length > MAX_ANSWER {
-                let most = MAX_ANSWER >> 20;
-                return Err(format!("the answer is longer than {most} MiB"));
-            }
-            if length > SHORT_ANSWER && long.is_none() {
-                long = Some(self.long_answers.take(namespace).await);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        let status = response.status();
-        Ok(Read { status, body, long })
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -258,6 +224,24 @@ impl Http {
         }
         address::check_host(url, self.options).map_err(|refused| refused.to_string())
     }
+}
+
+/// Reads the body. One that is longer than the limit is an error: what was cut off might be what the
+/// condition is about.
+async fn read(mut response: reqwest::Response, room: &mut Room) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
+        let length = body.len() + chunk.len();
+        if length > MAX_ANSWER {
+            let most = MAX_ANSWER >> 20;
+            return Err(format!("the answer is longer than {most} MiB"));
+        }
+        if length > SHORT {
+            room.grow().await;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
 }
 
 fn builder(options: HttpOptions) -> ClientBuilder {
@@ -301,7 +285,7 @@ impl Request {
         }
         if !keeps_method {
             self.method = Method::GET;
-            self.body.clear();
+            self.body = Bytes::new();
             self.headers.remove(CONTENT_TYPE);
             self.headers.remove(CONTENT_LENGTH);
         }

@@ -13,9 +13,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::filling::Filling;
 use super::measure::Measurement;
+use super::room::Room;
 use crate::api::names::job_name;
-use crate::api::{API_VERSION, HookPhase, HookRun, JobMetric, RawJson};
+use crate::api::{API_VERSION, HookPhase, HookRun, RawJson};
 use crate::plan::hook_run::{Outcome, Place};
 
 /// Longest time that a Job may take unless it says so itself: a hook must not hang.
@@ -36,8 +38,8 @@ const CANNOT_START: [&str; 6] = [
 ];
 
 /// Starts the Job, or looks how it is.
-pub(super) async fn measure(of: &Measurement<'_>, job: &JobMetric) -> Outcome {
-    look(of, job).await.unwrap_or_else(Outcome::error)
+pub(super) async fn measure(of: &Measurement, room: Room) -> Outcome {
+    look(of, room).await.unwrap_or_else(Outcome::error)
 }
 
 /// Deletes the Job of a measurement that nobody waits for any more.
@@ -59,26 +61,29 @@ fn name(run: &HookRun, metric: &str, number: i32) -> String {
     job_name(name, uid, metric, number)
 }
 
-async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> {
+fn name_of(of: &Measurement) -> String {
+    name(of.run(), &of.metric().name, of.call.number)
+}
+
+async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
     let cluster = of.cluster()?;
-    let namespace = of.run.metadata.namespace.as_deref().unwrap_or_default();
-    let name = name(of.run, &of.metric.name, of.number);
-    let begun = match of.resumed {
+    let namespace = &room.namespace().to_owned();
+    let name = name_of(of);
+    let begun = match of.call.resumed {
         true => None,
         false => {
-            cluster
-                .create_job(namespace, manifest(of, job, &name)?)
-                .await?
+            let job = of.filled(&mut room, manifest).await?;
+            cluster.create_job(namespace, job).await?
         }
     };
     let found = match begun {
         Some(begun) => begun,
         None => cluster
-            .job(namespace, &name)
+            .job(namespace, &name, &mut room)
             .await?
             .ok_or_else(|| format!("job {name} was deleted before it had ended"))?,
     };
-    let own = of.run.metadata.uid.as_deref();
+    let own = of.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
     if !owners.any(|owner| Some(owner.uid.as_str()) == own) {
         return Err(format!(
@@ -90,7 +95,10 @@ async fn look(of: &Measurement<'_>, job: &JobMetric) -> Result<Outcome, String> 
     }
     let now = Timestamp::now();
     let stuck = match found.status.ready {
-        None | Some(0) => cannot_start(&cluster.pods_of_job(namespace, &name).await?),
+        None | Some(0) => {
+            let pending = cluster.pending_pods_of_job(namespace, &name, &mut room);
+            cannot_start(&pending.await?)
+        }
         Some(_) => None,
     };
     match stuck {
@@ -305,10 +313,10 @@ struct Given<'a> {
 /// The fields of an object, each as it is written.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-fn manifest(of: &Measurement<'_>, job: &JobMetric, name: &str) -> Result<String, String> {
+fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
     refuse_what_cannot_be(of)?;
-    let filled = of.arguments.fill_json(&job.spec, Place::JobSpec);
-    let filled = filled.map_err(|error| format!("spec of the job: {error}"))?;
+    let job = of.metric().provider.job.as_ref().ok_or("no job metric")?;
+    let filled = filling.json("spec of the job", &job.spec, Place::JobSpec)?;
     let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
     let deadline = to_raw_value(&DEADLINE_SECONDS).map_err(|error| error.to_string())?;
     let own = spec.get("activeDeadlineSeconds");
@@ -317,14 +325,14 @@ fn manifest(of: &Measurement<'_>, job: &JobMetric, name: &str) -> Result<String,
     }
     let given = job.metadata.as_ref().map(RawJson::read).transpose();
     let metadata = Metadata {
-        name,
+        name: &name_of(of),
         given: given
             .map_err(|error| format!("metadata of the job: {error}"))?
             .unwrap_or_default(),
         // The Job goes with its run.
         owner_references: json!([{
             "apiVersion": API_VERSION, "kind": "HookRun", "controller": true,
-            "name": of.run.metadata.name, "uid": of.run.metadata.uid,
+            "name": of.run().metadata.name, "uid": of.run().metadata.uid,
         }]),
     };
     let manifest = Manifest {
@@ -336,8 +344,8 @@ fn manifest(of: &Measurement<'_>, job: &JobMetric, name: &str) -> Result<String,
     serde_json::to_string(&manifest).map_err(|error| error.to_string())
 }
 
-fn refuse_what_cannot_be(of: &Measurement<'_>) -> Result<(), String> {
-    if of.metric.success_condition.is_some() || of.metric.failure_condition.is_some() {
+fn refuse_what_cannot_be(of: &Measurement) -> Result<(), String> {
+    if of.metric().success_condition.is_some() || of.metric().failure_condition.is_some() {
         return Err("a Job's exit decides: leave out successCondition and failureCondition".into());
     }
     match of.arguments.secrets.is_empty() {

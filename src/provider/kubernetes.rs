@@ -4,14 +4,18 @@
 //! namespace than the run's: who may write a HookRun here need not be allowed anything there. Nor need
 //! they be allowed to change pods here, so that is done in runs alone that the operator made for a pod.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::field::{NoField, field, metadata_key};
+use super::filling::Filling;
 use super::judge::Conditions;
 use super::measure::Measurement;
+use super::room::Room;
 use crate::api::names::RUN_POD_UID;
-use crate::api::{HookPhase, KubernetesField, KubernetesFunction, KubernetesMetric};
-use crate::expr::{Subject, brief};
+use crate::api::{HookPhase, HookRun, KubernetesField, KubernetesFunction, KubernetesMetric};
+use crate::expr::{Document, Subject, brief};
 use crate::plan::hook_run::Outcome;
 
 /// Names of the arguments that say which pod.
@@ -29,66 +33,108 @@ const FOREIGN: [&str; 6] = [
 const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
 /// Compares or writes fields of the pod.
-pub(super) async fn measure(of: &Measurement<'_>, kubernetes: &KubernetesMetric) -> Outcome {
+pub(super) async fn measure(
+    of: &Measurement,
+    kubernetes: &KubernetesMetric,
+    room: Room,
+) -> Outcome {
     let measured = match kubernetes.function {
-        KubernetesFunction::Get => get(of, &kubernetes.fields).await,
-        KubernetesFunction::Patch => patch(of, &kubernetes.fields).await,
+        KubernetesFunction::Get => get(of, room).await,
+        KubernetesFunction::Patch => patch(of, room).await,
     };
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// Namespace and name of the pod.
-fn pod<'a>(of: &'a Measurement<'_>) -> Result<(&'a str, &'a str), String> {
-    let namespace = of.run.metadata.namespace.as_deref().unwrap_or_default();
-    if let Some(other) = of
-        .arguments
-        .get("PodNamespace")
-        .filter(|other| *other != namespace)
-    {
+/// The name of the pod, which is in the run's namespace.
+fn pod(of: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
+    let namespace = of.run().metadata.namespace.as_deref().unwrap_or_default();
+    let other = filling.value("PodNamespace");
+    if let Some(other) = other.filter(|other| *other != namespace) {
+        let other = brief(other);
         return Err(format!(
             "pods of namespace {other} are out of reach: the run is in {namespace}"
         ));
     }
-    match of.arguments.get("PodName") {
-        Some(name) if !name.is_empty() => Ok((namespace, name)),
+    match filling.value("PodName") {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
         _ => Err("which pod? give the argument PodName a value".into()),
     }
 }
 
 /// Uid of the pod that the run was made for, where it was made for one.
-fn wanted_uid<'a>(of: &'a Measurement<'_>) -> Option<&'a str> {
-    let annotations = of.run.metadata.annotations.as_ref()?;
-    annotations
-        .get(RUN_POD_UID)
-        .map(String::as_str)
-        .filter(|uid| !uid.is_empty())
+fn wanted_uid(run: &HookRun) -> Option<&str> {
+    let annotations = run.metadata.annotations.as_ref()?;
+    let uid = annotations.get(RUN_POD_UID).map(String::as_str);
+    uid.filter(|uid| !uid.is_empty())
 }
 
-async fn get(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome, String> {
-    let (namespace, name) = pod(of)?;
-    let pod = of.cluster()?.pod(namespace, name).await?;
+/// A pod, and what is wanted of it.
+struct Wanted {
+    pod: String,
+    /// Paths, each with the value that it should have.
+    fields: Vec<(String, Option<String>)>,
+}
+
+fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
+    let pod = pod(of, filling)?;
+    let mut fields = Vec::new();
+    for KubernetesField { path, value } in fields_of(of) {
+        let path = filling.text("path", path)?;
+        let value = value.as_ref().map(|value| filling.text("value", value));
+        fields.push((path, value.transpose()?));
+    }
+    Ok(Wanted { pod, fields })
+}
+
+fn fields_of(of: &Measurement) -> &[KubernetesField] {
+    let kubernetes = of.metric().provider.kubernetes.as_ref();
+    kubernetes.map(|it| &*it.fields).unwrap_or_default()
+}
+
+async fn get(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
+    let wanted = of.filled(&mut room, wanted).await?;
+    let namespace = room.namespace().to_owned();
+    let pod = of
+        .cluster()?
+        .pod(&namespace, &wanted.pod, &mut room)
+        .await?;
+    let run = Arc::clone(&of.call.run);
+    let conditions = Conditions::of(of.metric());
+    let compared = of.guarded(move || {
+        let _room = room;
+        compare(&run, &pod, &wanted, &conditions)
+    });
+    compared.await?
+}
+
+/// What the fields of a pod mean. Runs on the guard's threads.
+fn compare(
+    run: &HookRun,
+    pod: &str,
+    Wanted { pod: name, fields }: &Wanted,
+    conditions: &Conditions,
+) -> Result<Outcome, String> {
+    let pod = match Document::read(pod.as_bytes()) {
+        Ok(Document::Json(pod)) => pod,
+        _ => return Err(format!("pod {name} is too large to be looked at")),
+    };
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    if wanted_uid(of).is_some_and(|wanted| wanted != uid) {
+    if wanted_uid(run).is_some_and(|wanted| wanted != uid) {
         return Err(format!(
             "pod {name} is another one now than the run was made for"
         ));
     }
     let mut found = Vec::new();
-    for KubernetesField { path, value } in fields {
-        let path = of.fill("path", path)?;
-        let wanted = value
-            .as_ref()
-            .map(|value| of.fill("value", value))
-            .transpose()?;
-        let text = match field(&pod, &path) {
+    for (path, wanted) in fields {
+        let text = match field(&pod, path) {
             Ok(text) => text,
             Err(NoField::Bad(why)) => return Err(why),
             Err(NoField::NotSet) => {
                 return Ok(failed("", format!("{path} of pod {name} is not set")));
             }
         };
-        if let Some(wanted) = wanted.filter(|wanted| *wanted != text) {
-            let (is, wanted) = (brief(&text), brief(&wanted));
+        if let Some(wanted) = wanted.as_ref().filter(|wanted| **wanted != text) {
+            let (is, wanted) = (brief(&text), brief(wanted));
             return Ok(failed(
                 &text,
                 format!("{path} of pod {name} is {is}, not {wanted}"),
@@ -96,18 +142,13 @@ async fn get(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome
         }
         found.push(text);
     }
-    let conditions = Conditions::of(of.metric);
-    let judged = of
-        .probe
-        .guard
-        .run(namespace, move || match found.as_slice() {
-            [one] => conditions.judge(&Subject::text(one.as_str()), None),
-            many => {
-                let list = Value::from(many);
-                conditions.judge(&Subject::whole(&list), None)
-            }
-        });
-    judged.await.map_err(|panicked| panicked.to_string())
+    Ok(match found.as_slice() {
+        [one] => conditions.judge(&Subject::text(one.as_str()), None),
+        many => {
+            let list = Value::from(many);
+            conditions.judge(&Subject::whole(&list), None)
+        }
+    })
 }
 
 fn failed(value: &str, message: String) -> Outcome {
@@ -120,29 +161,36 @@ fn failed(value: &str, message: String) -> Outcome {
     }
 }
 
-async fn patch(of: &Measurement<'_>, fields: &[KubernetesField]) -> Result<Outcome, String> {
-    let Some(uid) = wanted_uid(of).filter(|_| of.run.controlling_workload().is_some()) else {
+/// A pod, and the patch for it.
+fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, String), String> {
+    let own = of.run().controlling_workload().is_some();
+    let Some(uid) = wanted_uid(of.run()).filter(|_| own) else {
         return Err(
             "function patch is for HookRuns that a workload made for one of its pods: by hand, use \
             kubectl annotate or kubectl label"
                 .into(),
         );
     };
-    let (namespace, name) = pod(of)?;
+    let pod = pod(of, filling)?;
     let mut maps: Map<String, Value> = Map::new();
-    for KubernetesField { path, value } in fields {
-        let path = of.fill("path", path)?;
+    for KubernetesField { path, value } in fields_of(of) {
+        let path = filling.text("path", path)?;
         let (map, key) = writable(&path)?;
         let value = value
             .as_deref()
             .ok_or_else(|| format!("{path} needs a value to write"))?;
-        let value = of.fill("value", value)?;
+        let value = filling.text("value", value)?;
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
     }
     // A pod of the same name that came later has another uid, and is not written to.
     maps.insert("uid".to_owned(), Value::from(uid));
+    Ok((pod, json!({"metadata": maps}).to_string()))
+}
+
+async fn patch(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
+    let (pod, patch) = of.filled(&mut room, patch_of).await?;
     of.cluster()?
-        .patch_pod(namespace, name, &json!({"metadata": maps}))
+        .patch_pod(room.namespace(), &pod, patch)
         .await?;
     Ok(Outcome {
         phase: HookPhase::Successful,

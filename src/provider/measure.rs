@@ -9,11 +9,13 @@ use reqwest::header::AUTHORIZATION;
 use super::arguments::Arguments;
 use super::authentication::Tokens;
 use super::cluster::Cluster;
+use super::filling::Filling;
 use super::http::{Answer, Authorities, Http, HttpOptions, Request};
+use super::room::{Room, Rooms};
 use super::{job, kubernetes, prometheus, web};
 use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
 use crate::expr::Guard;
-use crate::plan::hook_run::{Outcome, used_arguments};
+use crate::plan::hook_run::Outcome;
 
 /// A measurement to make.
 #[derive(Clone, Debug)]
@@ -33,8 +35,9 @@ pub struct Call {
 pub struct Probe {
     pub(super) http: Arc<Http>,
     pub(super) guard: Guard,
+    pub(super) rooms: Arc<Rooms>,
     tokens: Arc<Tokens>,
-    cluster: Option<Cluster>,
+    pub(super) cluster: Option<Cluster>,
 }
 
 /// Measurements cannot be made at all.
@@ -58,6 +61,7 @@ impl Probe {
         Ok(Probe {
             http: Arc::new(Http::new(options)?),
             guard: Guard::start()?,
+            rooms: Arc::default(),
             tokens: Arc::default(),
             cluster: cluster.map(Cluster::new),
         })
@@ -80,27 +84,23 @@ impl Probe {
 
     /// Makes a measurement. Whatever goes wrong is its outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
-        let Some(metric) = call.run.spec.metrics.get(call.metric) else {
+        if call.run.spec.metrics.len() <= call.metric {
             return Outcome::error("the metric is not there");
-        };
-        let mut names = used_arguments(metric);
-        if metric.provider.kubernetes.is_some() {
-            names.extend(kubernetes::POD_ARGUMENTS.map(str::to_owned));
         }
-        let arguments = Arguments::resolve(&call.run, &names, self.cluster.as_ref()).await;
+        let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
+        // Its turn first: all that is held for it is held within that.
+        let mut room = self.rooms.enter(namespace).await;
+        let arguments = Arguments::look_up(self, &call.run, call.metric, &mut room).await;
         let arguments = match arguments {
-            Ok(arguments) => arguments,
+            Ok(arguments) => Arc::new(arguments),
             Err(why) => return Outcome::error(why),
         };
         let measurement = Measurement {
-            probe: self,
-            run: &call.run,
-            metric,
-            arguments: &arguments,
-            number: call.number,
-            resumed: call.resumed,
+            probe: self.clone(),
+            call: call.clone(),
+            arguments: Arc::clone(&arguments),
         };
-        let mut outcome = measurement.make().await;
+        let mut outcome = measurement.make(room).await;
         let hide = |text| arguments.secrets.hide(text);
         let one_line = |text: String| text.replace(char::is_control, " ");
         outcome.message = outcome.message.map(hide).map(one_line);
@@ -128,30 +128,32 @@ pub(super) struct Trust<'a> {
     pub ca: Option<&'a SecretKeyRef>,
 }
 
-/// A measurement with everything that it needs.
-pub(super) struct Measurement<'a> {
-    pub probe: &'a Probe,
-    pub run: &'a HookRun,
-    pub metric: &'a Metric,
-    pub arguments: &'a Arguments,
-    pub number: i32,
-    pub resumed: bool,
+/// A measurement with everything that it needs but its room.
+#[derive(Clone)]
+pub(super) struct Measurement {
+    pub probe: Probe,
+    pub call: Call,
+    pub arguments: Arc<Arguments>,
 }
 
-impl Measurement<'_> {
-    async fn make(&self) -> Outcome {
-        let name = &self.metric.name;
-        let provider = &self.metric.provider;
+impl Measurement {
+    async fn make(&self, room: Room) -> Outcome {
+        let name = &self.metric().name;
+        let provider = &self.metric().provider;
         match (
             &provider.web,
             &provider.prometheus,
             &provider.kubernetes,
             &provider.job,
         ) {
-            (Some(web), None, None, None) => web::measure(self, web).await,
-            (None, Some(prometheus), None, None) => prometheus::measure(self, prometheus).await,
-            (None, None, Some(kubernetes), None) => kubernetes::measure(self, kubernetes).await,
-            (None, None, None, Some(job)) => job::measure(self, job).await,
+            (Some(web), None, None, None) => web::measure(self, web, room).await,
+            (None, Some(prometheus), None, None) => {
+                prometheus::measure(self, prometheus, room).await
+            }
+            (None, None, Some(kubernetes), None) => {
+                kubernetes::measure(self, kubernetes, room).await
+            }
+            (None, None, None, Some(_)) => job::measure(self, room).await,
             (None, None, None, None) => {
                 Outcome::error(format!("metric {name} has no provider: give it one"))
             }
@@ -161,88 +163,114 @@ impl Measurement<'_> {
         }
     }
 
-    /// The cluster that the run is in.
-    pub(super) fn cluster(&self) -> Result<&super::cluster::Cluster, String> {
-        self.probe
-            .cluster
-            .as_ref()
-            .ok_or_else(|| "this metric needs a cluster".into())
+    /// Its run.
+    pub(super) fn run(&self) -> &HookRun {
+        &self.call.run
     }
 
-    /// Fills arguments into a field of the metric.
-    pub(super) fn fill(&self, field: &str, text: &str) -> Result<String, String> {
-        self.arguments
-            .fill(text)
-            .map_err(|error| format!("{field}: {error}"))
+    /// Its metric.
+    pub(super) fn metric(&self) -> &Metric {
+        &self.call.run.spec.metrics[self.call.metric]
+    }
+
+    /// The cluster that the run is in.
+    pub(super) fn cluster(&self) -> Result<&Cluster, String> {
+        let cluster = self.probe.cluster.as_ref();
+        cluster.ok_or_else(|| "this metric needs a cluster".into())
+    }
+
+    /// Does something on the guard's threads.
+    pub(super) async fn guarded<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let namespace = self.run().metadata.namespace.as_deref().unwrap_or_default();
+        let done = self.probe.guard.run(namespace, work).await;
+        done.map_err(|panicked| panicked.to_string())
+    }
+
+    /// What the texts of the metric are with arguments filled in. Where that is long, it is filled in
+    /// anew once there is room for it.
+    pub(super) async fn filled<T: Send + 'static>(
+        &self,
+        room: &mut Room,
+        fill: fn(&Measurement, &mut Filling<'_>) -> Result<T, String>,
+    ) -> Result<T, String> {
+        loop {
+            let (of, is_long) = (self.clone(), room.is_long());
+            let filled = self.guarded(move || {
+                let mut filling = Filling::new(of.arguments.values(of.run()), is_long);
+                let filled = fill(&of, &mut filling);
+                (filled, filling.overflowed())
+            });
+            match filled.await? {
+                (Err(_), true) if !is_long => room.grow().await,
+                (filled, _) => return filled,
+            }
+        }
     }
 
     /// Sends a request, signed, and has its answer assessed on the guard's threads.
     pub(super) async fn send(
         &self,
+        request: Request,
+        trust: Trust<'_>,
+        room: Room,
+        assess: impl FnOnce(&Answer) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let outcome = self.answer(request, trust, room, assess).await;
+        outcome.unwrap_or_else(Outcome::error)
+    }
+
+    async fn answer(
+        &self,
         mut request: Request,
         Trust { authentication, ca }: Trust<'_>,
-        assess: impl FnOnce(Answer) -> Outcome + Send + 'static,
-    ) -> Outcome {
-        let probe = self.probe;
-        request.secrets.extend(&self.arguments.secrets);
-        let namespace = self.run.metadata.namespace.as_deref().unwrap_or_default();
-        request.namespace = namespace.to_owned();
-        let cluster = probe.cluster.as_ref();
+        mut room: Room,
+        assess: impl FnOnce(&Answer) -> Outcome + Send + 'static,
+    ) -> Result<Outcome, String> {
+        let Probe { http, tokens, .. } = &self.probe;
+        let Arguments { secrets, keys, .. } = &*self.arguments;
+        request.secrets.extend(secrets);
         let mut of_tokens = None;
         if let Some(key) = ca {
-            let Some(cluster) = cluster else {
-                return Outcome::error("caSecret: needs a cluster");
-            };
-            match cluster.secret(namespace, key).await {
-                Ok(ca) => {
-                    // Tokens may come from the same house, or from a server that everybody trusts.
-                    of_tokens = Some(Authorities::Also(ca.clone()));
-                    request.ca = Some(Authorities::Only(ca));
-                }
-                Err(why) => return Outcome::error(format!("caSecret: {why}")),
-            }
+            let ca = keys.get(key).map_err(|why| format!("caSecret: {why}"))?;
+            // Tokens may come from the same house, or from a server that everybody trusts.
+            of_tokens = Some(Authorities::Also(ca.to_owned()));
+            request.ca = Some(Authorities::Only(ca.to_owned()));
         }
         let mut credentials = None;
         if let Some(authentication) = authentication {
-            let tokens = &probe.tokens;
-            match tokens
-                .credentials(authentication, namespace, cluster, &probe.http, of_tokens)
-                .await
-            {
-                Ok(had) => {
-                    request.headers.insert(AUTHORIZATION, had.header.clone());
-                    request.secrets.extend(&had.secrets);
-                    credentials = Some(had);
-                }
-                Err(why) => return Outcome::error(why),
-            }
+            let had = tokens.credentials(authentication, keys, http, of_tokens, &mut room);
+            let had = had.await?;
+            request.headers.insert(AUTHORIZATION, had.header.clone());
+            request.secrets.extend(&had.secrets);
+            credentials = Some(had);
         }
-        let answer = match probe.http.send(request).await {
-            Ok(answer) => answer,
-            Err(why) => return Outcome::error(why),
-        };
+        let answer = http.send(request, &mut room).await?;
         if answer.status == StatusCode::UNAUTHORIZED
             && let Some(credentials) = &credentials
         {
-            probe.tokens.refused(credentials);
+            tokens.refused(credentials);
         }
-        let assessed = probe.guard.run(namespace, move || assess(answer)).await;
-        assessed.unwrap_or_else(|panicked| Outcome::error(panicked.to_string()))
+        self.guarded(move || {
+            // Until then it takes room, and beyond that nothing of it is left.
+            let _room = room;
+            assess(&answer.shown())
+        })
+        .await
     }
 
     /// The same for each attempt at a measurement, and for no other measurement. What a header
     /// cannot hold is escaped.
     pub(super) fn idempotency_key(&self) -> String {
-        let name: String = self
-            .metric
-            .name
-            .bytes()
+        let name: String = { self.metric().name.bytes() }
             .map(|byte| match byte {
                 b'!'..=b'~' if byte != b'%' => char::from(byte).to_string(),
                 _ => format!("%{byte:02X}"),
             })
             .collect();
-        let run = self.run.metadata.uid.as_deref().unwrap_or_default();
-        format!("{run}/{name}/{}", self.number)
+        let run = self.run().metadata.uid.as_deref().unwrap_or_default();
+        format!("{run}/{name}/{}", self.call.number)
     }
 }

@@ -6,12 +6,15 @@ mod arguments;
 mod authentication;
 mod cluster;
 mod field;
+mod filling;
 mod http;
 mod job;
 mod judge;
+mod keys;
 mod kubernetes;
 mod measure;
 mod prometheus;
+mod room;
 mod secrets;
 #[cfg(test)]
 mod tests;

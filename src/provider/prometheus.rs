@@ -9,9 +9,11 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, Url};
 use serde::Deserialize;
 
+use super::filling::Filling;
 use super::http::{Answer, Request, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
+use super::room::Room;
 use super::web;
 use crate::api::PrometheusMetric;
 use crate::expr::{Subject, brief};
@@ -20,32 +22,33 @@ use crate::plan::hook_run::Outcome;
 const DEFAULT_TIMEOUT: u64 = 30;
 
 /// Makes the query and judges what it found.
-pub(super) async fn measure(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Outcome {
-    let request = match request(of, prometheus) {
+pub(super) async fn measure(
+    of: &Measurement,
+    prometheus: &PrometheusMetric,
+    mut room: Room,
+) -> Outcome {
+    let request = match of.filled(&mut room, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
-    let conditions = Conditions::of(of.metric);
+    let conditions = Conditions::of(of.metric());
+    let assess = move |answer: &Answer| assess(answer, &conditions);
     let trust = Trust {
         authentication: prometheus.authentication.as_deref(),
         ca: prometheus.ca_secret.as_ref(),
     };
-    of.send(request, trust, move |answer| assess(&answer, &conditions))
-        .await
+    of.send(request, trust, room, assess).await
 }
 
-fn request(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Result<Request, String> {
-    let arguments = of.arguments;
-    let address = arguments
-        .fill_url(&prometheus.address)
-        .map_err(|error| format!("address: {error}"))?;
+fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, String> {
+    let prometheus = of.metric().provider.prometheus.as_ref();
+    let prometheus = prometheus.ok_or("no prometheus metric")?;
+    let address = filling.url("address", &prometheus.address)?;
     let mut url: Url = address
         .trim()
         .parse()
         .map_err(|error| format!("address {}: {error}", prometheus.address))?;
-    let query = arguments
-        .fill(&prometheus.query)
-        .map_err(|error| format!("query: {error}"))?;
+    let query = filling.text("query", &prometheus.query)?;
     url.set_path(&format!(
         "{}/api/v1/query",
         url.path().trim_end_matches('/')
@@ -53,7 +56,7 @@ fn request(of: &Measurement<'_>, prometheus: &PrometheusMetric) -> Result<Reques
     url.query_pairs_mut().append_pair("query", &query);
     let mut headers = HeaderMap::new();
     for header in &prometheus.headers {
-        headers.extend([web::header(&header.key, &header.value, arguments)?]);
+        headers.extend([web::header(&header.key, &header.value, filling)?]);
     }
     let seconds = prometheus
         .timeout_seconds

@@ -1,56 +1,73 @@
 //! Secrets in use by one measurement, and how they are kept out of everything that is shown.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use reqwest::Url;
 use serde_json::Value;
 
-/// What stands where a secret stood.
+/// What stands where a secret stood; as much of it as the secret is long, so that no text grows.
 const HIDDEN: &str = "***";
 
-/// Secret values, in each form in which they could come back.
+/// Secret values. They are hidden in each form in which they could come back.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
-    /// Longest first, so that no part of a longer one is left.
-    forms: Vec<String>,
+    values: BTreeSet<Arc<str>>,
 }
 
 impl Secrets {
     /// Adds a secret.
     pub(super) fn add(&mut self, secret: &str) {
-        let json = Value::from(secret).to_string();
-        let [query, path] = in_url(secret);
-        for form in [secret, json.trim_matches('"'), &query, &path] {
-            if !form.is_empty() && !self.forms.iter().any(|known| known == form) {
-                self.forms.push(form.to_owned());
-            }
+        if !secret.is_empty() && !self.values.contains(secret) {
+            self.values.insert(secret.into());
         }
-        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
     }
 
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        self.forms.is_empty()
+        self.values.is_empty()
     }
 
     /// Adds those of another measurement part.
     pub(super) fn extend(&mut self, other: &Secrets) {
-        for form in &other.forms {
-            self.add(form);
-        }
+        self.values.extend(other.values.iter().cloned());
+    }
+
+    /// All forms of all secrets, longest first, so that no part of a longer one is left.
+    fn forms(&self) -> Vec<String> {
+        let forms = self.values.iter().flat_map(|secret| {
+            let json = Value::from(&**secret).to_string();
+            let [query, path] = in_url(secret);
+            [
+                secret.to_string(),
+                json[1..json.len() - 1].to_owned(),
+                query,
+                path,
+            ]
+        });
+        let forms: BTreeSet<String> = forms.filter(|form| !form.is_empty()).collect();
+        let mut forms: Vec<String> = forms.into_iter().collect();
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        forms
     }
 
     /// A text without secrets.
     pub(super) fn hide(&self, text: String) -> String {
-        self.forms
-            .iter()
-            .fold(text, |text, form| match text.contains(form.as_str()) {
-                true => text.replace(form.as_str(), HIDDEN),
+        if self.is_empty() {
+            return text;
+        }
+        self.forms().iter().fold(text, |text, form| {
+            let hidden = &HIDDEN[..form.len().min(HIDDEN.len())];
+            match text.contains(form.as_str()) {
+                true => text.replace(form.as_str(), hidden),
                 false => text,
-            })
+            }
+        })
     }
 
     /// A body without secrets; what is no text cannot be shown either and stays.
     pub(super) fn hide_bytes(&self, body: Vec<u8>) -> Vec<u8> {
-        if self.forms.is_empty() {
+        if self.is_empty() {
             return body;
         }
         match String::from_utf8(body) {
@@ -83,6 +100,16 @@ fn in_url(text: &str) -> [String; 2] {
 mod tests {
     use super::*;
 
+    /// Else one of 1 MiB of stars would become one of 9 MiB.
+    #[test]
+    fn no_text_grows_by_what_is_hidden_in_it() {
+        let mut secrets = Secrets::default();
+        for secret in ["*", "a", "b"] {
+            secrets.add(secret);
+        }
+        assert_eq!(secrets.hide("abc*".into()), "**c*");
+    }
+
     #[test]
     fn a_secret_is_hidden_in_every_form_in_which_it_can_come_back() {
         let mut secrets = Secrets::default();
@@ -93,14 +120,14 @@ mod tests {
             ("{\"echo\":\"s3 \\\"c&ret\"}", "{\"echo\":\"***\"}"),
             ("GET /?token=s3+%22c%26ret", "GET /?token=***"),
             ("http://h/s3%20%22c&ret", "http://h/***"),
-            ("s3 alone", "*** alone"),
+            ("s3 alone", "** alone"),
             ("nothing", "nothing"),
         ] {
             assert_eq!(secrets.hide(text.into()), hidden);
         }
         assert_eq!(
             secrets.hide_bytes(b"\xff s3".to_vec()),
-            "\u{fffd} ***".as_bytes()
+            "\u{fffd} **".as_bytes()
         );
     }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 
-use super::arguments::Arguments;
+use super::filling::Filling;
 use super::http::{Answer, Request, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
+use super::room::Room;
 use crate::api::{WebMethod, WebMetric};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::{Document, DocumentError, brief};
@@ -23,35 +24,33 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEFAULT_TIMEOUT: u64 = 10;
 
 /// Makes the call of a web metric and judges its answer.
-pub(super) async fn measure(of: &Measurement<'_>, web: &WebMetric) -> Outcome {
-    let request = match request(of, web) {
+pub(super) async fn measure(of: &Measurement, web: &WebMetric, mut room: Room) -> Outcome {
+    let request = match of.filled(&mut room, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
     let path = web.json_path.clone().unwrap_or_default();
-    let conditions = Conditions::of(of.metric);
-    let assess = move |answer| assess(&answer, &path, &conditions);
+    let conditions = Conditions::of(of.metric());
+    let assess = move |answer: &Answer| assess(answer, &path, &conditions);
     let trust = Trust {
         authentication: web.authentication.as_deref(),
         ca: web.ca_secret.as_ref(),
     };
-    of.send(request, trust, assess).await
+    of.send(request, trust, room, assess).await
 }
 
-fn request(of: &Measurement<'_>, web: &WebMetric) -> Result<Request, String> {
-    let arguments = of.arguments;
-    let url = arguments
-        .fill_url(&web.url)
-        .map_err(|error| format!("url: {error}"))?;
+fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, String> {
+    let web = of.metric().provider.web.as_ref().ok_or("no web metric")?;
+    let url = filling.url("url", &web.url)?;
     let url: Url = url
         .trim()
         .parse()
         .map_err(|error| format!("url {}: {error}", web.url))?;
-    let (body, content_type) = body(web, arguments)?;
+    let (body, content_type) = body(web, filling)?;
     let mut headers = HeaderMap::new();
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
     for header in &web.headers {
-        let (name, value) = self::header(&header.key, &header.value, arguments)?;
+        let (name, value) = self::header(&header.key, &header.value, filling)?;
         headers.insert(name, value);
     }
     let key = HeaderValue::from_str(&of.idempotency_key()).map_err(|error| error.to_string())?;
@@ -68,39 +67,35 @@ fn request(of: &Measurement<'_>, web: &WebMetric) -> Result<Request, String> {
     let insecure = web.insecure;
     Ok(Request {
         headers,
-        body,
+        body: body.into(),
         insecure,
         ..Request::new(method, url, timeout)
     })
 }
 
-fn body(web: &WebMetric, arguments: &Arguments) -> Result<(Vec<u8>, Option<HeaderValue>), String> {
+fn body(
+    web: &WebMetric,
+    filling: &mut Filling<'_>,
+) -> Result<(String, Option<HeaderValue>), String> {
     if let Some(json) = &web.json_body {
-        let filled = arguments
-            .fill_json(json, Place::Text)
-            .map_err(|error| format!("jsonBody: {error}"))?;
+        let filled = filling.json("jsonBody", json, Place::Text)?;
         let content_type = HeaderValue::from_static("application/json");
-        return Ok((filled.into_bytes(), Some(content_type)));
+        return Ok((filled, Some(content_type)));
     }
     let body = web.body.as_deref().unwrap_or_default();
-    let filled = arguments
-        .fill(body)
-        .map_err(|error| format!("body: {error}"))?;
-    Ok((filled.into_bytes(), None))
+    Ok((filling.text("body", body)?, None))
 }
 
 /// A header, with arguments filled into its value.
 pub(super) fn header(
     key: &str,
     value: &str,
-    arguments: &Arguments,
+    filling: &mut Filling<'_>,
 ) -> Result<(HeaderName, HeaderValue), String> {
     let name = key
         .parse()
         .map_err(|_| format!("header {key:?} is no name of a header"))?;
-    let filled = arguments
-        .fill(value)
-        .map_err(|error| format!("header {key}: {error}"))?;
+    let filled = filling.text(&format!("header {key}"), value)?;
     // The value is not shown: it may hold a secret.
     let value = HeaderValue::from_str(&filled)
         .map_err(|_| format!("header {key}: its value has characters that no header can have"))?;

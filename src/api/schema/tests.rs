@@ -97,6 +97,22 @@ fn as_many_pods_may_be_named_as_a_large_workload_has() {
     assert_eq!(named["maxItems"], 10_000);
 }
 
+/// A value is filled in wherever it is named, and handed on to each run.
+#[test]
+fn values_of_arguments_are_bounded() {
+    for (kind, args) in [
+        ("HookTemplate", "spec.args"),
+        ("HookRun", "spec.args"),
+        ("GameDeployment", "spec.preDeleteUpdateStrategy.hook.args"),
+        ("GameStatefulSet", "spec.preInplaceUpdateStrategy.hook.args"),
+    ] {
+        let args = schema_of(kind, args);
+        assert_eq!(args["maxItems"], 256, "{kind}");
+        let value = &args["items"]["properties"]["value"];
+        assert_eq!(value["maxLength"], 65_536, "{kind}");
+    }
+}
+
 #[test]
 fn the_keys_of_a_list_are_required() {
     each_field(|path, schema, _| {

@@ -11,14 +11,24 @@ use tokio::time::timeout;
 use super::*;
 use crate::api::HookPhase::{Error, Failed, Successful};
 use crate::api::names::RUN_POD_UID;
+use crate::provider::room::Rooms;
 
-/// An API server with one pod and two Secrets; keeps the patches it got.
-fn cluster(patches: &Arc<Mutex<Vec<Value>>>) -> Client {
-    let patches = Arc::clone(patches);
+/// What an API server was asked.
+#[derive(Default)]
+struct Asked {
+    patches: Mutex<Vec<Value>>,
+    paths: Mutex<Vec<String>>,
+}
+
+/// An API server with two pods and three Secrets.
+fn cluster(asked: &Arc<Asked>) -> Client {
+    let asked = Arc::clone(asked);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let patches = Arc::clone(&patches);
+        let asked = Arc::clone(&asked);
         async move {
             let (head, body) = request.into_parts();
+            let path = head.uri.path().to_owned();
+            asked.paths.lock().expect("paths").push(path);
             let secret = |labels: Value| {
                 json!({"metadata": {"labels": labels}, "data": {
                     // s3cret, ann, and a byte that is no text
@@ -36,14 +46,23 @@ fn cluster(patches: &Arc<Mutex<Vec<Value>>>) -> Client {
                     secret(json!({"tkex.tencent.com/hook-access": "true"}))
                 }
                 "/api/v1/namespaces/games/secrets/other" => secret(json!({})),
+                "/api/v1/namespaces/games/secrets/long" => {
+                    let mut long = secret(json!({"tkex.tencent.com/hook-access": "true"}));
+                    long["data"]["short"] = json!("YW5u");
+                    long["data"]["long"] = json!("YWFh".repeat(40_000));
+                    long["data"]["longest"] = json!("YWFh".repeat(100_000));
+                    long
+                }
+                "/api/v1/namespaces/games/pods/large" => json!({
+                    "metadata": {"name": "large", "uid": "pod-uid"},
+                    "status": {"phase": "Running", "more": vec![json!({"": 0}); 100_000]},
+                }),
                 _ => Value::Null,
             };
             if head.method == Method::PATCH {
                 let body = body.collect_bytes().await.expect("a body");
-                patches
-                    .lock()
-                    .expect("patches")
-                    .push(serde_json::from_slice(&body).expect("JSON"));
+                let patch = serde_json::from_slice(&body).expect("JSON");
+                asked.patches.lock().expect("patches").push(patch);
             }
             let (code, answer) = match object {
                 Value::Null => (
@@ -70,6 +89,8 @@ fn cluster(patches: &Arc<Mutex<Vec<Value>>>) -> Client {
 struct Played {
     outcome: Outcome,
     patches: Vec<Value>,
+    /// Paths that the API server was asked for.
+    paths: Vec<String>,
 }
 
 /// Measures the first metric of a run in the cluster.
@@ -79,7 +100,7 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
 
 /// The same for a run of such a controller.
 async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) -> Played {
-    let patches = Arc::default();
+    let asked = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
     let annotations = annotations
@@ -100,10 +121,13 @@ async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) 
         number: 1,
         resumed: false,
     };
-    let probe = Probe::new(HERE, Some(cluster(&patches))).expect("a probe");
+    let probe = Probe::new(HERE, Some(cluster(&asked))).expect("a probe");
     let outcome = probe.measure(&call).await;
-    let patches = patches.lock().expect("patches").clone();
-    Played { outcome, patches }
+    Played {
+        outcome,
+        patches: asked.patches.lock().expect("patches").clone(),
+        paths: asked.paths.lock().expect("paths").clone(),
+    }
 }
 
 fn of_pod(kubernetes: Value) -> Value {
@@ -257,15 +281,80 @@ async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting
         Ok::<_, Infallible>(Response::new(body))
     });
     let cluster = crate::provider::cluster::Cluster::new(Client::new(service, "games"));
-    let greedy = || {
-        let cluster = cluster.clone();
-        tokio::spawn(async move { cluster.pod("greedy", "game-1").await })
+    let rooms: Arc<Rooms> = Arc::default();
+    let pod = |namespace: &'static str| {
+        let (cluster, rooms) = (cluster.clone(), Arc::clone(&rooms));
+        async move {
+            let mut room = rooms.enter(namespace).await;
+            cluster.pod(namespace, "game-1", &mut room).await
+        }
     };
-    let greedy: Vec<_> = (0..200).map(|_| greedy()).collect();
+    let greedy: Vec<_> = (0..200).map(|_| tokio::spawn(pod("greedy"))).collect();
     tokio::task::yield_now().await;
-    let other = timeout(Duration::from_secs(5), cluster.pod("other", "game-1")).await;
+    let other = timeout(Duration::from_secs(5), pod("other")).await;
     assert!(other.expect("an answer in time").is_ok());
     assert!(greedy.iter().all(|it| !it.is_finished()));
+}
+
+/// A pod of 1 MB may take 100 MB once it is parsed.
+#[tokio::test]
+async fn a_pod_that_would_fill_the_memory_is_not_looked_at() {
+    let mut spec = get("{.status.phase}", Some("Running"));
+    spec["args"][0]["value"] = json!("large");
+    let outcome = play(spec, &[]).await.outcome;
+    let expected = "pod large is too large to be looked at".to_owned();
+    assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
+}
+
+/// A web metric whose body holds arguments from these keys of a Secret.
+fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
+    let key = |key: &&str| json!({"name": secret, "key": key});
+    let args = keys.iter().enumerate().map(
+        |(index, it)| json!({"name": format!("a{index}"), "valueFrom": {"secretKeyRef": key(it)}}),
+    );
+    let names = (0..keys.len()).map(|index| format!("{{{{ args.a{index} }}}}"));
+    let body: String = names.collect();
+    json!({
+        "args": args.collect::<Vec<_>>(),
+        "metrics": [{"name": "web", "provider": {"web": {
+            "url": url, "method": "POST", "body": body,
+            "authentication": {"bearer": {"token": {"name": "hooks", "key": "token"}}},
+        }}}],
+    })
+}
+
+#[tokio::test]
+async fn each_secret_is_read_once_a_measurement() {
+    let server = Server::answering("200 OK", "ok").await;
+    let spec = with_keys(&server.url, "hooks", &["user", "token", "user"]);
+    let Played { outcome, paths, .. } = play(spec, &[]).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    assert_eq!(paths, ["/api/v1/namespaces/games/secrets/hooks"]);
+    assert!(server.requests()[0].ends_with("anns3cretann"));
+}
+
+#[tokio::test]
+async fn what_secrets_hold_is_bounded() {
+    let too_long =
+        "the Secrets and fields of the run that the metric uses are longer than 256 KiB in all";
+    let many: Vec<String> = (0..32).map(|number| format!("k{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (keys, expected) in [
+        (&["short"][..], None),
+        (&["short", "long"], None),
+        (&["long", "longest"], Some(too_long)),
+        (&["longest"], Some(too_long)),
+        (
+            &many,
+            Some("argument a0: the metric needs more than 32 keys of Secrets"),
+        ),
+    ] {
+        let server = Server::answering("200 OK", "ok").await;
+        let spec = with_keys(&server.url, "long", keys);
+        let outcome = play(spec, &[]).await.outcome;
+        assert_eq!(outcome.message.as_deref(), expected, "{keys:?}");
+        assert_eq!(server.requests().is_empty(), expected.is_some());
+    }
 }
 
 /// A web metric whose URL and header hold an argument from a Secret.

@@ -1,12 +1,13 @@
 //! What hooks of one namespace can do to those of another: nothing.
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::api::HookPhase::Successful;
 use crate::fair::{Sizes, Turns};
-use crate::provider::http::Http;
+use crate::provider::room::Rooms;
 
 /// Longer than any of these tests may take.
 const FOR_EVER: i32 = 3_600;
@@ -14,17 +15,23 @@ const FOR_EVER: i32 = 3_600;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A probe with few turns.
-fn probe(calls: Sizes, long_answers: Sizes) -> Probe {
-    let mut http = Http::new(HERE).expect("HTTP");
-    http.calls = Turns::new(calls);
-    http.long_answers = Turns::new(long_answers);
+fn probe(calls: Sizes, long: Sizes) -> Probe {
     let mut probe = Probe::new(HERE, None).expect("a probe");
-    probe.http = Arc::new(http);
+    probe.rooms = Arc::new(Rooms {
+        calls: Turns::new(calls),
+        long: Turns::new(long),
+    });
     probe
 }
 
 fn call(probe: &Probe, namespace: &str, server: &Server) -> JoinHandle<Outcome> {
-    let web = json!({"url": server.url, "timeoutSeconds": FOR_EVER});
+    call_with(probe, namespace, server, "")
+}
+
+fn call_with(probe: &Probe, namespace: &str, server: &Server, body: &str) -> JoinHandle<Outcome> {
+    let web = json!({
+        "url": server.url, "timeoutSeconds": FOR_EVER, "method": "POST", "body": body,
+    });
     let spec = HookRunSpec {
         metrics: vec![metric(web, json!({}))],
         ..HookRunSpec::default()
@@ -94,16 +101,35 @@ async fn no_more_long_answers_are_held_than_there_is_memory_for() {
     let short = Server::answering("200 OK", "ready").await;
     let calls: Vec<_> = (0..10).map(|_| call(&probe, "stuck", &stuck)).collect();
     until("calls", || stuck.requests().len() == 10).await;
-    until("long answers", || probe.http.long_answers.taken() == 2).await;
+    until("long answers", || probe.rooms.long.taken() == 2).await;
     let waiting = call(&probe, "stuck", &long);
     answered("a short answer", call(&probe, "stuck", &short)).await;
     answered("another namespace", call(&probe, "game", &long)).await;
     until("the waiting call", || long.requests().len() == 2).await;
-    assert_eq!(probe.http.long_answers.taken(), 2);
+    assert_eq!(probe.rooms.long.taken(), 2);
     assert!(!waiting.is_finished(), "it holds more than it may");
     calls.iter().for_each(JoinHandle::abort);
     answered("whoever waited", waiting).await;
-    assert_eq!(probe.http.long_answers.taken(), 0);
+    assert_eq!(probe.rooms.long.taken(), 0);
+}
+
+/// A request is held until its answer is there, which its server may take an hour for.
+#[tokio::test]
+async fn no_more_long_requests_are_held_than_there_is_memory_for() {
+    let probe = probe(MANY, sizes(2, 1, 1));
+    let (tarpit, game) = (Server::start(&[Answer::Silence]).await, "ready");
+    let game = Server::answering("200 OK", game).await;
+    let long = "x".repeat(100_000);
+    let calls: Vec<_> = (0..10)
+        .map(|_| call_with(&probe, "tarpit", &tarpit, &long))
+        .collect();
+    until("calls to the tarpit", || tarpit.requests().len() == 2).await;
+    answered("a short one", call(&probe, "tarpit", &game)).await;
+    answered("another namespace", call_with(&probe, "game", &game, &long)).await;
+    assert_eq!(probe.rooms.calls.taken(), 10);
+    assert_eq!(tarpit.requests().len(), 2, "it holds more than it may");
+    calls.iter().for_each(JoinHandle::abort);
+    until("their end", || probe.rooms.calls.taken() == 0).await;
 }
 
 /// What waits to be assessed takes memory as well as what is on its way.
@@ -111,7 +137,13 @@ async fn no_more_long_answers_are_held_than_there_is_memory_for() {
 async fn an_answer_has_its_turn_until_it_is_assessed() {
     let one = sizes(1, 1, 0);
     let probe = probe(one, MANY);
-    let game = Server::answering("200 OK", "ready").await;
+    let late = Arc::new(Semaphore::new(0));
+    let Answer::Bytes(ready) = response("200 OK", "", "ready") else {
+        panic!("bytes");
+    };
+    let game = Server::start(&[Answer::Late(Arc::clone(&late), ready)]).await;
+    let calls = [(); 2].map(|()| call(&probe, "game", &game));
+    until("a call", || game.requests().len() == 1).await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
     // Each of a namespace of its own, or the second one would wait behind the calls.
@@ -125,15 +157,14 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
             })
         })
         .collect();
-    let calls = [(); 2].map(|()| call(&probe, "game", &game));
-    until("a call", || game.requests().len() == 1).await;
-    until("its turn", || probe.http.calls.taken() == 1).await;
+    late.add_permits(100);
     // Meanwhile a call with other turns is made and assessed.
     answered(
         "another probe",
         call(&self::probe(one, MANY), "game", &game),
     )
     .await;
+    assert_eq!(probe.rooms.calls.taken(), 1);
     assert_eq!(game.requests().len(), 2, "the second call did not wait");
     drop(go);
     for busy in busy {

@@ -13,6 +13,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use super::{Call, HttpOptions, Probe};
 use crate::api::{Argument, HookRun, HookRunSpec, Metric};
@@ -23,6 +24,8 @@ use crate::plan::hook_run::Outcome;
 enum Answer {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
+    /// The same, once it may.
+    Late(Arc<Semaphore>, Vec<u8>),
     /// A byte a second, for ever.
     Trickle,
     /// A body that never ends.
@@ -88,6 +91,10 @@ async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
     match answer {
         Answer::Bytes(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+        }
+        Answer::Late(may, bytes) => {
+            let _may = may.acquire().await;
             let _ = stream.write_all(&bytes).await;
         }
         Answer::Trickle => {

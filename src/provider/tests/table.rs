@@ -14,6 +14,7 @@ use crate::expr::Guard;
 use crate::plan::hook_run::{Measured, Rules, assess};
 use crate::provider::http::Answer;
 use crate::provider::judge::Conditions;
+use crate::provider::secrets::Secrets;
 use crate::provider::web;
 
 #[derive(Deserialize)]
@@ -92,7 +93,7 @@ fn answer(value: &Value) -> Answer {
         body: body.into_bytes(),
         from: "URL".into(),
         elapsed: Duration::from_millis(7),
-        turns: Vec::new(),
+        secrets: Secrets::default(),
     }
 }
 

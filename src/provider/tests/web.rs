@@ -195,6 +195,43 @@ async fn requests_are_made_as_the_metric_says() {
     assert!(requests[1].ends_with("\r\n\r\ngo red"), "{}", requests[1]);
 }
 
+/// A value of 1 MB, named 6,000 times, would be 6 GB.
+#[tokio::test]
+async fn a_text_that_names_a_long_value_often_is_an_error() {
+    let server = Server::answering("200 OK", "ok").await;
+    let (value, body) = ("x".repeat(1_000_000), "{{ args.long }}".repeat(6_000));
+    let web = |fields: serde_json::Value| {
+        let mut web = json!({"url": server.url, "method": "POST"});
+        let all = web.as_object_mut().expect("an object");
+        all.extend(fields.as_object().expect("an object").clone());
+        metric(web, json!({}))
+    };
+    for (fields, field) in [
+        (json!({"body": body}), "body"),
+        (json!({"jsonBody": {"a": body}}), "jsonBody"),
+        (
+            json!({"headers": [{"key": "a", "value": body}]}),
+            "header a",
+        ),
+        (
+            json!({"headers": [{"key": "a", "value": "{{ args.long }}"}], "body": "{{ args.long }}"}),
+            "header a",
+        ),
+    ] {
+        let outcome = measure_with(web(fields), &[("long", &value)], HERE).await;
+        let expected = format!(
+            "{field}: with its arguments filled in it is too long: the texts of a metric may have 1 MiB in all"
+        );
+        let message = outcome.message.unwrap_or_default();
+        assert_eq!((outcome.phase, message), (Error, expected));
+    }
+    assert!(server.requests().is_empty());
+    let once = web(json!({"body": "{{ args.long }}"}));
+    let outcome = measure_with(once, &[("long", &value)], HERE).await;
+    assert_eq!(outcome.phase, Successful, "{outcome:?}");
+    assert!(server.requests()[0].ends_with(&value));
+}
+
 #[tokio::test]
 async fn a_metric_that_cannot_be_called_says_why() {
     let rows = [

@@ -1,0 +1,87 @@
+//! The keys of Secrets that one measurement needs: each Secret is read once, now, and kept nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cluster::Cluster;
+use super::room::Room;
+use crate::api::{Metric, SecretKeyRef};
+
+/// Keys that a measurement may need: each is looked for in all that a server answers.
+const MAX_KEYS: usize = 32;
+
+/// Keys of Secrets, with their values once they are read.
+#[derive(Default)]
+pub(super) struct Keys {
+    wanted: BTreeMap<String, BTreeSet<String>>,
+    /// The values of each Secret by key, or why it cannot be read.
+    read: BTreeMap<String, Result<BTreeMap<String, String>, String>>,
+}
+
+/// The values are longer than there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+impl Keys {
+    /// Asks for a key.
+    pub(super) fn want(&mut self, key: &SecretKeyRef) {
+        let keys = self.wanted.entry(key.name.clone()).or_default();
+        keys.insert(key.key.clone());
+    }
+
+    /// Asks for the keys that a metric's call is signed with, or trusts.
+    pub(super) fn want_of(&mut self, metric: &Metric) {
+        let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
+        let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
+        let prometheus = prometheus
+            .as_ref()
+            .map(|it| (&it.authentication, &it.ca_secret));
+        for (authentication, ca) in web.into_iter().chain(prometheus) {
+            ca.iter().for_each(|key| self.want(key));
+            let Some(authentication) = authentication else {
+                continue;
+            };
+            let basic = authentication.basic.iter();
+            let basic = basic.flat_map(|it| [&it.username, &it.password]);
+            let bearer = authentication.bearer.iter().map(|it| &it.token);
+            let oauth2 = authentication.oauth2.iter();
+            let oauth2 = oauth2.flat_map(|it| [&it.client_id, &it.client_secret]);
+            let all = basic.chain(bearer).chain(oauth2);
+            all.for_each(|key| self.want(key));
+        }
+    }
+
+    /// Reads them, as long as all values together have no more than this, in bytes.
+    pub(super) async fn read(
+        &mut self,
+        cluster: &Cluster,
+        room: &mut Room,
+        mut most: usize,
+    ) -> Result<(), TooLong> {
+        if self.wanted.values().map(BTreeSet::len).sum::<usize>() > MAX_KEYS {
+            let why = format!("the metric needs more than {MAX_KEYS} keys of Secrets");
+            let refused = { self.wanted.keys() }.map(|name| (name.clone(), Err(why.clone())));
+            self.read = refused.collect();
+            return Ok(());
+        }
+        let namespace = room.namespace().to_owned();
+        for (name, keys) in &self.wanted {
+            let values = cluster.secret(&namespace, name, keys, room).await;
+            for value in values.iter().flat_map(BTreeMap::values) {
+                most = most.checked_sub(value.len()).ok_or(TooLong)?;
+            }
+            self.read.insert(name.clone(), values);
+        }
+        Ok(())
+    }
+
+    /// The value of a key.
+    pub(super) fn get(&self, key: &SecretKeyRef) -> Result<&str, String> {
+        let SecretKeyRef { name, key } = key;
+        match self.read.get(name) {
+            None => Err("needs a cluster".into()),
+            Some(Err(why)) => Err(why.clone()),
+            Some(Ok(values)) => { values.get(key).map(String::as_str) }
+                .ok_or_else(|| format!("secret {name} has no key {key}")),
+        }
+    }
+}
