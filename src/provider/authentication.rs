@@ -1,7 +1,5 @@
 //! How a call shows who it is: basic, bearer, and OAuth2 client credentials, all from Secrets.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,6 +13,7 @@ use super::http::{Authorities, Http, Request};
 use super::keys::Keys;
 use super::room::Room;
 use super::secrets::Secrets;
+use super::tokens::{TokenKey, Tokens};
 use crate::api::{Authentication, OAuth2Authentication};
 
 /// A token is renewed so long before it ends.
@@ -25,21 +24,6 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
 /// Longest time for which a token is taken to be good, whatever its server says.
 const MAX_LIFE: Duration = Duration::from_secs(86_400);
-/// Tokens kept; beyond that all are forgotten and had anew.
-const MAX_TOKENS: usize = 1_024;
-
-/// Tokens had from OAuth2 servers, by everything that they were asked with.
-#[derive(Default)]
-pub(super) struct Tokens {
-    known: Mutex<HashMap<String, Token>>,
-}
-
-#[derive(Clone)]
-struct Token {
-    value: String,
-    good_until: Instant,
-}
-
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
@@ -58,102 +42,78 @@ pub(super) struct Credentials {
     pub header: HeaderValue,
     pub secrets: Secrets,
     /// Key of the token in use, to forget it when it is refused.
-    token: Option<String>,
+    pub token: Option<TokenKey>,
 }
 
-impl Tokens {
-    /// The credentials for a call.
-    pub(super) async fn credentials(
-        &self,
-        authentication: &Authentication,
-        keys: &Keys,
-        http: &Http,
-        ca: Option<Authorities>,
-        room: &mut Room,
-    ) -> Result<Credentials, String> {
-        let secret = |key| {
-            let value = keys.get(key);
-            value.map_err(|why| format!("authentication: {why}"))
+/// The credentials for a call.
+pub(super) async fn credentials(
+    authentication: &Authentication,
+    keys: &Keys,
+    tokens: &Tokens,
+    http: &Http,
+    ca: Option<Authorities>,
+    room: &mut Room,
+) -> Result<Credentials, String> {
+    let secret = |key| {
+        let value = keys.get(key);
+        value.map_err(|why| format!("authentication: {why}"))
+    };
+    let mut secrets = Secrets::default();
+    let mut token_key = None;
+    let value = if let Some(basic) = &authentication.basic {
+        let (user, password) = (secret(&basic.username)?, secret(&basic.password)?);
+        secrets.add(password);
+        basic_value(user, password)
+    } else if let Some(bearer) = &authentication.bearer {
+        let token = secret(&bearer.token)?;
+        secrets.add(token.trim());
+        format!("Bearer {}", token.trim())
+    } else if let Some(oauth2) = &authentication.oauth2 {
+        let (id, password) = (secret(&oauth2.client_id)?, secret(&oauth2.client_secret)?);
+        secrets.add(password);
+        let client = Client {
+            id,
+            secret: password,
+            ca,
         };
-        let mut secrets = Secrets::default();
-        let mut token_key = None;
-        let value = if let Some(basic) = &authentication.basic {
-            let (user, password) = (secret(&basic.username)?, secret(&basic.password)?);
-            secrets.add(password);
-            basic_value(user, password)
-        } else if let Some(bearer) = &authentication.bearer {
-            let token = secret(&bearer.token)?;
-            secrets.add(token.trim());
-            format!("Bearer {}", token.trim())
-        } else if let Some(oauth2) = &authentication.oauth2 {
-            let (id, password) = (secret(&oauth2.client_id)?, secret(&oauth2.client_secret)?);
-            secrets.add(password);
-            let key = format!(
-                "{}\n{id}\n{password}\n{}",
-                oauth2.token_url,
-                oauth2.scopes.join(" ")
-            );
-            let client = Client {
-                id,
-                secret: password,
-                ca,
-            };
-            let token = self.token(&key, oauth2, client, http, room).await;
-            let token = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
-            secrets.add(&token);
-            token_key = Some(key);
-            format!("Bearer {token}")
-        } else {
-            return Err("authentication: write basic, bearer or oauth2".into());
-        };
-        secrets.add(&value);
-        let mut header = HeaderValue::from_str(&value)
-            .map_err(|_| "authentication: a secret has characters that no header can have")?;
-        header.set_sensitive(true);
-        Ok(Credentials {
-            header,
-            secrets,
-            token: token_key,
-        })
-    }
+        let token = token(oauth2, client, tokens, http, room).await;
+        let (key, token) = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
+        secrets.add(&token);
+        token_key = Some(key);
+        format!("Bearer {token}")
+    } else {
+        return Err("authentication: write basic, bearer or oauth2".into());
+    };
+    secrets.add(&value);
+    let mut header = HeaderValue::from_str(&value)
+        .map_err(|_| "authentication: a secret has characters that no header can have")?;
+    header.set_sensitive(true);
+    Ok(Credentials {
+        header,
+        secrets,
+        token: token_key,
+    })
+}
 
-    /// Forgets a token that was refused.
-    pub(super) fn refused(&self, credentials: &Credentials) {
-        if let Some(key) = &credentials.token {
-            self.lock().remove(key);
-        }
+/// A token that is good, with its key: one that is known, or a new one.
+async fn token(
+    oauth2: &OAuth2Authentication,
+    client: Client<'_>,
+    tokens: &Tokens,
+    http: &Http,
+    room: &mut Room,
+) -> Result<(TokenKey, String), String> {
+    let scopes = oauth2.scopes.join(" ");
+    let asked = [&oauth2.token_url, client.id, client.secret, &scopes];
+    let key = TokenKey::new(room.namespace(), &asked)?;
+    if let Some(token) = tokens.get(&key) {
+        return Ok((key, token));
     }
-
-    async fn token(
-        &self,
-        key: &str,
-        oauth2: &OAuth2Authentication,
-        client: Client<'_>,
-        http: &Http,
-        room: &mut Room,
-    ) -> Result<String, String> {
-        let known = self.lock().get(key).cloned();
-        if let Some(token) = known.filter(|token| token.good_until > Instant::now()) {
-            return Ok(token.value);
-        }
-        let granted = grant(oauth2, client, http, room).await?;
-        let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
-        let good_until = Instant::now() + life.min(MAX_LIFE).saturating_sub(MARGIN);
-        let token = Token {
-            value: granted.access_token.clone(),
-            good_until,
-        };
-        let mut known = self.lock();
-        if known.len() >= MAX_TOKENS {
-            known.clear();
-        }
-        known.insert(key.to_owned(), token);
-        Ok(granted.access_token)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Token>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    let granted = grant(oauth2, client, http, room).await?;
+    let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
+    let good_until = Instant::now() + life.min(MAX_LIFE).saturating_sub(MARGIN);
+    tokens.keep(&key, &granted.access_token, good_until)?;
+    Ok((key, granted.access_token))
 }
 
 /// Asks for a token (RFC 6749, section 4.4).

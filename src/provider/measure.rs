@@ -7,11 +7,12 @@ use reqwest::StatusCode;
 use reqwest::header::AUTHORIZATION;
 
 use super::arguments::Arguments;
-use super::authentication::Tokens;
+use super::authentication::credentials;
 use super::cluster::Cluster;
 use super::filling::Filling;
 use super::http::{Answer, Authorities, Http, HttpOptions, Request};
 use super::room::{Room, Rooms};
+use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
 use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
 use crate::expr::Guard;
@@ -239,19 +240,19 @@ impl Measurement {
             of_tokens = Some(Authorities::Also(ca.to_owned()));
             request.ca = Some(Authorities::Only(ca.to_owned()));
         }
-        let mut credentials = None;
+        let mut token = None;
         if let Some(authentication) = authentication {
-            let had = tokens.credentials(authentication, keys, http, of_tokens, &mut room);
+            let had = credentials(authentication, keys, tokens, http, of_tokens, &mut room);
             let had = had.await?;
             request.headers.insert(AUTHORIZATION, had.header.clone());
             request.secrets.extend(&had.secrets);
-            credentials = Some(had);
+            token = had.token;
         }
         let answer = http.send(request, &mut room).await?;
         if answer.status == StatusCode::UNAUTHORIZED
-            && let Some(credentials) = &credentials
+            && let Some(token) = &token
         {
-            tokens.refused(credentials);
+            tokens.forget(token);
         }
         self.guarded(move || {
             // Until then it takes room, and beyond that nothing of it is left.

@@ -18,6 +18,7 @@ mod room;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod web;
 
 pub use field::{metadata_key, parse_field_path};

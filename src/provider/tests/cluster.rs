@@ -473,6 +473,23 @@ async fn a_token_that_is_good_for_ever_is_taken() {
 }
 
 #[tokio::test]
+async fn a_token_that_no_server_would_take_is_an_error() {
+    let long = json!({"access_token": "t".repeat(20_000), "expires_in": 3600}).to_string();
+    let tokens = Server::answering("200 OK", &long).await;
+    let authentication = json!({"oauth2": {
+        "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
+    }});
+    let server = Server::answering("200 OK", "ok").await;
+    let outcome = play(signed(&server.url, authentication), &[]).await.outcome;
+    let expected = "authentication: the access_token is longer than 16 KiB";
+    assert_eq!(
+        (outcome.phase, outcome.message.as_deref()),
+        (Error, Some(expected))
+    );
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
 async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
     let tokens =
         Server::answering("200 OK", "{\"access_token\":\"t0ken\",\"expires_in\":3600}").await;

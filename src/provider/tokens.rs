@@ -1,0 +1,186 @@
+//! Tokens had from OAuth2 servers, kept until they end.
+//!
+//! Servers choose how long tokens are, and how long they are good. So each namespace has a bounded
+//! number of bounded ones, and none of another's.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+/// Longest token, in bytes: hardly a server takes a header that is longer.
+const MAX_TOKEN: usize = 16 << 10;
+/// Longest of all that a token is asked with.
+const MAX_ASKED: usize = 32 << 10;
+/// Tokens kept for one namespace.
+const OF_ONE: usize = 64;
+/// Tokens kept for all together.
+const OF_ALL: usize = 1_024;
+
+/// For whom a token is good.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TokenKey {
+    namespace: String,
+    /// Everything that it was asked with.
+    asked: String,
+}
+
+impl TokenKey {
+    /// The key of a token that is asked with these texts.
+    pub(super) fn new(namespace: &str, asked: &[&str]) -> Result<Self, String> {
+        let asked = asked.join("\n");
+        match asked.len() {
+            0..=MAX_ASKED => Ok(TokenKey {
+                namespace: namespace.to_owned(),
+                asked,
+            }),
+            _ => Err(format!(
+                "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in all",
+                MAX_ASKED >> 10
+            )),
+        }
+    }
+}
+
+struct Token {
+    value: String,
+    good_until: Instant,
+}
+
+/// The tokens of all namespaces.
+#[derive(Default)]
+pub(super) struct Tokens {
+    known: Mutex<HashMap<TokenKey, Token>>,
+}
+
+impl Tokens {
+    /// A token that is still good.
+    pub(super) fn get(&self, key: &TokenKey) -> Option<String> {
+        let known = self.lock();
+        let token = known.get(key)?;
+        (token.good_until > Instant::now()).then(|| token.value.clone())
+    }
+
+    /// Keeps a token.
+    pub(super) fn keep(
+        &self,
+        key: &TokenKey,
+        value: &str,
+        good_until: Instant,
+    ) -> Result<(), String> {
+        if value.len() > MAX_TOKEN {
+            let most = MAX_TOKEN >> 10;
+            return Err(format!("the access_token is longer than {most} KiB"));
+        }
+        let now = Instant::now();
+        let mut known = self.lock();
+        known.remove(key);
+        known.retain(|_, token| token.good_until > now);
+        if let Some(crowded) = crowded(&known, &key.namespace) {
+            forget_one(&mut known, &crowded);
+        }
+        let value = value.to_owned();
+        known.insert(key.clone(), Token { value, good_until });
+        Ok(())
+    }
+
+    /// Forgets a token that was refused.
+    pub(super) fn forget(&self, key: &TokenKey) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenKey, Token>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The namespace that makes room for one more token of this one: itself, or the one with most.
+fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for key in known.keys() {
+        *counts.entry(&key.namespace).or_default() += 1;
+    }
+    if counts.get(namespace).is_some_and(|count| *count >= OF_ONE) {
+        return Some(namespace.to_owned());
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let (most, _) = most.filter(|_| known.len() >= OF_ALL)?;
+    Some(most.to_owned())
+}
+
+/// Forgets the token of a namespace that ends first.
+fn forget_one(known: &mut HashMap<TokenKey, Token>, namespace: &str) {
+    let of_it = known.iter().filter(|(key, _)| key.namespace == namespace);
+    let first = of_it.min_by_key(|(_, token)| token.good_until);
+    if let Some(key) = first.map(|(key, _)| key.clone()) {
+        known.remove(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn key(namespace: &str, number: usize) -> TokenKey {
+        TokenKey::new(namespace, &["http://tokens", &number.to_string()]).expect("a key")
+    }
+
+    fn keep(tokens: &Tokens, key: &TokenKey, seconds: u64) {
+        let good_until = Instant::now() + Duration::from_secs(seconds);
+        tokens.keep(key, "t0ken", good_until).expect("kept");
+    }
+
+    fn kept(tokens: &Tokens) -> usize {
+        tokens.lock().len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_kept_until_it_ends() {
+        let tokens = Tokens::default();
+        keep(&tokens, &key("games", 0), 10);
+        assert_eq!(tokens.get(&key("games", 0)).as_deref(), Some("t0ken"));
+        assert_eq!(tokens.get(&key("other", 0)), None);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(tokens.get(&key("games", 0)), None);
+        keep(&tokens, &key("other", 0), 10);
+        assert_eq!(kept(&tokens), 1, "one that has ended is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_has_a_bounded_number_of_tokens() {
+        let tokens = Tokens::default();
+        keep(&tokens, &key("games", 0), 10);
+        for number in 0..2 * OF_ONE {
+            keep(&tokens, &key("greedy", number), 1_000 + number as u64);
+        }
+        assert_eq!(kept(&tokens), 1 + OF_ONE);
+        assert!(tokens.get(&key("games", 0)).is_some());
+        assert!(tokens.get(&key("greedy", 2 * OF_ONE - 1)).is_some());
+        assert!(tokens.get(&key("greedy", 0)).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_greedy_namespaces_cannot_push_out_the_token_of_another_one() {
+        let tokens = Tokens::default();
+        keep(&tokens, &key("games", 0), 10);
+        for number in 0..2 * OF_ALL {
+            let namespace = format!("greedy-{}", number % 32);
+            keep(&tokens, &key(&namespace, number), 1_000);
+        }
+        assert_eq!(kept(&tokens), OF_ALL);
+        assert!(tokens.get(&key("games", 0)).is_some());
+    }
+
+    #[tokio::test]
+    async fn tokens_and_what_they_are_asked_with_are_bounded() {
+        let tokens = Tokens::default();
+        let long = "x".repeat(MAX_TOKEN + 1);
+        let error = tokens.keep(&key("games", 0), &long, Instant::now());
+        assert_eq!(error, Err("the access_token is longer than 16 KiB".into()));
+        assert_eq!(kept(&tokens), 0);
+        assert!(TokenKey::new("games", &[&"x".repeat(MAX_ASKED)]).is_ok());
+        assert!(TokenKey::new("games", &["", &"x".repeat(MAX_ASKED)]).is_err());
+    }
+}
