@@ -62,7 +62,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
 const IMPURE: [&str; 12] = [
     "tokio",
     "futures",
-    "reqwest::Client",
+    "hyper_util",
     "async fn",
     "async move",
     ".await",

@@ -229,7 +229,7 @@ fn url(field: &str, url: &str) -> Option<Finding> {
     }
     // Any number does for a host, a port and a part of a path.
     let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
-    let error = reqwest::Url::parse(filled.trim()).err()?;
+    let error = url::Url::parse(filled.trim()).err()?;
     let mend = "write one such as http://{{ args.PodIP }}:8080/drained";
     Some(Finding::invalid(
         field,

@@ -5,10 +5,9 @@
 //! those of the pod itself are refused; also when a name resolves to one, which is checked at each
 //! resolution.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use reqwest::Url;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use url::Url;
 
 use super::http::HttpOptions;
 
@@ -106,26 +105,6 @@ pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), Refused>
         .unwrap_or(host);
     host.parse()
         .map_or(Ok(()), |address| check(address, options))
-}
-
-/// Resolves names by the system's resolver, and refuses those that lead to a refused address.
-pub(super) struct Resolver {
-    pub options: HttpOptions,
-}
-
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let options = self.options;
-        Box::pin(async move {
-            // The port is the connector's business.
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let found: Vec<SocketAddr> = found.collect();
-            for address in &found {
-                check(address.ip(), options)?;
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
 }
 
 #[cfg(test)]

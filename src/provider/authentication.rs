@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, Url};
+use http::Method;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use tokio::time::Instant;
+use url::Url;
 
-use super::http::{Authorities, Http, Request};
+use super::http::{Http, Request};
 use super::keys::Keys;
 use super::room::Room;
 use super::secrets::Secrets;
+use super::tls::Authorities;
 use super::tokens::{TokenKey, Tokens};
 use crate::api::{Authentication, OAuth2Authentication};
 

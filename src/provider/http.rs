@@ -1,28 +1,46 @@
-//! HTTP calls: pooled, bounded in time and size, and to nowhere that is refused.
+//! HTTP calls: bounded in time and size, and to nowhere that is refused.
+//!
+//! Each call has a connection of its own, which ends with it: kept ones would take memory and file
+//! descriptors that belong to nobody's turn. No proxy is used, because it would look names up where no
+//! address can be checked.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::body::Bytes;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
-use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode, Url};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
+    USER_AGENT,
+};
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::rt::TokioExecutor;
+use percent_encoding::percent_decode_str;
+use rustls::ClientConfig;
+use url::Url;
 
-use super::address::{self, Resolver};
+use super::address;
+use super::lookups::{LookupError, Lookups};
 use super::room::{Room, SHORT};
 use super::secrets::Secrets;
+use super::tls::{Authorities, Tls};
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
-/// What a server may send ahead of what is read, on HTTP/2: for one answer, and for all of a
-/// connection.
-const WINDOWS: (u32, u32) = (64 << 10, 256 << 10);
-/// Clients with a CA of their own that are kept; beyond that all are forgotten and made anew.
-const MAX_TRUSTING: usize = 64;
+/// Longest head of an answer, and what a server may send ahead of what is read.
+const AHEAD: usize = 32 << 10;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
-/// How long an unused connection is kept.
-const IDLE: Duration = Duration::from_secs(20);
+/// Who calls.
+const AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
 
 /// What the operator's administrator decides.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,13 +51,11 @@ pub struct HttpOptions {
     pub allow_loopback: bool,
 }
 
-/// The clients that all calls share.
+/// What all calls share.
 pub struct Http {
     options: HttpOptions,
-    checking: Client,
-    insecure: Client,
-    /// Clients for servers with a CA of their own, by its certificates.
-    trusting: Mutex<HashMap<Authorities, Client>>,
+    lookups: Arc<Lookups>,
+    tls: Tls,
 }
 
 /// A request, complete.
@@ -73,15 +89,6 @@ impl Request {
     }
 }
 
-/// Certificates (PEM) of authorities that a metric names.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Authorities {
-    /// They alone are trusted.
-    Only(String),
-    /// They are trusted as the system's are.
-    Also(String),
-}
-
 /// An answer, complete. It may hold secrets.
 pub(super) struct Answer {
     pub status: StatusCode,
@@ -103,57 +110,16 @@ impl Answer {
 }
 
 impl Http {
-    /// Sets the clients up.
+    /// Sets TLS up.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
-    pub fn new(options: HttpOptions) -> Result<Self, reqwest::Error> {
-        // reqwest is built without a default; another part of the process may have set it already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = || builder(options);
+    /// When it cannot be set up.
+    pub fn new(options: HttpOptions) -> Result<Self, rustls::Error> {
         Ok(Http {
             options,
-            // An image without root certificates still makes plain calls; https then fails by name.
-            checking: builder().build().or_else(|_| {
-                let roots = rustls::RootCertStore::empty();
-                let tls = rustls::ClientConfig::builder().with_root_certificates(roots);
-                builder()
-                    .tls_backend_preconfigured(tls.with_no_client_auth())
-                    .build()
-            })?,
-            insecure: builder().tls_danger_accept_invalid_certs(true).build()?,
-            trusting: Mutex::default(),
+            lookups: Arc::new(Lookups::new(options)),
+            tls: Tls::new()?,
         })
-    }
-
-    /// The client for a request.
-    fn client(&self, request: &Request) -> Result<Client, String> {
-        let Some(ca) = &request.ca else {
-            return Ok(match request.insecure {
-                true => self.insecure.clone(),
-                false => self.checking.clone(),
-            });
-        };
-        let mut known = self.trusting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = known.get(ca) {
-            return Ok(client.clone());
-        }
-        let bad = |error: reqwest::Error| format!("caSecret: {}", cause(&error));
-        let (Authorities::Only(pem) | Authorities::Also(pem)) = ca;
-        let certificates = Certificate::from_pem_bundle(pem.as_bytes()).map_err(bad)?;
-        if certificates.is_empty() {
-            return Err("caSecret: there is no certificate in it; write PEM".into());
-        }
-        let builder = match ca {
-            Authorities::Only(_) => builder(self.options).tls_certs_only(certificates),
-            Authorities::Also(_) => builder(self.options).tls_certs_merge(certificates),
-        };
-        let client = builder.build().map_err(bad)?;
-        if known.len() >= MAX_TRUSTING {
-            known.clear();
-        }
-        known.insert(ca.clone(), client.clone());
-        Ok(client)
     }
 
     /// Makes a call; the time limit holds for all of it, redirects and body included.
@@ -192,16 +158,10 @@ impl Http {
         mut request: Request,
         room: &mut Room,
     ) -> Result<(StatusCode, Vec<u8>), String> {
-        let client = self.client(&request)?;
+        let tls = self.tls.of_call(request.insecure, request.ca.as_ref())?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
-            let response = client
-                .request(request.method.clone(), request.url.clone())
-                .headers(request.headers.clone())
-                .body(request.body.clone())
-                .send()
-                .await
-                .map_err(|error| cause(&error))?;
+            let response = self.exchange(&request, &tls, room.namespace()).await?;
             let status = response.status();
             match redirect(status, response.headers()) {
                 Some(location) => request.redirect(status, location)?,
@@ -213,6 +173,37 @@ impl Http {
             }
         }
         Err(format!("more than {MAX_REDIRECTS} redirects"))
+    }
+
+    /// One request, and the head of its answer.
+    async fn exchange(
+        &self,
+        request: &Request,
+        tls: &Arc<ClientConfig>,
+        namespace: &str,
+    ) -> Result<Response<Incoming>, String> {
+        let (lookups, namespace) = (Arc::clone(&self.lookups), Arc::<str>::from(namespace));
+        let resolver = tower::service_fn(move |name: Name| {
+            let (lookups, namespace) = (Arc::clone(&lookups), Arc::clone(&namespace));
+            async move {
+                let found = lookups.find(&namespace, name.as_str()).await?;
+                // The port is the connector's business.
+                Ok::<_, LookupError>(found.map(|address| SocketAddr::new(address, 0)))
+            }
+        });
+        let mut tcp = HttpConnector::new_with_resolver(resolver);
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .retry_canceled_requests(false)
+            .http1_max_buf_size(AHEAD)
+            .http2_max_header_list_size(AHEAD as u32)
+            .http2_initial_stream_window_size(AHEAD as u32)
+            .http2_initial_connection_window_size(AHEAD as u32)
+            .build::<_, Full<Bytes>>(HttpsConnector::from((tcp, Arc::clone(tls))));
+        let answer = client.request(request.to_be_sent()?).await;
+        answer.map_err(|error| cause(&error))
     }
 
     fn check(&self, url: &Url) -> Result<(), String> {
@@ -228,9 +219,11 @@ impl Http {
 
 /// Reads the body. One that is longer than the limit is an error: what was cut off might be what the
 /// condition is about.
-async fn read(mut response: reqwest::Response, room: &mut Room) -> Result<Vec<u8>, String> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| cause(&error))? {
+async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, String> {
+    let (mut incoming, mut body) = (response.into_body(), Vec::new());
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| cause(&error))?;
+        let chunk = frame.into_data().unwrap_or_default();
         let length = body.len() + chunk.len();
         if length > MAX_ANSWER {
             let most = MAX_ANSWER >> 20;
@@ -244,18 +237,6 @@ async fn read(mut response: reqwest::Response, room: &mut Room) -> Result<Vec<u8
     Ok(body)
 }
 
-fn builder(options: HttpOptions) -> ClientBuilder {
-    Client::builder()
-        .user_agent(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")))
-        // A proxy would resolve names where no address can be checked.
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .http2_initial_stream_window_size(WINDOWS.0)
-        .http2_initial_connection_window_size(WINDOWS.1)
-        .pool_idle_timeout(IDLE)
-        .dns_resolver(Resolver { options })
-}
-
 fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     match status.as_u16() {
         301 | 302 | 303 | 307 | 308 => headers.get(LOCATION)?.to_str().ok(),
@@ -264,6 +245,27 @@ fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Request {
+    /// The request as it goes out. Of the URL, user and password become a header.
+    fn to_be_sent(&self) -> Result<http::Request<Full<Bytes>>, String> {
+        let mut url = self.url.clone();
+        let user = user(&url);
+        // These fail only for URLs without a host, which hold no user.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        let request = http::Request::builder()
+            .method(&self.method)
+            .uri(url.as_str());
+        let request = request.body(Full::new(self.body.clone()));
+        let mut request = request.map_err(|error| error.to_string())?;
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, AGENT);
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        headers.extend(user.map(|user| (AUTHORIZATION, user)));
+        headers.extend(self.headers.clone());
+        Ok(request)
+    }
+
     /// Points the request to where it is redirected.
     fn redirect(&mut self, status: StatusCode, location: &str) -> Result<(), String> {
         let next = self
@@ -300,9 +302,22 @@ fn forget_all_but_content(headers: &mut HeaderMap) {
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
 }
 
-/// The innermost reason of a failed call: the outer ones only repeat the URL.
-fn cause(error: &reqwest::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
+/// The header for user and password of a URL, where it has them.
+fn user(url: &Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let mut user: Vec<u8> = percent_decode_str(url.username()).collect();
+    user.push(b':');
+    user.extend(percent_decode_str(url.password().unwrap_or_default()));
+    let mut header = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(user))).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// The innermost reason of a failed call: the outer ones only tell what was tried.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use http::header::AUTHORIZATION;
 use kube::Client;
-use reqwest::StatusCode;
-use reqwest::header::AUTHORIZATION;
 
 use super::arguments::Arguments;
 use super::authentication::credentials;
 use super::cluster::Cluster;
 use super::filling::Filling;
-use super::http::{Answer, Authorities, Http, HttpOptions, Request};
+use super::http::{Answer, Http, HttpOptions, Request};
 use super::room::{Room, Rooms};
+use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
 use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
@@ -46,7 +47,7 @@ pub struct Probe {
 pub enum ProbeError {
     /// TLS cannot be set up.
     #[error("hooks cannot make HTTP calls: {0}")]
-    Http(#[from] reqwest::Error),
+    Http(#[from] rustls::Error),
     /// The operating system gives no threads.
     #[error("hooks cannot evaluate conditions: {0}")]
     Threads(#[from] std::io::Error),

@@ -12,12 +12,14 @@ mod job;
 mod judge;
 mod keys;
 mod kubernetes;
+mod lookups;
 mod measure;
 mod prometheus;
 mod room;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tokens;
 mod web;
 

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
-use reqwest::{Method, Url};
+use http::Method;
+use http::header::HeaderMap;
 use serde::Deserialize;
+use url::Url;
 
 use super::filling::Filling;
 use super::http::{Answer, Request, millis};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use reqwest::Url;
 use serde_json::Value;
+use url::Url;
 
 /// What stands where a secret stood; as much of it as the secret is long, so that no text grows.
 const HIDDEN: &str = "***";

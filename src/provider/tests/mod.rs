@@ -24,6 +24,8 @@ use crate::plan::hook_run::Outcome;
 enum Answer {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
+    /// The same, and then nothing until the client ends; what it says at last is noted.
+    Kept(Vec<u8>),
     /// The same, once it may.
     Late(Arc<Semaphore>, Vec<u8>),
     /// A byte a second, for ever.
@@ -92,6 +94,12 @@ async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String
     match answer {
         Answer::Bytes(bytes) => {
             let _ = stream.write_all(&bytes).await;
+        }
+        Answer::Kept(bytes) => {
+            let _ = stream.write_all(&bytes).await;
+            let end = stream.read(&mut buffer).await;
+            let end = format!("{:?}", end.map_err(|error| error.kind()));
+            seen.lock().expect("requests").push(end);
         }
         Answer::Late(may, bytes) => {
             let _may = may.acquire().await;

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 

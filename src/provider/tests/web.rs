@@ -320,6 +320,50 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     }
 }
 
+/// A server could fill the process with connections that nobody waits for.
+#[tokio::test]
+async fn a_connection_ends_with_its_call() {
+    let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();
+    let server = Server::start(&[Answer::Kept(kept)]).await;
+    let probe = Probe::new(HERE, None).expect("a probe");
+    let spec = HookRunSpec {
+        metrics: vec![metric(json!({"url": server.url}), json!({}))],
+        ..HookRunSpec::default()
+    };
+    let call = Call {
+        run: Arc::new(HookRun::new("run", spec)),
+        metric: 0,
+        number: 1,
+        resumed: false,
+    };
+    assert_eq!(probe.measure(&call).await.phase, Successful);
+    let ended = async {
+        while server.requests().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(5), ended).await;
+    ended.expect("the connection has ended");
+    assert_eq!(server.requests()[1], "Ok(0)");
+}
+
+#[tokio::test]
+async fn the_head_of_an_answer_is_bounded() {
+    let head = |lines: usize| format!("x-long: {}\r\n", "x".repeat(1_000)).repeat(lines);
+    for (lines, expected) in [(20, ""), (90, "message head is too large")] {
+        let server = Server::start(&[response("200 OK", &head(lines), "ok")]).await;
+        let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
+        let message = outcome.message.clone().unwrap_or_default();
+        assert!(message.ends_with(expected), "{lines} kB: {outcome:?}");
+        let phase = if expected.is_empty() {
+            Successful
+        } else {
+            Error
+        };
+        assert_eq!(outcome.phase, phase, "{lines} kB");
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_an_error() {
     let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
@@ -489,21 +533,6 @@ async fn the_operator_itself_is_not_called_unless_allowed() {
     }
     let outcome = measure(metric(json!({"url": redirects.url}), json!({}))).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
-}
-
-#[tokio::test]
-async fn a_name_that_resolves_to_a_refused_address_is_refused() {
-    use reqwest::dns::{Name, Resolve};
-    let resolver = crate::provider::address::Resolver { options: HERE };
-    // A spelling of an address that a URL would have normalised, so only the resolver sees it.
-    let name: Name = "0xa9fea9fe".parse().expect("a name");
-    let refused = resolver.resolve(name).await.err().expect("it is refused");
-    assert_eq!(
-        refused.to_string(),
-        "169.254.169.254 is refused: it is a link-local or metadata address"
-    );
-    let name: Name = "localhost".parse().expect("a name");
-    assert!(resolver.resolve(name).await.is_ok());
 }
 
 #[tokio::test]

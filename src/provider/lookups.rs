@@ -1,0 +1,149 @@
+//! Names of servers, looked up by the system's resolver, and checked at each lookup.
+//!
+//! The system's resolver takes a thread until it has an answer, which may take a minute where the name
+//! server of a tenant is silent, and cannot be told to stop. So lookups have turns of their own, and a
+//! lookup keeps its turn until it really ends, whatever became of its call.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use tokio::task::spawn_blocking;
+
+use super::address;
+use super::http::HttpOptions;
+use crate::fair::{Sizes, Turns};
+
+/// Lookups at a time. Tokio has 512 threads for such work; they start as they are needed.
+const LOOKUPS: Sizes = Sizes {
+    all: 64,
+    most: 48,
+    own: 1,
+};
+
+/// The addresses that a name stands for.
+type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
+
+/// Lookups of all namespaces.
+pub(super) struct Lookups {
+    options: HttpOptions,
+    turns: Turns,
+    lookup: Arc<Lookup>,
+}
+
+/// Why a name leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookupError {
+    #[error(transparent)]
+    Unknown(#[from] std::io::Error),
+    #[error(transparent)]
+    Refused(#[from] address::Refused),
+    #[error("the lookup failed inside: {0}")]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+impl Lookups {
+    /// Lookups by the system's resolver.
+    pub(super) fn new(options: HttpOptions) -> Self {
+        Self::by(options, |name| {
+            let found = (name, 0).to_socket_addrs()?;
+            Ok(found.map(|address| address.ip()).collect())
+        })
+    }
+
+    fn by(
+        options: HttpOptions,
+        lookup: impl Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        Lookups {
+            options,
+            turns: Turns::new(LOOKUPS),
+            lookup: Arc::new(lookup),
+        }
+    }
+
+    /// The addresses of a name, none of which is refused.
+    pub(super) async fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<IntoIter<IpAddr>, LookupError> {
+        let turn = self.turns.take(namespace).await;
+        let (lookup, name) = (Arc::clone(&self.lookup), name.to_owned());
+        let found = spawn_blocking(move || {
+            let found = lookup(&name);
+            drop(turn);
+            found
+        });
+        let found = found.await??;
+        for address in &found {
+            address::check(*address, self.options)?;
+        }
+        Ok(found.into_iter())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_a_refused_address_is_refused() {
+        let here = HttpOptions {
+            allow_loopback: true,
+            ..HttpOptions::default()
+        };
+        let lookups = Lookups::new(here);
+        // A spelling of an address that a URL would have normalised, so only the resolver sees it.
+        let refused = lookups
+            .find("games", "0xa9fea9fe")
+            .await
+            .expect_err("it is refused");
+        assert_eq!(
+            refused.to_string(),
+            "169.254.169.254 is refused: it is a link-local or metadata address"
+        );
+        assert!(lookups.find("games", "localhost").await.is_ok());
+        let lookups = Lookups::new(HttpOptions::default());
+        assert!(lookups.find("games", "localhost").await.is_err());
+    }
+
+    /// The calls that asked have long been given up: it is the lookups that take the threads.
+    #[tokio::test]
+    async fn a_silent_name_server_keeps_no_other_namespace_waiting() {
+        let (go, gate) = std::sync::mpsc::channel::<()>();
+        let (gate, begun) = (Mutex::new(gate), Arc::new(Mutex::new(0)));
+        let count = Arc::clone(&begun);
+        let lookups = Lookups::by(HttpOptions::default(), move |name| {
+            if name == "silent" {
+                *count.lock().expect("a count") += 1;
+                // Until the other end is gone.
+                let _ = gate.lock().expect("a gate").recv();
+            }
+            Ok(vec![IpAddr::from([10, 0, 0, 1])])
+        });
+        for _ in 0..1_000 {
+            let given_up = timeout(Duration::ZERO, lookups.find("hostile", "silent")).await;
+            assert!(given_up.is_err());
+        }
+        let other = timeout(PATIENCE, lookups.find("games", "match-api")).await;
+        assert!(other.expect("an answer in time").is_ok());
+        let same = timeout(
+            Duration::from_millis(50),
+            lookups.find("hostile", "match-api"),
+        )
+        .await;
+        assert!(same.is_err(), "more lookups than one namespace may have");
+        drop(go);
+        let later = timeout(PATIENCE, lookups.find("hostile", "match-api")).await;
+        assert!(later.expect("an answer in time").is_ok());
+        assert!(*begun.lock().expect("a count") <= 49);
+    }
+}
