@@ -36,6 +36,8 @@ pub enum Fault {
     OtherRunsOverlooked,
     /// A PostInplace hook that failed counts.
     PostHookIgnored,
+    /// A recreation for an update asks PreDelete, and nobody where only PreInplace is configured.
+    RecreationUnguarded,
     /// Who goes is chosen without regard to who waits already.
     WaitingIgnored,
     /// Any number of pods may be unavailable.
@@ -89,6 +91,7 @@ impl Fault {
                 let replicas = gd.spec.replicas.unwrap_or(1);
                 gd.spec.replicas = Some((replicas - 1).max(0));
             }
+            Fault::RecreationUnguarded => gd.spec.pre_inplace_update_strategy.hook = None,
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
             Fault::NoBudget => {
                 gd.spec.update_strategy.max_unavailable = Some(IntOrString::Int(100));

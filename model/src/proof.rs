@@ -123,7 +123,14 @@ fn bugs_in_what_a_hook_allows_are_found() {
 }
 
 #[test]
-fn bugs_in_hooks_of_updates_in_place_are_found() {
+fn bugs_in_hooks_of_updates_are_found() {
+    let scope = Scope {
+        pre_delete: false,
+        pre_inplace: true,
+        user: updated(),
+        ..guarded()
+    };
+    find(Fault::RecreationUnguarded, HOOK, scope);
     let scope = Scope {
         post_inplace: true,
         user: updated(),

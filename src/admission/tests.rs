@@ -127,16 +127,43 @@ fn a_stored_template_that_cannot_succeed_is_told_at_the_workload() {
 fn what_has_no_effect_is_a_warning() {
     let templates = [("check", template(json!([]), "http://10.0.0.1"))];
     let hook = json!({"hook": {"templateName": "check"}});
-    for type_ in ["RollingUpdate", "HotPatchUpdate"] {
-        let spec = json!({"preInplaceUpdateStrategy": hook, "updateStrategy": {"type": type_}});
+    let rolling = json!({"type": "RollingUpdate"});
+    let in_place = json!({"type": "InplaceUpdate"});
+    let hot = json!({"type": "HotPatchUpdate"});
+    let recreating = json!({"type": "HotPatchUpdate",
+        "inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}});
+    for (strategy, hooks, without_effect) in [
+        (
+            &in_place,
+            &["preDelete", "preInplace", "postInplace"][..],
+            None,
+        ),
+        (&rolling, &["postInplace"], Some("postInplace")),
+        // Where pods are recreated, it guards that unless PreDelete does.
+        (&rolling, &["preInplace"], None),
+        (&rolling, &["preDelete", "preInplace"], Some("preInplace")),
+        (&hot, &["preInplace"], Some("preInplace")),
+        (&recreating, &["preInplace"], None),
+        (
+            &recreating,
+            &["preDelete", "preInplace"],
+            Some("preInplace"),
+        ),
+    ] {
+        let mut spec = json!({"updateStrategy": strategy});
+        for point in hooks {
+            spec[format!("{point}UpdateStrategy")] = hook.clone();
+        }
         let found = said(spec, &templates);
-        let expected =
-            "warning: spec.preInplaceUpdateStrategy.hook: Invalid value: is not run with";
-        assert!(found[0].starts_with(expected), "{found:?}");
+        let expected = without_effect.map(|point| {
+            format!("warning: spec.{point}UpdateStrategy.hook: Invalid value: is not run with")
+        });
+        assert_eq!(found.len(), expected.iter().len(), "{found:?}");
+        assert!(
+            expected.is_none_or(|it| found[0].starts_with(&it)),
+            "{found:?}"
+        );
     }
-    let in_place =
-        json!({"preInplaceUpdateStrategy": hook, "updateStrategy": {"type": "InplaceUpdate"}});
-    assert_eq!(said(in_place, &templates), [""; 0]);
     let steps = |partitions: [Value; 3]| {
         let steps = partitions.map(|partition| json!({"partition": partition}));
         said(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])

@@ -3,25 +3,62 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Finding, Templates, hooks, labels, pods};
-use crate::api::{GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload};
+use crate::api::{
+    GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload, InPlacePolicy,
+    InPlaceUpdateStrategy,
+};
+
+/// How pods are brought to a new revision.
+#[derive(Clone, Copy)]
+struct Update {
+    type_: GameStatefulSetUpdateType,
+    policy: InPlacePolicy,
+}
+
+impl Update {
+    fn of(type_: impl Into<GameStatefulSetUpdateType>, in_place: &InPlaceUpdateStrategy) -> Self {
+        Self {
+            type_: type_.into(),
+            policy: in_place.policy,
+        }
+    }
+
+    fn is_in_place(self) -> bool {
+        self.type_ == GameStatefulSetUpdateType::InplaceUpdate
+    }
+
+    /// Whether pods may be deleted for it.
+    fn may_recreate(self) -> bool {
+        match self.type_ {
+            GameStatefulSetUpdateType::RollingUpdate => true,
+            GameStatefulSetUpdateType::OnDelete => false,
+            GameStatefulSetUpdateType::InplaceUpdate
+            | GameStatefulSetUpdateType::HotPatchUpdate => {
+                self.policy == InPlacePolicy::InPlaceIfPossible
+            }
+        }
+    }
+}
 
 /// What is wrong with a GameDeployment.
 pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
-    let type_ = workload.spec.update_strategy.type_.into();
-    of_workload(workload, type_, templates)
+    let strategy = &workload.spec.update_strategy;
+    let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
+    of_workload(workload, update, templates)
 }
 
 /// What is wrong with a GameStatefulSet.
 pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<Finding> {
-    let type_ = workload.spec.update_strategy.type_;
-    let mut findings = of_workload(workload, type_, templates);
+    let strategy = &workload.spec.update_strategy;
+    let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
+    let mut findings = of_workload(workload, update, templates);
     findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
     findings
 }
 
 fn of_workload<K: GameWorkload>(
     workload: &K,
-    type_: GameStatefulSetUpdateType,
+    update: Update,
     templates: &Templates,
 ) -> Vec<Finding> {
     let metadata = workload.meta();
@@ -39,34 +76,46 @@ fn of_workload<K: GameWorkload>(
         workload.claim_templates(),
     ));
     findings.extend(hooks::of_workload(workload, templates));
-    findings.extend(hooks_without_effect(workload, type_));
+    findings.extend(hooks_without_effect(workload, update));
     findings.extend(steps_without_effect(workload));
     findings
 }
 
-/// Hooks on in-place updates, where there are none.
-fn hooks_without_effect(
-    workload: &impl GameWorkload,
-    type_: GameStatefulSetUpdateType,
-) -> Vec<Finding> {
-    if type_ == GameStatefulSetUpdateType::InplaceUpdate {
+/// Hooks around updates that such updates never ask.
+fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
+    if update.is_in_place() {
         return Vec::new();
     }
-    let [_, pre_inplace, post_inplace] = workload.pod_hooks();
+    let type_ = update.type_;
+    let [pre_delete, pre_inplace, post_inplace] = workload.pod_hooks();
+    let not_in_place = format!(
+        "Invalid value: is not run with updateStrategy.type {type_:?}, which changes no pod in \
+         place behind hooks; leave it out, or write InplaceUpdate"
+    );
+    let recreating = format!(
+        "Invalid value: is not run with updateStrategy.type {type_:?}, which recreates pods behind \
+         their PreDelete hook; leave it out, or write InplaceUpdate"
+    );
+    let before = match (update.may_recreate(), pre_delete.hook.is_some()) {
+        (true, false) => None,
+        (true, true) => Some(recreating),
+        (false, _) => Some(not_in_place.clone()),
+    };
     let points = [
-        ("preInplaceUpdateStrategy", pre_inplace),
-        ("postInplaceUpdateStrategy", post_inplace),
+        ("preInplaceUpdateStrategy", pre_inplace, before),
+        (
+            "postInplaceUpdateStrategy",
+            post_inplace,
+            Some(not_in_place),
+        ),
     ];
-    let without_effect = points
+    let configured = points
         .into_iter()
-        .filter(|(_, strategy)| strategy.hook.is_some());
-    without_effect
-        .map(|(point, _)| {
-            let message = format!(
-                "Invalid value: is not run with updateStrategy.type {type_:?}, which changes no pod in \
-                 place behind hooks; leave it out, or write InplaceUpdate"
-            );
-            Finding::error(format!("spec.{point}.hook"), message).as_warning()
+        .filter(|(_, strategy, _)| strategy.hook.is_some());
+    configured
+        .filter_map(|(point, _, message)| {
+            let field = format!("spec.{point}.hook");
+            Some(Finding::error(field, message?).as_warning())
         })
         .collect()
 }

@@ -59,10 +59,12 @@ pub struct GameDeploymentSpec {
     /// How pods are brought to a new revision.
     #[serde(default)]
     pub update_strategy: GameDeploymentUpdateStrategy,
-    /// Hook that a pod must pass before it is deleted.
+    /// Hook that a pod must pass before it is deleted, and where there is no PreInplace hook also
+    /// before it is updated in place.
     #[serde(default)]
     pub pre_delete_update_strategy: PodHookStrategy,
-    /// Hook that a pod must pass before it is updated in place.
+    /// Hook that a pod must pass before it is updated in place, and where there is no PreDelete hook
+    /// also before it is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
     /// Hook that a pod must pass after an in-place update, before it gets traffic again.

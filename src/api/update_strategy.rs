@@ -10,7 +10,7 @@ use super::{HookStep, schema};
 /// How pods are brought to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Delete the pod (behind its PreDelete hook) and create a new one.
+    /// Delete the pod (behind its PreDelete, or else PreInplace hook) and create a new one.
     #[default]
     RollingUpdate,
     /// Change the running pod: images, labels, annotations and resources, restarting only what changed.

@@ -61,7 +61,7 @@ pub struct WorkloadStatus {
         "x-kubernetes-list-map-keys" = ["podName"]
     ))]
     pub pre_delete_hook_condition: Vec<PodHookCondition>,
-    /// Pods whose in-place update is blocked by their PreInplace hook: the 100 that have waited longest.
+    /// Pods whose update is blocked by their PreInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",

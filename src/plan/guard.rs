@@ -85,13 +85,13 @@ pub fn may_touch<'a>(
     }
 }
 
-/// The point that guards a deletion for an update. Where pods are meant to be updated in place and
-/// only a PreInplace hook is configured, that one guards a recreation too.
-pub fn point_of_update_deletion(hooks: &Hooks, in_place: bool) -> HookPoint {
-    if in_place && !hooks.is_configured(HookPoint::PreDelete) {
-        HookPoint::PreInplace
-    } else {
+/// The point that guards a recreation for an update, whatever the update type: PreDelete, and where
+/// only a PreInplace hook is configured, that one.
+pub fn point_of_recreation(hooks: &Hooks) -> HookPoint {
+    if hooks.is_configured(HookPoint::PreDelete) {
         HookPoint::PreDelete
+    } else {
+        HookPoint::PreInplace
     }
 }
 

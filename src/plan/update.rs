@@ -14,7 +14,6 @@ use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState};
 use super::method::{Method, method_from, not_in_place};
 use super::pods::is_available;
-use super::workload::UpdateType;
 use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
 use crate::api::names::HookPoint;
 
@@ -204,10 +203,7 @@ impl<'a> Mover<'_, 'a> {
                 let modified = change.images.iter().map(|(name, _)| name.clone()).collect();
                 (guard::point_of_change(hooks), modified)
             }
-            _ => {
-                let in_place = self.scene.workload.update == UpdateType::InplaceUpdate;
-                (guard::point_of_update_deletion(hooks, in_place), Vec::new())
-            }
+            _ => (guard::point_of_recreation(hooks), Vec::new()),
         }
     }
 
@@ -232,8 +228,7 @@ impl<'a> Mover<'_, 'a> {
     }
 
     fn recreate(&self, pod: &'a Pod, may_start: bool, hooks: &mut Hooks<'a>, draft: &mut Draft) {
-        let in_place = self.scene.workload.update == UpdateType::InplaceUpdate;
-        let point = guard::point_of_update_deletion(hooks, in_place);
+        let point = guard::point_of_recreation(hooks);
         let intent = Intent {
             at: self.scene.world.now,
             ..self.intent(pod, point, &[], may_start)

@@ -4,8 +4,8 @@
 //! showed it, and the pods as they are, save for what kubelets and users did to them since its
 //! caches saw them.
 
+use gamekeeper::api::HookPhase;
 use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{HookPhase, UpdateStrategyType};
 use gamekeeper::plan::{DeletionReason, PodPhase};
 
 use crate::model::{Broken, Model};
@@ -152,9 +152,7 @@ impl<'a> Case<'a> {
                 self.budget(pod)?;
             }
         }
-        let in_place = self.model.scope.strategy == UpdateStrategyType::InplaceUpdate;
-        let has = |point| self.has_hook(point);
-        let point = if is_for_update && in_place && !has(HookPoint::PreDelete) {
+        let point = if is_for_update && !self.has_hook(HookPoint::PreDelete) {
             HookPoint::PreInplace
         } else {
             HookPoint::PreDelete

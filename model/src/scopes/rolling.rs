@@ -19,6 +19,20 @@ fn rolling() {
 }
 
 #[test]
+fn recreated_behind_pre_inplace() {
+    let user = vec![User::Scale(2), User::Template(1), User::Template(0)];
+    walk(
+        "recreated behind PreInplace",
+        Scope {
+            pre_delete: false,
+            pre_inplace: true,
+            user,
+            ..guarded()
+        },
+    );
+}
+
+#[test]
 fn surge() {
     walk(
         "surge",

@@ -143,6 +143,33 @@ fn an_update_waits_for_each_pods_hook() {
 }
 
 #[test]
+fn a_recreation_asks_pre_inplace_where_there_is_no_pre_delete_hook() {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let hot = json!({"type": "HotPatchUpdate", "maxUnavailable": 1,
+        "inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}});
+    let rolling = json!({"type": "RollingUpdate", "maxUnavailable": 1});
+    for strategy in [rolling, hot] {
+        let mut story = story(
+            2,
+            json!({"updateStrategy": strategy, "preInplaceUpdateStrategy": hook}),
+        );
+        story.settle();
+        let pods = story.names();
+        let change = json!({"template": {"spec": {"hostNetwork": true}}});
+        story.user(change).settle();
+        assert_eq!(story.names(), pods, "{strategy}");
+        assert_eq!(story.runs().len(), 1);
+        assert!(story.runs()[0].starts_with("pre-inplace-hook-"));
+        story.hooks_end("", HookPhase::Successful);
+        story.settle();
+        assert_eq!(story.status().updated_replicas, 1);
+        // Scaling in is no update.
+        story.user(json!({"replicas": 1})).settle();
+        assert_eq!(story.pods().len(), 1);
+    }
+}
+
+#[test]
 fn a_hook_that_succeeded_before_a_revert_does_not_count_after_it() {
     let mut story = story(
         2,
