@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
-use gamekeeper::plan::{Action, Gate, Plan, Pod, Promotion, Verdict, World};
+use gamekeeper::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Verdict, World};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -24,6 +24,12 @@ pub enum Fault {
     AnyTargetCounts,
     /// A success counts however old it is.
     OldSuccessCounts,
+    /// A pod's phase says whether it has something to lose, and not its containers.
+    PhaseDecides,
+    /// What is done to a guarded pod because nothing of it runs is done whatever it does by then.
+    GuardForgotten,
+    /// A pod that has not started is changed in place, also when it has started by then.
+    ChangeUntested,
     /// A success of the future counts, and never ages.
     FutureSuccessCounts,
     /// A success is kept when its action is no longer wanted.
@@ -79,6 +85,16 @@ impl Fault {
             Fault::HealthIgnored => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
                     pod.ready_since = Some(Timestamp::UNIX_EPOCH);
+                }
+            }
+            Fault::PhaseDecides => {
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    let is_up = pod.phase == PodPhase::Running;
+                    let statuses = pod
+                        .containers
+                        .iter_mut()
+                        .filter_map(|it| it.status.as_mut());
+                    statuses.for_each(|status| status.running = is_up);
                 }
             }
             Fault::UnsetGateIgnored => {
@@ -160,11 +176,30 @@ impl Fault {
             _ => true,
         });
         for action in &mut plan.actions {
+            self.forget_version(action);
             if let (Fault::PauseWithoutNote, Action::PatchWorkload(patch)) = (self, action)
                 && patch.paused == Some(true)
             {
                 patch.annotations.clear();
             }
+        }
+    }
+}
+
+impl Fault {
+    /// Takes the pod's version out of what rests on it.
+    fn forget_version(self, action: &mut Action) {
+        match action {
+            Action::DeletePod(it) if self == Fault::GuardForgotten => {
+                it.pod.version = None;
+                it.guarded = false;
+            }
+            Action::PatchInPlace(it)
+                if matches!(self, Fault::GuardForgotten | Fault::ChangeUntested) =>
+            {
+                it.pod.version = None;
+            }
+            _ => {}
         }
     }
 }

@@ -8,6 +8,9 @@ use super::state::*;
 /// What happens to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelet {
+    /// A first container runs; another one waits for its image.
+    Begin,
+    /// All containers run.
     Start,
     /// The kubelet looks at the newest spec: status.observedGeneration follows.
     Observe,
@@ -17,7 +20,11 @@ pub enum Kubelet {
     FollowReady,
     /// The containers get healthy again.
     Recover,
+    /// The containers run again after a crash.
+    ComeUp,
     Remove,
+    /// The containers stop, and wait to be started again.
+    Crash,
     /// Its containers stop being ready.
     Break,
     /// It ends.
@@ -26,7 +33,7 @@ pub enum Kubelet {
 
 impl Kubelet {
     pub fn is_breakage(self) -> bool {
-        matches!(self, Kubelet::Break | Kubelet::Fail)
+        matches!(self, Kubelet::Crash | Kubelet::Break | Kubelet::Fail)
     }
 }
 
@@ -41,7 +48,18 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
     }
     let mut moves = Vec::new();
     match pod.phase {
-        PodPhase::Pending => moves.push(Kubelet::Start),
+        PodPhase::Pending => {
+            moves.push(Kubelet::Start);
+            if scope.late_sidecars && !pod.up {
+                moves.push(Kubelet::Begin);
+            }
+        }
+        PodPhase::Running if !pod.up => {
+            moves.push(Kubelet::ComeUp);
+            if !pod.observed {
+                moves.push(Kubelet::Observe);
+            }
+        }
         PodPhase::Running => {
             if !pod.observed {
                 moves.push(Kubelet::Observe);
@@ -56,6 +74,9 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
             }
             if state.left.breaks > 0 && pod.healthy {
                 moves.extend([Kubelet::Break, Kubelet::Fail]);
+                if scope.crashes {
+                    moves.push(Kubelet::Crash);
+                }
             }
         }
         _ => {}
@@ -73,11 +94,27 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
         return;
     };
     match what {
+        Kubelet::Begin => {
+            pod.observed = true;
+            pod.runs = pod.image;
+            pod.up = true;
+        }
         Kubelet::Start => {
             pod.phase = PodPhase::Running;
             pod.observed = true;
             start(scope, pod);
             pod.ready = is_to_be_ready(pod).then_some(now);
+        }
+        Kubelet::ComeUp => {
+            pod.observed = true;
+            pod.restarts += 1;
+            start(scope, pod);
+            pod.ready = is_to_be_ready(pod).then_some(now);
+        }
+        Kubelet::Crash => {
+            pod.up = false;
+            pod.healthy = false;
+            pod.ready = None;
         }
         Kubelet::Observe => pod.observed = true,
         Kubelet::Restart => {
@@ -93,6 +130,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
         }
         Kubelet::Fail => {
             pod.phase = PodPhase::Failed;
+            pod.up = false;
             pod.healthy = false;
             pod.ready = None;
         }
@@ -101,6 +139,7 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
 }
 
 fn start(scope: &Scope, pod: &mut Pod) {
+    pod.up = true;
     pod.runs = pod.image;
     pod.healthy = Some(pod.image) != scope.broken;
 }

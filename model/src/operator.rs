@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use gamekeeper::api::{GameDeployment, GameDeploymentStatus, PodManagementPolicy};
-use gamekeeper::plan::{self, Phase, Plan, PodPhase, World};
+use gamekeeper::plan::{self, Phase, Plan, World};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
@@ -178,7 +178,6 @@ impl Model {
             at: state.clock,
             seen_available: bits(&|pod| judge::is_available(self, pod, view.now)),
             touched: 0,
-            seen_running: bits(&|pod| pod.phase == PodPhase::Running),
         };
         self.go_on(state, sync)
     }
@@ -308,12 +307,15 @@ fn forget_own_writes(state: &mut State, before: &State) {
 /// What follows a write at once: the change, once the gate is closed. (That the gate of a new pod is
 /// opened at once is no more than the next plan would do.)
 fn sequel(state: &State, write: &Write) -> Option<Write> {
-    let Write::CloseGate(uid, _, Some(patch)) = write else {
+    let Write::CloseGate(uid, _, Some(patch), _) = write else {
         return None;
     };
     let mut patch = patch.clone();
-    if let Gate::Closed(since) = state.pod(*uid)?.gate {
+    let pod = state.pod(*uid)?;
+    if let Gate::Closed(since) = pod.gate {
         patch.record.closed_at = Some(since);
     }
+    // What closed the gate found the pod unchanged; nothing may have happened since.
+    patch.unchanged = patch.unchanged.map(|_| Rc::new(pod.clone()));
     Some(Write::Patch(patch))
 }

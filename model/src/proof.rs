@@ -123,6 +123,37 @@ fn bugs_in_what_a_hook_allows_are_found() {
 }
 
 #[test]
+fn bugs_in_what_has_something_to_lose_are_found() {
+    let grown = || Scope {
+        user: vec![User::Scale(4), User::Scale(3)],
+        ..guarded()
+    };
+    let late = Scope {
+        late_sidecars: true,
+        ..grown()
+    };
+    find(Fault::PhaseDecides, HOOK, late);
+    find(Fault::GuardForgotten, HOOK, grown());
+    let crashes = Scope {
+        user: vec![User::Scale(2)],
+        crashes: true,
+        left: Left {
+            breaks: 1,
+            ..left(1, 0, 0)
+        },
+        ..guarded()
+    };
+    find(Fault::GuardForgotten, HOOK, crashes);
+    let changed = |pre_inplace: bool| Scope {
+        pre_inplace,
+        user: vec![User::Scale(4), User::Template(1)],
+        ..in_place()
+    };
+    find(Fault::ChangeUntested, HOOK, changed(true));
+    find(Fault::ChangeUntested, GATE, changed(false));
+}
+
+#[test]
 fn bugs_in_hooks_of_updates_are_found() {
     let scope = Scope {
         pre_delete: false,

@@ -133,6 +133,8 @@ fn large() -> Scope {
             User::Partition(0),
         ],
         ticks: vec![1, 7, 2, 1, 7, 1],
+        late_sidecars: true,
+        crashes: true,
         ahead: 7,
         left: Left {
             user: 12,

@@ -94,7 +94,11 @@ impl Renumber {
                     let named = change.named.iter().flatten();
                     named.for_each(|name| self.names.add(*name));
                 }
-                other => pod_of(other).into_iter().for_each(|uid| self.uids.add(uid)),
+                other => {
+                    pod_of(other).into_iter().for_each(|uid| self.uids.add(uid));
+                    let seen = unchanged_of(other).into_iter().flatten();
+                    seen.for_each(|pod| self.names.add(pod.name));
+                }
             }
         }
     }
@@ -142,6 +146,13 @@ impl Renumber {
         }
     }
 
+    fn unchanged(&self, seen: &mut Unchanged) {
+        for pod in seen.iter_mut().map(Rc::make_mut) {
+            pod.uid = self.uids.new_of(pod.uid);
+            pod.name = self.names.new_of(pod.name);
+        }
+    }
+
     fn run(&self, id: &mut RunId) {
         if let Some(uid) = &mut id.pod {
             *uid = self.uids.new_of(*uid);
@@ -162,7 +173,6 @@ impl Renumber {
         sync.judged.iter_mut().for_each(|it| self.workload(it));
         sync.seen_available = self.bits(sync.seen_available);
         sync.touched = self.bits(sync.touched);
-        sync.seen_running = self.bits(sync.seen_running);
         for write in sync.before.iter_mut().chain(&mut sync.after) {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.run(id),
@@ -171,13 +181,23 @@ impl Renumber {
                         *name = self.names.new_of(*name);
                     }
                 }
-                Write::Patch(patch) => patch.pod = self.uids.new_of(patch.pod),
-                Write::CloseGate(uid, _, then) => {
-                    *uid = self.uids.new_of(*uid);
-                    then.iter_mut().for_each(|patch| patch.pod = *uid);
+                Write::Patch(patch) => {
+                    patch.pod = self.uids.new_of(patch.pod);
+                    self.unchanged(&mut patch.unchanged);
                 }
-                Write::DeletePod(uid, _)
-                | Write::Mark(uid)
+                Write::CloseGate(uid, _, then, seen) => {
+                    *uid = self.uids.new_of(*uid);
+                    for patch in then.iter_mut() {
+                        patch.pod = *uid;
+                        self.unchanged(&mut patch.unchanged);
+                    }
+                    self.unchanged(seen);
+                }
+                Write::DeletePod(uid, _, seen) => {
+                    *uid = self.uids.new_of(*uid);
+                    self.unchanged(seen);
+                }
+                Write::Mark(uid)
                 | Write::Unmark(uid)
                 | Write::OpenGate(uid)
                 | Write::Finish(uid, _) => *uid = self.uids.new_of(*uid),
@@ -197,10 +217,19 @@ impl Renumber {
     }
 }
 
+/// The pod that a write rests on as it was seen.
+fn unchanged_of(write: &Write) -> Option<&Unchanged> {
+    match write {
+        Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) => Some(seen),
+        Write::Patch(patch) => Some(&patch.unchanged),
+        _ => None,
+    }
+}
+
 /// The pod that a write is about.
 pub fn pod_of(write: &Write) -> Option<Uid> {
     match write {
-        Write::DeletePod(uid, _)
+        Write::DeletePod(uid, ..)
         | Write::Mark(uid)
         | Write::Unmark(uid)
         | Write::CloseGate(uid, ..)

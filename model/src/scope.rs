@@ -31,6 +31,10 @@ pub struct Scope {
     pub refused: Option<Rev>,
     /// A template whose pods never get ready.
     pub broken: Option<Rev>,
+    /// Whether a sidecar's image may take its time: the game runs, and the pod is Pending.
+    pub late_sidecars: bool,
+    /// Whether containers crash, and come up again, as long as pods may break.
+    pub crashes: bool,
     /// By how much the clock of an operator may be ahead that ends a hook; 0 for never.
     pub ahead: Time,
     /// What the user may do.
@@ -134,6 +138,8 @@ impl Default for Scope {
             templates: 2,
             refused: None,
             broken: None,
+            late_sidecars: false,
+            crashes: false,
             ahead: 0,
             user: Vec::new(),
             ticks: Vec::new(),

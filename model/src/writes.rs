@@ -21,16 +21,28 @@ pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
             let mut pods = state.pods.now.iter();
             ordinal.is_none_or(|ordinal| !pods.any(|pod| pod.name == ordinal))
         }
-        Write::DeletePod(uid, _) => state.pod(*uid).is_some_and(|pod| !pod.terminating),
+        Write::DeletePod(uid, _, seen) => {
+            let may_go = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
+            state.pod(*uid).is_some_and(may_go)
+        }
         Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => is_there(*uid),
-        Write::CloseGate(uid, ..) | Write::Finish(uid, _) => is_there(*uid),
+        Write::CloseGate(uid, .., seen) => {
+            state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
+        }
+        Write::Finish(uid, _) => is_there(*uid),
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
             let is_image = |(from, _): (Rev, Rev)| pod.image == from;
-            pod.rev == patch.from_rev && patch.image.is_none_or(is_image)
+            pod.rev == patch.from_rev
+                && patch.image.is_none_or(is_image)
+                && is_unchanged(pod, &patch.unchanged)
         }),
     }
+}
+
+fn is_unchanged(pod: &Pod, seen: &Unchanged) -> bool {
+    seen.as_ref().is_none_or(|seen| **seen == *pod)
 }
 
 /// Makes a write.
@@ -55,7 +67,7 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
             finished: 0,
         }),
         Write::DeleteRun(id) => state.runs.write(lags.runs).retain(|run| run.id != *id),
-        Write::DeletePod(uid, _)
+        Write::DeletePod(uid, ..)
         | Write::Mark(uid)
         | Write::Unmark(uid)
         | Write::OpenGate(uid)
@@ -117,6 +129,7 @@ fn create_pod(
         restarts: 0,
         observed: true,
         phase: PodPhase::Pending,
+        up: false,
         healthy: false,
         ready: None,
         terminating: false,

@@ -48,8 +48,8 @@ impl Applier {
             Action::DryRun { pod, .. } => to.dry_run(pod).await,
             Action::CreatePod(new) => to.create(Thing::Pod, &new.name, to_bytes(&new.pod)).await,
             Action::DeletePod(deletion) => {
-                let PodRef { name, uid } = &deletion.pod;
-                to.delete(Thing::Pod, name, uid).await
+                let PodRef { name, uid, version } = &deletion.pod;
+                to.delete_at(Thing::Pod, name, uid, *version).await
             }
             Action::ForceDeletePod(pod) => to.force_delete(pod).await,
             Action::LabelPod { pod, labels } => {
@@ -177,8 +177,18 @@ impl Write<'_> {
     }
 
     async fn delete(&self, thing: Thing, name: &str, uid: &str) -> Result<Answer, Refusal> {
+        self.delete_at(thing, name, uid, None).await
+    }
+
+    async fn delete_at(
+        &self,
+        thing: Thing,
+        name: &str,
+        uid: &str,
+        version: Option<u64>,
+    ) -> Result<Answer, Refusal> {
         let path = self.path(thing, name);
-        let deleted = self.applier.requests.delete(&path, uid).await;
+        let deleted = self.applier.requests.delete_at(&path, uid, version).await;
         self.deleted(thing, name, uid, deleted)
     }
 
@@ -278,7 +288,7 @@ impl Write<'_> {
         closed_for: Option<&str>,
         now: Timestamp,
     ) -> Result<Answer, Refusal> {
-        let body = body::gate(&pod.uid, closed_for, now);
+        let body = body::gate(pod, closed_for, now);
         self.pod(pod, "/status", &body).await
     }
 }

@@ -1,8 +1,8 @@
 //! The bodies of writes: pure functions from actions to JSON.
 //!
 //! Each carries what was decided on as a precondition, so that a decision on old data fails
-//! instead of doing harm: pods by uid (their resourceVersion would only race the kubelet), and the
-//! workload's own spec by resourceVersion.
+//! instead of doing harm: pods by uid (their resourceVersion would only race the kubelet, so it is a
+//! precondition only where that race must be lost), and the workload's own spec by resourceVersion.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use crate::api::names;
 use crate::plan::{
-    ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, WorkloadPatch,
+    ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, PodRef, WorkloadPatch,
 };
 
 /// A merge patch of a pod's annotations (None removes).
@@ -51,7 +51,7 @@ pub fn release(uid: &str, target: &Target) -> Value {
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
-pub fn gate(uid: &str, closed_for: Option<&str>, now: Timestamp) -> Value {
+pub fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
     let condition = match closed_for {
         Some(revision) => json!({
             "type": names::IN_PLACE_GATE,
@@ -68,7 +68,11 @@ pub fn gate(uid: &str, closed_for: Option<&str>, now: Timestamp) -> Value {
             "lastTransitionTime": whole_second(now),
         }),
     };
-    json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
+    let mut metadata = json!({"uid": pod.uid});
+    if let Some(version) = pod.version {
+        metadata["resourceVersion"] = json!(version.to_string());
+    }
+    json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
 /// Kubernetes keeps times to the second.
@@ -94,6 +98,12 @@ pub fn in_place(patch: &InPlacePatch) -> Value {
             },
         ),
     ];
+    if let Some(version) = patch.pod.version {
+        ops.push(test(
+            "/metadata/resourceVersion",
+            json!(version.to_string()),
+        ));
+    }
     ops.extend(patch.images.iter().flat_map(image));
     if !patch.annotated {
         ops.push(test("/metadata/annotations", Value::Null));
@@ -211,13 +221,13 @@ pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
 mod tests {
     use super::*;
     use crate::api::names::HookPoint;
-    use crate::plan::PodRef;
 
     fn patch() -> InPlacePatch {
         InPlacePatch {
             pod: PodRef {
                 name: "lobby-aaaaa".into(),
                 uid: "pod-uid".into(),
+                version: None,
             },
             from_revision: "lobby-1".into(),
             images: vec![ImageChange {
@@ -265,6 +275,13 @@ mod tests {
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
         assert!(!annotations.contains_key(names::DELETING_ANNOTATION));
+        let mut of_version = patch();
+        of_version.pod.version = Some(7);
+        for (version, is_taken) in [("7", true), ("8", false)] {
+            let mut pod = before.clone();
+            pod["metadata"]["resourceVersion"] = json!(version);
+            assert_eq!(patched(&pod, &in_place(&of_version)).is_ok(), is_taken);
+        }
         for (place, value) in [
             ("/metadata/uid", "another"),
             ("/spec/containers/0/image", "game:v3"),
@@ -299,7 +316,7 @@ mod tests {
     #[test]
     fn times_are_written_to_the_second() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        let body = gate("u", Some("lobby-2"), now);
+        let body = gate(&patch().pod, Some("lobby-2"), now);
         let condition = &body["status"]["conditions"][0];
         assert_eq!(condition["lastTransitionTime"], "2026-01-02T03:04:05Z");
     }

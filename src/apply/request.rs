@@ -175,24 +175,36 @@ impl Requests {
 
     /// Deletes an object if it is still the one with this uid.
     pub async fn delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
-        self.delete_within(path, uid, None).await
+        self.delete_within(path, uid, None, None).await
+    }
+
+    /// Deletes an object if it still has this uid and (where one is given) this resourceVersion.
+    pub async fn delete_at(
+        &self,
+        path: &str,
+        uid: &str,
+        version: Option<u64>,
+    ) -> Result<Answer, Refusal> {
+        self.delete_within(path, uid, version, None).await
     }
 
     /// Deletes a pod at once, without waiting for its node, if it is still the one with this uid.
     pub async fn force_delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
-        self.delete_within(path, uid, Some(0)).await
+        self.delete_within(path, uid, None, Some(0)).await
     }
 
     async fn delete_within(
         &self,
         path: &str,
         uid: &str,
+        version: Option<u64>,
         seconds: Option<u32>,
     ) -> Result<Answer, Refusal> {
+        let version = version.map(|version| version.to_string());
         let options = serde_json::json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, "resourceVersion": version},
             "propagationPolicy": "Background",
             "gracePeriodSeconds": seconds,
         });

@@ -265,12 +265,15 @@ fn sequel(action: &Action, answer: &Answer, now: Timestamp) -> Option<Action> {
         Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
             name: new.name.clone(),
             uid: answer.uid.clone(),
+            version: None,
         })),
         Action::CloseGate {
             then: Some(patch), ..
         } => {
             let mut patch = InPlacePatch::clone(patch);
             patch.record.gate_closed_at = Some(whole_second(now));
+            // What closed the gate found the pod unchanged; nothing may have happened since.
+            patch.pod.version = patch.pod.version.map(|_| answer.version());
             Some(Action::PatchInPlace(patch))
         }
         _ => None,

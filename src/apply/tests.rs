@@ -22,6 +22,7 @@ type Script = fn(&str, usize) -> (u16, Value);
 struct Play {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
+    bodies: Arc<Mutex<Vec<Value>>>,
     noted: Mutex<Vec<Written>>,
     memory: Memory,
     target: Target,
@@ -36,8 +37,10 @@ impl Play {
     /// On an API server that answers a GET after so long.
     fn with_proofs_after(proof: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
+        let bodies = Arc::new(Mutex::new(Vec::new()));
         let server = service_fn({
             let sent = Arc::clone(&sent);
+            let bodies = Arc::clone(&bodies);
             move |request: Request<Body>| {
                 let path = request.uri().path().replace("/namespaces/games", "");
                 let line = format!("{} {path}", request.method());
@@ -53,7 +56,11 @@ impl Play {
                     &Method::GET => proof,
                     _ => Duration::from_millis(100),
                 };
+                let bodies = Arc::clone(&bodies);
                 async move {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let body = serde_json::from_slice(&body).unwrap_or_default();
+                    bodies.lock().unwrap().push(body);
                     tokio::time::sleep(pause).await;
                     Ok::<_, Infallible>(response)
                 }
@@ -64,6 +71,7 @@ impl Play {
         Self {
             applier: Applier::new(requests, events, Metrics::default()),
             sent,
+            bodies,
             noted: Mutex::default(),
             memory: Memory::default(),
             target: target(),
@@ -129,7 +137,7 @@ fn delete(name: &str) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(name),
         reason: DeletionReason::ScaleIn,
-        by_hook: false,
+        guarded: false,
     })
 }
 
@@ -137,7 +145,7 @@ fn replace(n: usize) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(&format!("lobby-{n}")),
         reason: DeletionReason::Update,
-        by_hook: false,
+        guarded: false,
     })
 }
 
@@ -145,6 +153,7 @@ fn pod(name: &str) -> PodRef {
     PodRef {
         name: name.into(),
         uid: format!("uid-{name}"),
+        version: None,
     }
 }
 
@@ -352,26 +361,73 @@ async fn a_new_pods_gate_is_opened_at_once_however_many_come() {
     assert_eq!(opened, 1_000);
 }
 
+/// Closes a pod's gate, and changes the pod.
+fn change(pod: PodRef) -> Action {
+    let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
+    Action::CloseGate {
+        pod: pod.clone(),
+        revision: "lobby-2".into(),
+        then: Some(Box::new(InPlacePatch {
+            pod,
+            from_revision: "lobby-1".into(),
+            images: Vec::new(),
+            labels: Vec::new(),
+            annotated: false,
+            annotations: Vec::new(),
+            record: serde_json::from_value(record).unwrap(),
+        })),
+    }
+}
+
+/// A pod as it was seen at version 7.
+fn unchanged(name: &str) -> PodRef {
+    PodRef {
+        version: Some(7),
+        ..pod(name)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_rests_on_an_unchanged_pod_says_so_in_each_write() {
+    let deletion = |pod: PodRef| {
+        Action::DeletePod(Deletion {
+            pod,
+            reason: DeletionReason::ScaleIn,
+            guarded: true,
+        })
+    };
+    for (pod, version) in [(unchanged("a"), json!("7")), (pod("a"), Value::Null)] {
+        let mut play = Play::new(willing);
+        play.carry_out(plan(vec![deletion(pod)])).await;
+        let bodies = play.bodies.lock().unwrap();
+        let preconditions = json!({"uid": "uid-a", "resourceVersion": version});
+        assert_eq!(bodies[1]["preconditions"], preconditions);
+    }
+    let mut play = Play::new(willing);
+    play.carry_out(plan(vec![change(unchanged("a"))])).await;
+    let bodies = play.bodies.lock().unwrap();
+    assert_eq!(bodies[1]["metadata"]["resourceVersion"], "7");
+    // The gate's own write moved the pod on: nothing else may have.
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": "12"});
+    assert!(bodies[2].as_array().unwrap().contains(&test), "{bodies:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_changed_meanwhile_holds_up_no_other() {
+    let mut play = Play::new(|request, count| match request {
+        "DELETE /api/v1/pods/a" => (409, json!({"reason": "Conflict", "message": "m"})),
+        _ => willing(request, count),
+    });
+    let report = play.carry_out(plan(vec![delete("a"), delete("b")])).await;
+    assert_eq!(report.outcome, Outcome::Moved("m".into()));
+    let deleted = Written::Deleted(Thing::Pod, "b".into(), "uid-b".into());
+    assert_eq!(*play.noted.lock().unwrap(), [deleted]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_does_not_wait_behind_the_gates_of_many_other_pods() {
     let mut play = Play::new(willing);
-    let change = |n: usize| {
-        let pod = pod(&format!("lobby-{n}"));
-        let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
-        Action::CloseGate {
-            pod: pod.clone(),
-            revision: "lobby-2".into(),
-            then: Some(Box::new(InPlacePatch {
-                pod,
-                from_revision: "lobby-1".into(),
-                images: Vec::new(),
-                labels: Vec::new(),
-                annotated: false,
-                annotations: Vec::new(),
-                record: serde_json::from_value(record).unwrap(),
-            })),
-        }
-    };
+    let change = |n: usize| change(pod(&format!("lobby-{n}")));
     play.carry_out(plan((0..100).map(change).collect())).await;
     let sent = play.sent();
     let mut closed = 0_i64;

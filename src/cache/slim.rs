@@ -233,9 +233,18 @@ fn container_status(
         container_id: reported.container_id.clone().unwrap_or_default(),
         restart_count: reported.restart_count,
         ready: reported.ready,
+        running: is_running(reported),
         started_at: started_at(reported),
         resources_applied: resources::applied(wanted, reported.resources.as_ref()),
     }
+}
+
+/// Whether a container runs. One of which neither is said that it runs nor that it waits or has
+/// terminated waits, as the API has it, unless it is ready.
+fn is_running(reported: &core::ContainerStatus) -> bool {
+    let state = reported.state.as_ref();
+    let is_stopped = state.is_some_and(|it| it.waiting.is_some() || it.terminated.is_some());
+    state.is_some_and(|it| it.running.is_some()) || (reported.ready && !is_stopped)
 }
 
 fn started_at(reported: &core::ContainerStatus) -> Option<Timestamp> {

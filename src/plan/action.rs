@@ -47,13 +47,15 @@ pub enum Phase {
     After,
 }
 
-/// A pod that an action is about. The uid is a precondition of each write.
+/// A pod that an action is about. What it holds are preconditions of each write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodRef {
     /// Name.
     pub name: String,
     /// Uid.
     pub uid: String,
+    /// Its resourceVersion, where the write rests on nothing having happened to the pod since.
+    pub version: Option<u64>,
 }
 
 /// One write (or dry run).
@@ -199,8 +201,9 @@ pub struct Deletion {
     pub pod: PodRef,
     /// Why it goes.
     pub reason: DeletionReason,
-    /// Whether a hook allowed it, which is good for a moment only.
-    pub by_hook: bool,
+    /// Whether a hook guards it. Then what allows it, be it the hook's answer or that nothing of the
+    /// pod runs, is good for a moment only.
+    pub guarded: bool,
 }
 
 /// A volume claim to create.
@@ -238,8 +241,8 @@ pub enum DeletionReason {
     Ended,
 }
 
-/// One patch of a running pod. Everything decided on is tested by the API server: uid, the images
-/// that are changed, and the revision label.
+/// One patch of a running pod. Everything decided on is tested by the API server: uid (and version),
+/// the images that are changed, and the revision label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InPlacePatch {
     /// The pod.
@@ -318,12 +321,31 @@ impl Action {
         )
     }
 
+    /// The pod that it writes to.
+    pub fn pod(&self) -> Option<&PodRef> {
+        match self {
+            Action::DeletePod(it) => Some(&it.pod),
+            Action::PatchInPlace(it) => Some(&it.pod),
+            Action::AdoptPod(pod)
+            | Action::ReleasePod(pod)
+            | Action::ForceDeletePod(pod)
+            | Action::MarkDeleting(pod)
+            | Action::UnmarkDeleting(pod)
+            | Action::OpenGate(pod)
+            | Action::LabelPod { pod, .. }
+            | Action::CloseGate { pod, .. }
+            | Action::ResizePod { pod, .. }
+            | Action::FinishInPlace { pod, .. } => Some(pod),
+            _ => None,
+        }
+    }
+
     /// Whether it stays right for as long as the workload is as it was decided on, whatever becomes
     /// of other pods meanwhile.
     pub fn lasts(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,
-            Action::DeletePod(it) => it.reason == DeletionReason::ScaleIn && !it.by_hook,
+            Action::DeletePod(it) => it.reason == DeletionReason::ScaleIn && !it.guarded,
             _ => false,
         }
     }
@@ -335,6 +357,15 @@ impl PodRef {
         Self {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
+            version: None,
+        }
+    }
+
+    /// The reference of a pod as it was seen: any write to it since makes this one fail.
+    pub fn unchanged(pod: &super::Pod) -> Self {
+        Self {
+            version: Some(pod.resource_version),
+            ..Self::of(pod)
         }
     }
 }

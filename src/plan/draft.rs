@@ -96,12 +96,26 @@ impl Draft {
     /// The actions. A plan that changes the workload does nothing else that rests on it: what it
     /// decided, it decided on a workload that is about to be another one.
     pub fn into_actions(self) -> Vec<Action> {
-        let Some(patch) = self.patch else {
-            return self.actions;
-        };
         let mut actions = self.actions;
-        actions.retain(|action| action.phase() == Phase::Before);
-        actions.push(Action::PatchWorkload(patch));
+        if let Some(patch) = self.patch {
+            actions.retain(|action| action.phase() == Phase::Before);
+            actions.push(Action::PatchWorkload(patch));
+        }
+        alone(&mut actions);
         actions
+    }
+}
+
+/// What rests on nothing having happened to a pod is all that a plan does to it: another write of our
+/// own would be enough to make it fail.
+fn alone(actions: &mut Vec<Action>) {
+    let unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
+    let pods = actions.iter().filter(|action| unchanged(action));
+    let pods: BTreeSet<String> = pods
+        .filter_map(|action| Some(action.pod()?.uid.clone()))
+        .collect();
+    if !pods.is_empty() {
+        let is_other = |action: &Action| action.pod().is_none_or(|pod| !pods.contains(&pod.uid));
+        actions.retain(|action| unchanged(action) || is_other(action));
     }
 }

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::draft::Draft;
-use super::guard::may_touch;
-use super::hooks::{Hooks, Intent};
+use super::guard;
+use super::hooks::{Answer, Hooks, Intent};
 use super::in_place::{self, Completion, InPlaceState};
 use super::quantity;
 use super::update::Blocked;
@@ -70,10 +70,11 @@ fn follow_change<'a>(
                 point: HookPoint::PostInplace,
                 target: &target,
                 modified: &[],
-                possible: true,
+                // Nothing that does not run can be found well.
+                possible: guard::may_have_players(pod),
                 at: now,
             };
-            if may_touch(pod, &intent, hooks, draft).is_some() {
+            if hooks.clear(pod, &intent, draft) == Answer::Cleared {
                 draft.push(finish(pod, record));
             }
             None

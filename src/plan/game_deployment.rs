@@ -99,7 +99,7 @@ fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> M
     }
 }
 
-/// Deletes victims whose hook allows it, and pods that ended by themselves.
+/// Deletes victims and pods that ended by themselves, where that is allowed.
 fn remove<'a>(
     own: &[&'a Pod],
     sizes: &Sizes<'a>,
@@ -108,13 +108,16 @@ fn remove<'a>(
     draft: &mut Draft,
 ) {
     for pod in own {
-        if let Some(cleared) = guard::ended(pod) {
-            draft.push(cleared.delete(DeletionReason::Ended));
+        let reason = if pod.ended() {
+            DeletionReason::Ended
         } else if sizes.victims.contains(pod.uid.as_str()) {
-            let intent = guard::removal(true, world.now);
-            if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
-                draft.push(cleared.delete(DeletionReason::ScaleIn));
-            }
+            DeletionReason::ScaleIn
+        } else {
+            continue;
+        };
+        let intent = guard::removal(true, world.now);
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
+            draft.push(cleared.delete(reason));
         }
     }
 }

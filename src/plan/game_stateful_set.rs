@@ -125,16 +125,15 @@ fn remove<'a>(
     let wanted = ordinals.wanted(sizes.surge);
     for pod in own.iter().filter(|pod| !pod.terminating) {
         let ordinal = ordinals.of(pod);
-        let (cleared, reason) = if let Some(cleared) = guard::ended(pod) {
-            (Some(cleared), DeletionReason::Ended)
+        let (possible, reason) = if pod.ended() {
+            (true, DeletionReason::Ended)
         } else if sizes.victims.contains(pod.uid.as_str()) {
-            let possible = ordinals.may_go(pod);
-            let intent = guard::removal(possible, world.now);
-            let cleared = may_touch(pod, &intent, hooks, draft).filter(|_| possible);
-            (cleared, DeletionReason::ScaleIn)
+            (ordinals.may_go(pod), DeletionReason::ScaleIn)
         } else {
             continue;
         };
+        let intent = guard::removal(possible, world.now);
+        let cleared = may_touch(pod, &intent, hooks, draft).filter(|_| possible);
         if let Some(cleared) = cleared
             && (wanted.contains(&ordinal) || claims.give(&cleared, ordinal, draft))
         {

@@ -15,8 +15,20 @@ use crate::api::names::HookPoint;
 /// A pod whose hook said yes, or that has nothing to lose.
 pub struct Cleared<'a> {
     pod: &'a Pod,
-    /// Whether it was a hook that said yes; what it said does not hold for long.
-    by_hook: bool,
+    ground: Ground,
+}
+
+/// Why a pod may be touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    /// No hook guards it.
+    Unguarded,
+    /// Its hook said yes.
+    Hook,
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so a
+    /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
+    /// moves with the status that shows the container, and a deletion can name nothing else.
+    NothingRuns,
 }
 
 impl<'a> Cleared<'a> {
@@ -28,43 +40,62 @@ impl<'a> Cleared<'a> {
     /// The first write of its in-place update: no traffic from now on. Where there is nothing to
     /// wait for, the change follows at once.
     pub fn close_gate(self, revision: &str, then: Option<InPlacePatch>) -> Action {
+        let pod = self.as_decided_on();
+        let then = then.map(|patch| InPlacePatch {
+            pod: pod.clone(),
+            ..patch
+        });
         Action::CloseGate {
-            pod: PodRef::of(self.pod),
+            pod,
             revision: revision.to_owned(),
             then: then.map(Box::new),
         }
     }
 
-    /// The change, where no traffic has to end first.
+    /// The change, where no traffic has to end first. If that is because nothing runs, a container
+    /// must not have come up meanwhile, whether a hook guards the pod or not.
     pub fn change(self, patch: InPlacePatch) -> Action {
-        Action::PatchInPlace(patch)
+        let pod = match may_have_players(self.pod) {
+            true => self.as_decided_on(),
+            false => PodRef::unchanged(self.pod),
+        };
+        Action::PatchInPlace(InPlacePatch { pod, ..patch })
     }
 
     /// Its deletion.
     pub fn delete(self, reason: DeletionReason) -> Action {
         Action::DeletePod(Deletion {
-            pod: PodRef::of(self.pod),
+            pod: self.as_decided_on(),
             reason,
-            by_hook: self.by_hook,
+            guarded: self.ground != Ground::Unguarded,
         })
+    }
+
+    fn as_decided_on(&self) -> PodRef {
+        match self.ground {
+            Ground::NothingRuns => PodRef::unchanged(self.pod),
+            Ground::Unguarded | Ground::Hook => PodRef::of(self.pod),
+        }
     }
 }
 
-/// Whether players may be on it: only such a pod has something to lose.
+/// Whether players may be on it: only such a pod has something to lose. That is, whether one of its
+/// containers (native sidecars among them) runs, whatever its phase: a pod is Pending while its game
+/// runs and a sidecar waits for its image, and Running while its game crashes again and again. Where
+/// the kubelet says nothing of a container, the phase has to do.
 pub fn may_have_players(pod: &Pod) -> bool {
-    matches!(pod.phase, PodPhase::Running | PodPhase::Unknown)
-}
-
-/// A pod that ended by itself may go at once.
-pub fn ended(pod: &Pod) -> Option<Cleared<'_>> {
-    let by_hook = false;
-    (pod.ended() && !pod.terminating).then_some(Cleared { pod, by_hook })
+    let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
+    let mut containers = pod.containers.iter();
+    containers.any(|container| match &container.status {
+        Some(status) => status.running,
+        None => is_up,
+    })
 }
 
 /// A pod may be deleted, or changed in place, when it is not Terminating already, and
-/// - nobody can be playing on it, or
 /// - no hook guards this (the intent says which one would), or
-/// - the hook that does was successful, for this very pod, target and hook, a short while ago.
+/// - nobody can be playing on it, or
+/// - its hook was successful, for this very pod, target and hook, a short while ago.
 pub fn may_touch<'a>(
     pod: &'a Pod,
     intent: &Intent,
@@ -74,15 +105,17 @@ pub fn may_touch<'a>(
     if pod.terminating {
         return None;
     }
-    if !may_have_players(pod) {
-        let by_hook = false;
-        return Some(Cleared { pod, by_hook });
-    }
-    let by_hook = hooks.is_configured(intent.point);
-    match hooks.clear(pod, intent, draft) {
-        Answer::Cleared => Some(Cleared { pod, by_hook }),
-        Answer::Held => None,
-    }
+    let ground = if !hooks.is_configured(intent.point) {
+        Ground::Unguarded
+    } else if !may_have_players(pod) {
+        Ground::NothingRuns
+    } else {
+        match hooks.clear(pod, intent, draft) {
+            Answer::Cleared => Ground::Hook,
+            Answer::Held => return None,
+        }
+    };
+    Some(Cleared { pod, ground })
 }
 
 /// The point that guards a recreation for an update, whatever the update type: PreDelete, and where

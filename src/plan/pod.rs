@@ -133,6 +133,8 @@ pub struct ContainerStatus {
     pub restart_count: i32,
     /// Whether it is ready.
     pub ready: bool,
+    /// Whether it runs: it neither waits nor has terminated.
+    pub running: bool,
     /// When it started, by the node's clock; None when it does not run.
     pub started_at: Option<Timestamp>,
     /// Whether the resources that it runs with are those of the spec.

@@ -14,8 +14,13 @@ use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState};
 use super::method::{Method, method_from, not_in_place};
 use super::pods::is_available;
-use super::{Action, DeletionReason, Gate, Pod, Revisions, Rollout, Workload, World};
+use super::{Action, DeletionReason, Gate, Pod, PodPhase, Revisions, Rollout, Workload, World};
 use crate::api::names::HookPoint;
+
+/// Whether a pod has not begun to run: it may be changed as if it had been made so.
+fn is_new(pod: &Pod) -> bool {
+    pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
+}
 
 /// Everything that update rules read.
 pub struct Scene<'a> {
@@ -273,7 +278,7 @@ impl<'a> Mover<'_, 'a> {
             _ if !may_start => {}
             // `follow` opens it first: a gate that is closed then says that an update is under way.
             (_, Gate::Unset) => {}
-            (_, Gate::Open) if guard::may_have_players(pod) => {
+            (_, Gate::Open) if !is_new(pod) => {
                 let at_once = self.scene.workload.grace.is_zero();
                 draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
             }

@@ -38,7 +38,8 @@ struct Case<'a> {
 /// by side, no single one of them tells whether there are too many pods.
 pub fn deletions(model: &Model, state: &State, sync: &Sync) -> Result<(), Broken> {
     let case = Case::new(model, state, sync);
-    let scale_in = |write: &&Write| matches!(write, Write::DeletePod(_, DeletionReason::ScaleIn));
+    let scale_in =
+        |write: &&Write| matches!(write, Write::DeletePod(_, DeletionReason::ScaleIn, _));
     if model.scope.set.is_some() {
         return Ok(()); // An ordinal says by itself whether its pod is one too many.
     }
@@ -83,8 +84,8 @@ pub fn plan(view: &View, planned: &Planned) -> Result<(), Broken> {
 pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result<(), Broken> {
     let case = Case::new(model, state, sync);
     match write {
-        Write::DeletePod(uid, reason) => case.deletion(*uid, *reason),
-        Write::CloseGate(uid, rev, _) => case.gate_closed(*uid, *rev),
+        Write::DeletePod(uid, reason, _) => case.deletion(*uid, *reason),
+        Write::CloseGate(uid, rev, ..) => case.gate_closed(*uid, *rev),
         Write::Patch(patch) => case.patched(patch),
         Write::CreatePod { rev, ordinal, .. } => case.pod_created(*rev, *ordinal),
         Write::OpenGate(uid) => case.gate_opened(*uid),
@@ -181,15 +182,16 @@ impl<'a> Case<'a> {
         if patch.record.hot || pod.is_patched() {
             return Ok(());
         }
-        let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
-        if is_open && self.is_known_to_run(pod) {
-            return broken("behind its gate", format!("{pod:?} is changed"));
-        }
         let at = match pod.gate {
             Gate::Closed(since) => since.at,
             _ => self.sync.at,
         };
-        self.hook_first(pod, self.point_of_change(), Some(patch.rev), at)
+        self.hook_first(pod, self.point_of_change(), Some(patch.rev), at)?;
+        let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
+        if is_open && pod.up {
+            return broken("behind its gate", format!("{pod:?} is changed"));
+        }
+        Ok(())
     }
 
     fn has_hook(&self, point: HookPoint) -> bool {
@@ -204,10 +206,6 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn is_known_to_run(&self, pod: &Pod) -> bool {
-        pod.phase == PodPhase::Running && self.sync.seen_running & (1 << pod.uid) != 0
-    }
-
     /// Invariant 1.
     fn hook_first(
         &self,
@@ -216,7 +214,7 @@ impl<'a> Case<'a> {
         target: Option<Rev>,
         at: Time,
     ) -> Result<(), Broken> {
-        if !self.is_known_to_run(pod) || !self.has_hook(point) {
+        if !pod.up || !self.has_hook(point) {
             return Ok(());
         }
         let allows = |run: &Run| {

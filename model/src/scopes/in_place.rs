@@ -82,3 +82,26 @@ fn three_updates() {
         },
     );
 }
+
+#[test]
+fn in_place_crashes() {
+    walk(
+        "in place, with crashes",
+        Scope {
+            replicas: 2,
+            pre_inplace: true,
+            post_inplace: true,
+            crashes: true,
+            user: vec![User::Template(1), User::Scale(3)],
+            left: Left {
+                breaks: 1,
+                ..left(2, 0, 1)
+            },
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
+            },
+            ..in_place()
+        },
+    );
+}

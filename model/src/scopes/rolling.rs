@@ -217,3 +217,38 @@ fn slow_to_be_available() {
         },
     );
 }
+
+#[test]
+fn starts_unseen() {
+    walk(
+        "starts unseen",
+        Scope {
+            replicas: 2,
+            late_sidecars: true,
+            user: vec![User::Scale(3), User::Scale(2), User::Template(1)],
+            left: left(3, 1, 1),
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn crashes() {
+    walk(
+        "crashes",
+        Scope {
+            replicas: 2,
+            crashes: true,
+            user: vec![User::Scale(1), User::Scale(2), User::Template(1)],
+            left: Left {
+                breaks: 1,
+                ..left(2, 1, 1)
+            },
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
+            },
+            ..guarded()
+        },
+    );
+}

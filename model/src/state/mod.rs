@@ -168,6 +168,8 @@ pub struct Pod {
     /// Whether the kubelet has looked at the newest spec.
     pub observed: bool,
     pub phase: PodPhase,
+    /// Whether a container runs.
+    pub up: bool,
     /// Whether its containers are ready.
     pub healthy: bool,
     /// Since when it is Ready.

@@ -39,15 +39,17 @@ pub struct Sync {
     pub seen_available: u32,
     /// Pods whose availability this sync has ended, one bit a uid.
     pub touched: u32,
-    /// Pods that were seen running, one bit a uid.
-    pub seen_running: u32,
 }
+
+/// The pod as it was seen, where a write rests on nothing having happened to it since. (That it came
+/// to be the same again in between, which its resourceVersion would tell, does no harm.)
+pub type Unchanged = Option<Rc<Pod>>;
 
 impl Sync {
     /// Notes a pod whose availability a write ends.
     pub fn touch(&mut self, write: &Write) {
         match write {
-            Write::DeletePod(uid, _) | Write::CloseGate(uid, ..) => self.touched |= 1 << uid,
+            Write::DeletePod(uid, ..) | Write::CloseGate(uid, ..) => self.touched |= 1 << uid,
             Write::Patch(patch) => self.touched |= 1 << patch.pod,
             _ => {}
         }
@@ -68,13 +70,13 @@ pub enum Write {
         /// Where pods have one, which is their name.
         ordinal: Option<Name>,
     },
-    DeletePod(Uid, DeletionReason),
+    DeletePod(Uid, DeletionReason, Unchanged),
     Mark(Uid),
     Unmark(Uid),
     CreateRun(RunId),
     DeleteRun(RunId),
     /// And what follows at once.
-    CloseGate(Uid, Rev, Option<Box<Patch>>),
+    CloseGate(Uid, Rev, Option<Box<Patch>>, Unchanged),
     OpenGate(Uid),
     Patch(Box<Patch>),
     Finish(Uid, Record),
@@ -95,6 +97,7 @@ pub struct WorkloadChange {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Patch {
     pub pod: Uid,
+    pub unchanged: Unchanged,
     pub from_rev: Rev,
     pub rev: Rev,
     /// Image tested, and wanted.

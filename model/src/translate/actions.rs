@@ -1,5 +1,7 @@
 //! What the planner answers, in the model's terms.
 
+use std::rc::Rc;
+
 use gamekeeper::api::HookRun;
 use gamekeeper::api::names::{self, HookPoint};
 use gamekeeper::plan;
@@ -8,6 +10,14 @@ use kube::ResourceExt;
 use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
+
+/// The pod that a write rests on as it was seen.
+fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
+    pod.version?;
+    let uid = parse_uid(&pod.uid);
+    let seen = view.pods.iter().find(|it| it.uid == uid)?;
+    Some(Rc::new(seen.clone()))
+}
 
 impl Translator {
     /// A plan's action as a write of the model. `view` tells which run a name stands for.
@@ -25,7 +35,9 @@ impl Translator {
                 gate: pod.pod["spec"].get("readinessGates").is_some(),
                 ordinal: self.set.map(|_| parse_name(&pod.name)),
             },
-            Action::DeletePod(it) => Write::DeletePod(parse_uid(&it.pod.uid), it.reason),
+            Action::DeletePod(it) => {
+                Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))
+            }
             Action::MarkDeleting(pod) => Write::Mark(parse_uid(&pod.uid)),
             Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),
             Action::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
@@ -40,11 +52,12 @@ impl Translator {
                 revision,
                 then,
             } => {
-                let then = then.as_ref().map(|patch| Box::new(self.patch(patch)));
-                Write::CloseGate(parse_uid(&pod.uid), rev(revision), then)
+                let then = then.as_ref().map(|it| Box::new(self.patch(it, view)));
+                let seen = unchanged(pod, view);
+                Write::CloseGate(parse_uid(&pod.uid), rev(revision), then, seen)
             }
             Action::OpenGate(pod) => Write::OpenGate(parse_uid(&pod.uid)),
-            Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch))),
+            Action::PatchInPlace(patch) => Write::Patch(Box::new(self.patch(patch, view))),
             Action::FinishInPlace { pod, record } => {
                 Write::Finish(parse_uid(&pod.uid), self.record_of(record))
             }
@@ -79,11 +92,12 @@ impl Translator {
         }
     }
 
-    fn patch(&self, patch: &plan::InPlacePatch) -> Patch {
+    fn patch(&self, patch: &plan::InPlacePatch, view: &View) -> Patch {
         let annotation = |key: &str| patch.annotations.iter().find(|(name, _)| name == key);
         let images = patch.images.first();
         Patch {
             pod: parse_uid(&patch.pod.uid),
+            unchanged: unchanged(&patch.pod, view),
             from_rev: self.revision_of(&patch.from_revision).expect("a revision"),
             rev: self
                 .revision_of(&patch.record.revision)

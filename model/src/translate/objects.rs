@@ -306,13 +306,14 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
 }
 
 fn container(pod: &Pod) -> plan::Container {
-    let runs = matches!(pod.phase, plan::PodPhase::Running);
+    let is_reported = pod.up || !matches!(pod.phase, plan::PodPhase::Pending);
     let status = plan::ContainerStatus {
         image: image(pod.runs),
         image_id: format!("sha256:{}", pod.runs),
         container_id: container_id(pod.uid, pod.restarts),
         restart_count: i32::from(pod.restarts),
-        ready: pod.healthy,
+        ready: pod.up && pod.healthy,
+        running: pod.up,
         started_at: None,
         resources_applied: true,
     };
@@ -322,6 +323,6 @@ fn container(pod: &Pod) -> plan::Container {
         init: false,
         image: image(pod.image),
         resources: Arc::from("{}"),
-        status: runs.then_some(status),
+        status: is_reported.then_some(status),
     }
 }

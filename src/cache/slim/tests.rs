@@ -178,6 +178,30 @@ fn init_containers_count_only_when_they_keep_running() {
 }
 
 #[test]
+fn a_container_runs_unless_it_waits_or_has_terminated() {
+    let running = |state: Value, ready: bool| {
+        let mut pod = pod(1, 1, "c");
+        pod["status"]["containerStatuses"][0]["state"] = state;
+        pod["status"]["containerStatuses"][0]["ready"] = json!(ready);
+        let slim = fold(None, Sight::Watched, &pod).unwrap();
+        slim.containers[0].status.as_ref().unwrap().running
+    };
+    assert!(running(
+        json!({"running": {"startedAt": "2026-01-01T00:00:09Z"}}),
+        false
+    ));
+    assert!(running(json!({"running": {}}), false));
+    assert!(!running(
+        json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+        false
+    ));
+    assert!(!running(json!({"terminated": {"exitCode": 1}}), false));
+    // Of some kubelets that are none, no more is known.
+    assert!(running(json!(null), true));
+    assert!(!running(json!(null), false));
+}
+
+#[test]
 fn annotations_that_make_no_sense_do_no_harm() {
     let mut pod = pod(1, 1, "c");
     pod["metadata"]["annotations"] = json!({

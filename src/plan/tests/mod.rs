@@ -4,6 +4,7 @@
 mod canary;
 mod hooks;
 mod in_place;
+mod nothing_to_lose;
 mod promotion;
 mod recording;
 mod rolling;

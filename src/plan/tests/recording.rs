@@ -56,6 +56,7 @@ fn container(text: &str) -> ContainerStatus {
         container_id: field(text, "cid").to_owned(),
         restart_count: field(text, "rc").parse().expect("restarts"),
         ready: text.split(' ').any(|word| word == "ready"),
+        running: text.contains(" running@"),
         started_at: text
             .split(' ')
             .find_map(|word| word.strip_prefix("running@"))

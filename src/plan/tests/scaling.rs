@@ -227,7 +227,7 @@ fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
 fn pods_that_ended_are_replaced_at_once_without_a_hook() {
     let mut story = guarded(3);
     let name = story.names()[0].clone();
-    story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
+    story.fail_pod(&name);
     story.settle();
     assert!(!story.names().contains(&name));
     assert_eq!(story.pods().len(), 3);

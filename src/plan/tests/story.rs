@@ -20,6 +20,8 @@ pub struct Story<K = GameDeployment> {
     pub world: World,
     /// What every plan asked for, in order.
     pub done: Vec<Action>,
+    /// What was refused because its pod was no longer as it was seen.
+    pub refused: Vec<Action>,
     /// What the API server answers to dry runs.
     pub refuses: Option<String>,
     /// Whether new and changed pods become ready by themselves.
@@ -70,6 +72,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         object: serde_json::from_value(manifest).expect("manifest"),
         world,
         done: Vec::new(),
+        refused: Vec::new(),
         refuses: None,
         kubelet: true,
         slow_to_end: false,
@@ -206,7 +209,27 @@ impl<K: Planned + Serialize> Story<K> {
             .iter_mut()
             .find(|pod| pod.name == name)
             .expect("pod");
-        edit(Arc::make_mut(pod));
+        let pod = Arc::make_mut(pod);
+        edit(pod);
+        self.clock += 1;
+        pod.resource_version = self.clock;
+    }
+
+    /// A pod ends by itself.
+    pub fn fail_pod(&mut self, name: &str) {
+        self.stop_containers(name);
+        self.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
+    }
+
+    /// The containers of a pod crash, and wait to be started again.
+    pub fn stop_containers(&mut self, name: &str) {
+        let now = self.world.now;
+        self.edit_pod(name, |pod| {
+            pod.ready_since = None;
+            for container in &mut pod.containers {
+                start(container, false, now);
+            }
+        });
     }
 
     pub fn pods(&self) -> Vec<&Pod> {
@@ -306,12 +329,32 @@ impl<K: Planned + Serialize> Story<K> {
             .pods
             .iter_mut()
             .find(|it| it.name == pod.name && it.uid == pod.uid)?;
-        Some(Arc::make_mut(found))
+        let found = Arc::make_mut(found);
+        found.resource_version = self.clock;
+        Some(found)
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn is_unchanged(&self, pod: &PodRef) -> bool {
+        let mut pods = self.world.pods.iter();
+        let is_it = |it: &Arc<Pod>| {
+            let version = pod.version.unwrap_or(it.resource_version);
+            it.uid == pod.uid && it.resource_version == version
+        };
+        pods.any(is_it)
+    }
+
+    /// Kubelets do what they have to.
+    pub fn kubelets_act(&mut self) {
+        self.kubelet_follows();
+    }
+
+    pub fn carry_out(&mut self, action: Action) {
         self.done.push(action.clone());
         let (now, tick) = (self.world.now, self.tick());
+        if action.pod().is_some_and(|pod| !self.is_unchanged(pod)) {
+            self.refused.push(action);
+            return;
+        }
         match action {
             Action::PatchWorkload(patch) => self.patch_workload(patch),
             Action::CreateRevision(NewRevision {
@@ -509,6 +552,7 @@ impl<K: Planned + Serialize> Story<K> {
     fn kubelet_follows(&mut self) -> bool {
         let now = self.world.now;
         let mut changed = false;
+        self.clock += 1;
         for slot in &mut self.world.pods {
             let mut pod = slot.as_ref().clone();
             pod.phase = if pod.ended() {
@@ -517,14 +561,17 @@ impl<K: Planned + Serialize> Story<K> {
                 PodPhase::Running
             };
             pod.observed_generation = pod.generation;
+            let runs = !pod.ended();
             for container in &mut pod.containers {
                 run_wanted_image(container, pod.hot_patched, now);
+                start(container, runs, now);
             }
             let ready = !pod.ended()
                 && !pod.labels.contains_key("broken")
                 && matches!(pod.gate, Gate::None | Gate::Open);
             pod.ready_since = ready.then(|| pod.ready_since.unwrap_or(now));
             if pod != **slot {
+                pod.resource_version = self.clock;
                 *slot = Arc::new(pod);
                 changed = true;
             }
@@ -556,7 +603,17 @@ fn run_wanted_image(container: &mut Container, hot: bool, now: Timestamp) {
             status.started_at = Some(now);
         }
     }
-    status.ready = true;
+}
+
+fn start(container: &mut Container, runs: bool, now: Timestamp) {
+    let Some(status) = &mut container.status else {
+        return;
+    };
+    if status.running != runs {
+        status.started_at = runs.then_some(now);
+    }
+    status.running = runs;
+    status.ready = runs;
 }
 
 fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
@@ -579,7 +636,8 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
             container_id: format!("container-{tick}-{index}"),
             restart_count: 0,
             ready: false,
-            started_at: Some(now),
+            running: false,
+            started_at: None,
             resources_applied: true,
         }),
     });

@@ -1,0 +1,266 @@
+//! Whether a pod has anything to lose is said by its containers, and what is done because none of
+//! them runs is done to the pod as it was seen, or not at all.
+
+use serde_json::{Value, json};
+
+use super::story::{Story, merge, story};
+use crate::api::HookPhase;
+use crate::plan::{Action, DeletionReason, Gate, Pod, PodPhase};
+
+/// A world with one more setting, behind a hook.
+fn behind(point: &str, spec: Value) -> Story {
+    let mut guarded = json!({});
+    guarded[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
+    merge(&mut guarded, spec);
+    let mut story = story(2, guarded);
+    story.settle();
+    story
+}
+
+fn two_containers() -> Value {
+    let container = |name: &str| json!({"name": name, "image": "game:v1"});
+    let containers = [container("game"), container("sidecar")];
+    json!({"template": {"spec": {"containers": containers}}})
+}
+
+/// A kubelet that stands still, and the pod that goes or changes next.
+fn first(story: &mut Story) -> String {
+    story.kubelet = false;
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.deletion_cost = -1);
+    name
+}
+
+fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
+    let is_of_hooks =
+        |action: &Action| matches!(action, Action::MarkDeleting(_) | Action::UnmarkDeleting(_));
+    let actions = story.done.iter().filter(|action| !is_of_hooks(action));
+    let pods = actions.filter_map(Action::pod);
+    pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
+}
+
+fn version_of(story: &Story, name: &str) -> Option<u64> {
+    let pods = story.pods();
+    let pod = pods.iter().find(|pod| pod.name == name)?;
+    Some(pod.resource_version)
+}
+
+#[test]
+fn a_pending_pod_whose_game_runs_is_asked() {
+    let mut story = behind("preDelete", two_containers());
+    let name = first(&mut story);
+    // The image of the sidecar does not arrive.
+    story.edit_pod(&name, |pod| {
+        pod.phase = PodPhase::Pending;
+        let status = pod.containers[1].status.as_mut().expect("a status");
+        (status.running, status.ready) = (false, false);
+    });
+    story.user(json!({"replicas": 1})).settle();
+    assert_eq!(story.pods().len(), 2);
+    assert_eq!(story.runs().len(), 1);
+    assert!(story.pods()[0].marked_deleting);
+}
+
+#[test]
+fn a_native_sidecar_that_runs_is_something_to_lose() {
+    let mut story = behind("preDelete", two_containers());
+    let name = first(&mut story);
+    story.stop_containers(&name);
+    story.edit_pod(&name, |pod| {
+        pod.containers[1].init = true;
+        pod.containers[1].status.as_mut().expect("a status").running = true;
+    });
+    story.user(json!({"replicas": 1})).settle();
+    assert_eq!(story.pods().len(), 2);
+    assert_eq!(story.runs().len(), 1);
+}
+
+#[test]
+fn a_pod_that_shows_as_ended_while_its_game_runs_is_asked() {
+    let mut story = behind("preDelete", json!({}));
+    let name = first(&mut story);
+    // As the garbage collector writes it of a pod whose Node is deleted.
+    story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
+    story.settle();
+    assert!(story.names().contains(&name));
+    assert_eq!(story.runs().len(), 1);
+    assert_eq!(story.pods().len(), 3, "it counts for nothing meanwhile");
+    story.stop_containers(&name);
+    story.settle();
+    assert!(!story.names().contains(&name));
+    assert!(story.runs().is_empty());
+}
+
+type Edit = fn(&mut Pod);
+type Change = fn(&mut Story);
+
+/// States of a pod none of whose containers runs.
+const IDLE: [(&str, Edit); 3] = [
+    ("never started", |pod| pod.phase = PodPhase::Pending),
+    ("not reported", |pod| {
+        pod.phase = PodPhase::Pending;
+        pod.containers[0].status = None;
+    }),
+    ("crashed", |pod| pod.phase = PodPhase::Running),
+];
+
+#[test]
+fn a_pod_none_of_whose_containers_runs_goes_unasked_as_it_was_seen() {
+    let named = |name: &str| json!({"scaleStrategy": {"podsToDelete": [name]}});
+    let changes: [(Change, DeletionReason); 2] = [
+        (
+            |story| {
+                story.user(json!({"replicas": 1}));
+            },
+            DeletionReason::ScaleIn,
+        ),
+        (
+            |story| {
+                story.image("v2").sync();
+                story.sync();
+            },
+            DeletionReason::Update,
+        ),
+    ];
+    for (state, edit) in IDLE {
+        for (change, reason) in changes {
+            let mut story = behind(
+                "preDelete",
+                json!({"updateStrategy": {"maxUnavailable": 1}}),
+            );
+            let name = first(&mut story);
+            story.stop_containers(&name);
+            story.edit_pod(&name, edit);
+            story.done.clear();
+            let seen = version_of(&story, &name);
+            change(&mut story);
+            story.sync();
+            assert_eq!(
+                pods_written(&story),
+                [(name.as_str(), seen)],
+                "{state}, {reason:?}"
+            );
+            assert_eq!(story.runs(), [""; 0]);
+            let deleted = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.guarded);
+            assert_eq!(story.count(deleted), 1, "{state}, {reason:?}");
+            assert!(story.done.iter().all(|it| !it.lasts() || !deleted(it)));
+        }
+        let mut story = behind("preDelete", json!({}));
+        let name = first(&mut story);
+        story.stop_containers(&name);
+        story.edit_pod(&name, edit);
+        story.done.clear();
+        let seen = version_of(&story, &name);
+        story.user(named(&name)).sync();
+        assert_eq!(
+            pods_written(&story),
+            [(name.as_str(), seen)],
+            "{state}, podsToDelete"
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_started_meanwhile_stays_and_is_asked() {
+    let mut story = behind("preDelete", json!({}));
+    let name = first(&mut story);
+    story.stop_containers(&name);
+    story.user(json!({"replicas": 1}));
+    let plan = story.plan();
+    assert_eq!(plan.actions.len(), 1);
+    // The cache has not seen this yet.
+    story.kubelet = true;
+    story.kubelets_act();
+    story.refused.clear();
+    plan.actions.into_iter().for_each(|it| story.carry_out(it));
+    assert_eq!(story.refused.len(), 1);
+    story.settle();
+    assert_eq!(story.pods().len(), 2);
+    assert_eq!(story.runs().len(), 1);
+    story.hooks_end("", HookPhase::Failed);
+    // Its hook does not answer, because it is dead.
+    story.kubelet = false;
+    story.stop_containers(&name);
+    story.refused.clear();
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert!(
+        story.refused.is_empty(),
+        "nothing else is written to it first"
+    );
+    assert!(story.runs().is_empty());
+}
+
+#[test]
+fn an_unguarded_pod_goes_as_it_is() {
+    let mut story = story(2, json!({}));
+    story.settle();
+    story.done.clear();
+    story.user(json!({"replicas": 1})).sync();
+    assert_eq!(pods_written(&story)[0].1, None);
+    assert!(story.done[0].lasts());
+}
+
+fn in_place(point: &str) -> (Story, String) {
+    let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    let mut story = behind(point, json!({"updateStrategy": strategy}));
+    // The API server has accepted both revisions.
+    story.user(json!({"updateStrategy": {"partition": 0}}));
+    for tag in ["v2", "v1"] {
+        story.image(tag).settle();
+        while story.hooks_end("", HookPhase::Successful) > 0 {
+            story.settle();
+        }
+    }
+    assert_eq!(story.images(), "v1 v1");
+    let name = first(&mut story);
+    story.stop_containers(&name);
+    story.done.clear();
+    (story, name)
+}
+
+#[test]
+fn a_pod_that_has_not_started_is_changed_as_it_was_seen() {
+    for point in ["preDelete", "preInplace", "postInplace"] {
+        let (mut story, name) = in_place(point);
+        story.edit_pod(&name, |pod| pod.phase = PodPhase::Pending);
+        let seen = version_of(&story, &name);
+        story.image("v2");
+        while story.done.is_empty() {
+            story.sync();
+        }
+        assert_eq!(pods_written(&story)[0], (name.as_str(), seen), "{point}");
+        assert_eq!(story.images(), "v1 v2");
+        assert_eq!(story.pods()[0].gate, Gate::Open);
+    }
+}
+
+#[test]
+fn a_crashed_server_is_changed_behind_its_gate() {
+    for (point, is_guarded) in [
+        ("preDelete", true),
+        ("preInplace", true),
+        ("postInplace", false),
+    ] {
+        let (mut story, name) = in_place(point);
+        let seen = version_of(&story, &name);
+        story.image("v2");
+        while story.done.is_empty() {
+            story.sync();
+        }
+        let of_pod = story.done.iter().find(|action| action.pod().is_some());
+        let Some(Action::CloseGate { pod, then, .. }) = of_pod else {
+            panic!("{of_pod:?}");
+        };
+        let then = then.as_ref().expect("the change follows");
+        assert_eq!(pod.version, seen.filter(|_| is_guarded), "{point}");
+        assert_eq!(then.pod.version, pod.version);
+        // The change itself is made, and a PostInplace hook waits for what it may find well.
+        story.sync();
+        assert_eq!(story.images(), "v1 v2", "{point}");
+        assert!(story.refused.is_empty());
+        assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+        story.settle();
+        assert_eq!(story.runs(), [""; 0], "{point}");
+    }
+}
