@@ -249,6 +249,20 @@ impl Case {
         self.replace("/spec/updateStrategy/paused", false).await
     }
 
+    /// A pod ends by itself, as its kubelet would tell it.
+    pub async fn end_pod(&self, name: &str, phase: &str) -> Result<()> {
+        let exit_code = i32::from(phase == "Failed");
+        let container = json!({
+            "name": "game", "image": "game:v1", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": exit_code}},
+        });
+        let status = json!({"phase": phase, "containerStatuses": [container]});
+        let patch = format!("-p={}", json!({"status": status}));
+        let args = ["patch", "pod", name, "--subresource=status", "--type=merge"];
+        self.kubectl(&[&args[..], &[&patch]].concat()).await?;
+        Ok(())
+    }
+
     /// A table that kubectl prints.
     pub async fn table(&self, args: &[&str]) -> Result<Table> {
         Ok(Table::parse(&self.kubectl(args).await?))

@@ -227,6 +227,11 @@ impl Pod {
         object::is_true(&self.0, "Ready")
     }
 
+    /// Whether one of its containers runs.
+    pub fn runs(&self) -> bool {
+        object::runs(&self.0)
+    }
+
     /// Whether it is on its way out.
     pub fn is_terminating(&self) -> bool {
         object::is_terminating(&self.0)

@@ -20,6 +20,7 @@ mod kubectl;
 mod kubelet;
 mod leader;
 mod metrics;
+mod nothing_to_lose;
 mod ownership;
 mod plugin;
 mod pod_hooks;
@@ -43,6 +44,7 @@ fn main() -> anyhow::Result<ExitCode> {
         chart::tests(),
         chart_values::tests(),
         pod_hooks::tests(),
+        nothing_to_lose::tests(),
         hook_runs::tests(),
         hook_options::tests(),
         hook_jobs::tests(),

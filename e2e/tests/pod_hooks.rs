@@ -263,16 +263,7 @@ async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     for (pod, phase) in before.pods.iter().zip(["Failed", "Succeeded"]) {
-        let status = format!("-p={}", json!({"status": {"phase": phase}}));
-        let patch = [
-            "patch",
-            "pod",
-            pod.name(),
-            "--subresource=status",
-            "--type=merge",
-            &status,
-        ];
-        case.kubectl(&patch).await?;
+        case.end_pod(pod.name(), phase).await?;
     }
     let view = case
         .until("two new pods", |view| {

@@ -143,17 +143,7 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
     case.apply(Game::parallel(3)).await?;
     let before = case.until_settled(3).await?;
     for (ordinal, phase) in [(0, "Failed"), (2, "Succeeded")] {
-        let status = format!("-p={}", json!({"status": {"phase": phase}}));
-        let pod = name(ordinal);
-        let args = [
-            "patch",
-            "pod",
-            &pod,
-            "--subresource=status",
-            "--type=merge",
-            &status,
-        ];
-        case.kubectl(&args).await?;
+        case.end_pod(&name(ordinal), phase).await?;
     }
     case.until("two new pods", |view| {
         let is_new = |ordinal| uid_of(view, ordinal).ok() != uid_of(&before, ordinal).ok();

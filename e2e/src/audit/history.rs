@@ -60,6 +60,9 @@ pub struct Write {
     pub name: String,
     /// status, scale, resize, ... or empty.
     pub subresource: String,
+    /// Whether it named the resourceVersion of what it was about: any write since would have made it
+    /// fail.
+    pub names_version: bool,
     /// The object before; None when it did not exist.
     pub before: Option<Arc<Value>>,
     /// The object after; None when it is gone.
@@ -110,12 +113,25 @@ pub fn history(events: &[Event]) -> Vec<Write> {
                 plural: reference.resource.clone(),
                 name,
                 subresource: reference.subresource.clone(),
+                names_version: event.request_object.as_ref().is_some_and(names_version),
                 before,
                 after,
             });
         }
     }
     writes
+}
+
+/// Whether a body (delete options, a patch, an object) holds for one resourceVersion only.
+fn names_version(body: &Value) -> bool {
+    const VERSION: &str = "/metadata/resourceVersion";
+    let is_test = |operation: &Value| operation["op"] == "test" && operation["path"] == VERSION;
+    match body.as_array() {
+        Some(operations) => operations.iter().any(is_test),
+        None => [VERSION, "/preconditions/resourceVersion"]
+            .iter()
+            .any(|pointer| body.pointer(pointer).is_some_and(|it| !it.is_null())),
+    }
 }
 
 /// Successful writes by resourceVersion.
@@ -297,6 +313,30 @@ mod tests {
             steps,
             [(None, one.clone()), (one.clone(), one.clone()), (one, two)]
         );
+    }
+
+    #[test]
+    fn a_write_says_in_its_own_way_that_nothing_may_have_changed() {
+        let test = |path: &str| json!([{"op": "test", "path": path, "value": "7"}]);
+        for (body, expected) in [
+            (
+                json!({"preconditions": {"uid": "u", "resourceVersion": "7"}}),
+                true,
+            ),
+            (
+                json!({"preconditions": {"uid": "u", "resourceVersion": null}}),
+                false,
+            ),
+            (test("/metadata/resourceVersion"), true),
+            (test("/metadata/uid"), false),
+            (
+                json!({"metadata": {"uid": "u", "resourceVersion": "7"}}),
+                true,
+            ),
+            (json!({"metadata": {"uid": "u"}}), false),
+        ] {
+            assert_eq!(names_version(&body), expected, "{body}");
+        }
     }
 
     #[test]

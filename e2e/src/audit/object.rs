@@ -92,8 +92,35 @@ pub fn phase(object: &Value) -> &str {
     text(object, "/status/phase")
 }
 
-/// The items of two lists of an object, as far as they are there.
-fn items_of<'a>(object: &'a Value, lists: [&str; 2]) -> impl Iterator<Item = &'a Value> {
+/// Whether a pod has ended.
+pub fn has_ended(pod: &Value) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+/// Whether one of a pod's containers runs, native sidecars among them. Where nothing is said of a
+/// container, the phase has to do.
+pub fn runs(pod: &Value) -> bool {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let is_running = |container: &Value| {
+        let mut statuses = items_of(pod, lists);
+        let name = text(container, "/name");
+        match statuses.find(|status| text(status, "/name") == name) {
+            Some(status) => status.pointer("/state/running").is_some(),
+            None => phase(pod) == "Running",
+        }
+    };
+    let lasts = |container: &&Value| text(container, "/restartPolicy") == "Always";
+    let sidecars = items_of(pod, ["/spec/initContainers"]).filter(lasts);
+    items_of(pod, ["/spec/containers"])
+        .chain(sidecars)
+        .any(is_running)
+}
+
+/// The items of some lists of an object, as far as they are there.
+fn items_of<'a, const N: usize>(
+    object: &'a Value,
+    lists: [&str; N],
+) -> impl Iterator<Item = &'a Value> {
     let lists = lists.map(|list| object.pointer(list).and_then(Value::as_array));
     lists.into_iter().flatten().flatten()
 }
@@ -176,4 +203,48 @@ pub fn point(run: &Value) -> &str {
         .filter_map(|key| label(run, key))
         .next()
         .unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_runs_as_long_as_a_container_or_native_sidecar_does() {
+        let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
+        let pod = |phase: &str, game: Value, sidecar: &str, setup: &str| {
+            let init = [state("sidecar", sidecar), state("setup", setup)];
+            json!({
+                "spec": {
+                    "containers": [{"name": "game"}],
+                    "initContainers": [
+                        {"name": "sidecar", "restartPolicy": "Always"}, {"name": "setup"},
+                    ],
+                },
+                "status": {
+                    "phase": phase, "containerStatuses": [game], "initContainerStatuses": init,
+                },
+            })
+        };
+        let game = |is| state("game", is);
+        assert!(runs(&pod("Pending", game("running"), "waiting", "waiting")));
+        assert!(runs(&pod("Pending", game("waiting"), "running", "waiting")));
+        assert!(!runs(&pod(
+            "Pending",
+            game("waiting"),
+            "waiting",
+            "running"
+        )));
+        assert!(!runs(&pod(
+            "Running",
+            game("terminated"),
+            "waiting",
+            "terminated"
+        )));
+        let unsaid = state("other", "running");
+        assert!(runs(&pod("Running", unsaid.clone(), "waiting", "waiting")));
+        assert!(!runs(&pod("Pending", unsaid, "waiting", "waiting")));
+    }
 }

@@ -20,6 +20,8 @@ pub struct Story {
     workload: Value,
     pods: BTreeMap<String, Value>,
     runs: BTreeMap<String, Value>,
+    /// What the next request sends.
+    request: Value,
 }
 
 impl Story {
@@ -69,6 +71,7 @@ impl Story {
             }),
             pods: BTreeMap::new(),
             runs: BTreeMap::new(),
+            request: Value::Null,
         };
         let created = story.workload.clone();
         let plural = story.plural();
@@ -124,6 +127,7 @@ impl Story {
             "user": {"username": user},
             "objectRef": {"resource": resource, "subresource": subresource, "name": name},
             "responseStatus": {"code": 200},
+            "requestObject": self.request.take(),
             "responseObject": answer,
             "requestReceivedTimestamp": self.now - SignedDuration::from_millis(5),
             "stageTimestamp": self.now,
@@ -199,6 +203,12 @@ impl Story {
 
     /// The operator makes a pod, and it becomes ready.
     pub fn create(&mut self, name: &str, revision: &str) {
+        self.create_only(name, revision);
+        self.set_ready(name, true);
+    }
+
+    /// The operator makes a pod.
+    pub fn create_only(&mut self, name: &str, revision: &str) {
         let which = match self.workload["kind"] == "GameStatefulSet" {
             true => names::IDENTITY[2],
             false => names::INSTANCE,
@@ -217,7 +227,23 @@ impl Story {
         });
         let pod = self.log(OPERATOR, "create", "pods", "", name, pod);
         self.pods.insert(name.to_owned(), pod);
-        self.set_ready(name, true);
+    }
+
+    /// The kubelet says which phase a pod is in, and whether its container runs.
+    pub fn reports(&mut self, name: &str, phase: &str, runs: bool) {
+        let state = if runs { "running" } else { "waiting" };
+        let mut status = json!({"name": "main", "ready": runs, "state": {}});
+        status["state"][state] = json!({});
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"]["phase"] = json!(phase);
+        pod["status"]["containerStatuses"] = json!([status]);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
+    /// The next request is only good for an object that has not changed.
+    pub fn if_unchanged(&mut self) -> &mut Self {
+        self.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});
+        self
     }
 
     fn write_pod(&mut self, user: &str, verb: &str, subresource: &str, name: &str) {

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::history::{Resource, Write};
 use super::object::{
-    containers, containers_are_ready, controller, gate_is_closed, has_gate, is_terminating, phase,
-    ready_since, restarts, revision, uid,
+    containers, containers_are_ready, controller, gate_is_closed, has_ended, has_gate,
+    is_terminating, phase, ready_since, restarts, revision, runs, uid,
 };
 use super::workload::Version;
 
@@ -44,7 +44,7 @@ pub struct Workload {
 pub struct Pod {
     /// The newest version.
     pub object: Arc<Value>,
-    /// Since when its phase is Running.
+    /// Since when a container of it runs.
     pub running_since: Option<Timestamp>,
     /// When it was ready: each from, and until.
     pub ready: Vec<(Timestamp, Option<Timestamp>)>,
@@ -231,8 +231,7 @@ impl Pod {
 
     fn follow(&mut self, object: Arc<Value>, write: &Write) {
         let at = write.done;
-        let is_running = phase(&object) == "Running";
-        self.running_since = is_running.then(|| self.running_since.unwrap_or(at));
+        self.running_since = runs(&object).then(|| self.running_since.unwrap_or(at));
         let since = ready_since(&object).filter(|_| !is_terminating(&object));
         let is_ready = self.ready.last().is_some_and(|(_, until)| until.is_none());
         match (since, is_ready) {
@@ -274,6 +273,11 @@ impl Pod {
         }
     }
 
+    /// Whether one of its containers runs.
+    pub fn runs(&self) -> bool {
+        runs(&self.object)
+    }
+
     /// Its revision.
     pub fn revision(&self) -> &str {
         revision(&self.object)
@@ -281,7 +285,7 @@ impl Pod {
 
     /// Whether it counts: neither ended nor on its way out.
     pub fn is_active(&self) -> bool {
-        !is_terminating(&self.object) && !matches!(phase(&self.object), "Failed" | "Succeeded")
+        !is_terminating(&self.object) && !has_ended(&self.object)
     }
 
     /// Whether it was available at a moment, or at some moment of the [`LAG`] before it.

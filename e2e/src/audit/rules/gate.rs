@@ -11,13 +11,14 @@ use crate::audit::world::World;
 pub fn gate(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_open = has_gate(&start.pod.object) && start.pod.under_way.is_none();
-    let is_wrong = start.act == Act::Change && is_open && start.is_on_running_pod(write);
-    is_wrong.then(|| {
-        (
-            "gate",
-            "changes a running pod with its gate open".to_owned(),
-        )
-    })
+    if start.act != Act::Change || !is_open || start.is_on_idle_pod(write) {
+        return None;
+    }
+    let why = match start.pod.runs() {
+        true => "changes a running pod with its gate open",
+        false => "changes a pod with its gate open that may have started meanwhile",
+    };
+    Some(("gate", why.to_owned()))
 }
 
 #[cfg(test)]
@@ -37,6 +38,18 @@ mod tests {
         story.change("a", "v2");
         story.open_gate("a");
         assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn a_pod_that_has_not_started_is_changed_as_it_was_seen() {
+        let mut story = updating();
+        story.reports("a", "Pending", false);
+        story.if_unchanged().change("a", "v2");
+        assert_eq!(story.verdict(), []);
+        let mut story = updating();
+        story.reports("a", "Pending", false);
+        story.change("a", "v2");
+        assert_eq!(story.broken(), ["gate"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Invariant 1: no Running pod is deleted or changed before its hook was Successful.
+//! Invariant 1: no pod of which a container runs is deleted or changed before its hook was Successful.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -6,7 +6,9 @@ use super::start::{Act, Purpose, Start, name};
 use super::{Found, right_under_one};
 use crate::audit::history::Write;
 use crate::audit::names;
-use crate::audit::object::{Hook, annotation, arguments, phase, pod_hook, point, revision, uid};
+use crate::audit::object::{
+    Hook, annotation, arguments, has_ended, phase, pod_hook, point, revision, uid,
+};
 use crate::audit::workload::Version;
 use crate::audit::world::{End, LAG, Run, World};
 
@@ -15,13 +17,13 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// The rule.
 pub fn hooks(world: &World, write: &Write) -> Option<Found> {
-    let start = Start::of(world, write)?;
+    let start = Start::of_any(world, write)?;
     let is_free = match start.act {
         Act::HotPatch => true,
         Act::Delete => false,
         Act::CloseGate | Act::Change => start.pod.under_way.is_some(),
     };
-    if is_free || !start.is_on_running_pod(write) {
+    if is_free || start.is_on_idle_pod(write) {
         return None;
     }
     let wrong = |version: &Version| {
@@ -48,6 +50,7 @@ fn guard<'a>(
     let pre_delete = || Some(("PreDelete", pod_hook(&version.object, "preDelete")?));
     let pre_inplace = || Some(("PreInplace", pod_hook(&version.object, "preInplace")?));
     match start.act {
+        Act::Delete if has_ended(&start.pod.object) => pre_delete(),
         Act::Delete if start.purpose(world, version) == Purpose::Update => {
             pre_delete().or_else(pre_inplace)
         }
@@ -122,8 +125,12 @@ impl Asked<'_> {
                 format!("{name} ({phase}, for {target:?}{gone})")
             })
             .collect();
+        let what = match self.start.pod.runs() {
+            true => "a running pod",
+            false => "a pod that may have started meanwhile",
+        };
         format!(
-            "{:?} of a Running pod without a {} hook {:?} that was Successful; its runs: {}",
+            "{:?} of {what} without a {} hook {:?} that was Successful; its runs: {}",
             self.start.act,
             self.point,
             self.hook.template,
@@ -184,6 +191,46 @@ mod tests {
         let mut story = scaling_in();
         story.delete("a");
         assert_eq!(story.broken(), ["hooks"]);
+    }
+
+    #[test]
+    fn a_pod_of_which_nothing_runs_may_go_as_it_was_seen() {
+        for phase in ["Pending", "Running", "Failed"] {
+            let mut story = scaling_in();
+            story.reports("a", phase, false);
+            story.if_unchanged().delete("a");
+            assert_eq!(story.verdict(), [], "{phase}");
+        }
+        let mut story = Story::with(guarded("preDelete"));
+        story.spec("user", json!({"replicas": 4}));
+        story.wait(2);
+        story.create_only("d", "v1");
+        story.spec("user", json!({"replicas": 3}));
+        story.wait(2);
+        story.if_unchanged().delete("d");
+        assert_eq!(story.verdict(), []);
+    }
+
+    #[test]
+    fn a_deletion_that_would_have_met_a_started_pod_too_is_found() {
+        for phase in ["Pending", "Running", "Failed"] {
+            let mut story = scaling_in();
+            story.reports("a", phase, false);
+            story.delete("a");
+            assert_eq!(story.broken(), ["hooks"], "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_pod_has_something_to_lose_from_the_moment_that_it_is_stored_as_running() {
+        for phase in ["Pending", "Running", "Failed"] {
+            let mut story = scaling_in();
+            story.reports("a", phase, false);
+            story.wait(10);
+            story.reports("a", phase, true);
+            story.if_unchanged().delete("a");
+            assert_eq!(story.broken(), ["hooks"], "{phase}");
+        }
     }
 
     #[test]

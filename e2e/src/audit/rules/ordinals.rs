@@ -10,7 +10,7 @@ use crate::audit::history::{Resource, Write};
 use crate::audit::names;
 use crate::audit::object::{annotation, controller, label, phase, pod_hook, point, text, uid};
 use crate::audit::workload::Version;
-use crate::audit::world::{Pod, Workload, World};
+use crate::audit::world::{LAG, Pod, Workload, World};
 
 /// The rule.
 pub fn ordinals(world: &World, write: &Write) -> Option<Found> {
@@ -107,7 +107,9 @@ fn claim(world: &World, write: &Write) -> Option<String> {
             return Some("gives a claim up against the retention policy".to_owned());
         }
         let is_guarded = pod_hook(&version.object, "preDelete").is_some();
-        let has_players = phase(&pod.object) == "Running";
+        // It is taken off again once that is seen, so a moment is no harm.
+        let since = pod.running_since;
+        let has_players = since.is_some_and(|since| since + LAG <= write.received);
         (is_guarded && has_players && !has_passed(world, owner, &uid_of_pod))
             .then(|| "gives a claim up before the pod's hook was Successful".to_owned())
     })

@@ -9,7 +9,7 @@ use super::super::object::{
     template_metadata, uid,
 };
 use super::super::workload::Version;
-use super::super::world::{LAG, Pod, Workload, World};
+use super::super::world::{Pod, Workload, World};
 
 /// A write of the operator to a pod that the rules are about.
 pub struct Start<'a> {
@@ -50,12 +50,17 @@ pub enum Purpose {
 impl<'a> Start<'a> {
     /// Reads a write; None when it is not about a living pod of a workload.
     pub fn of(world: &'a World, write: &Write) -> Option<Self> {
+        Self::of_any(world, write).filter(|start| start.pod.is_active())
+    }
+
+    /// The same, also of a pod that shows as ended: its containers may run all the same.
+    pub fn of_any(world: &'a World, write: &Write) -> Option<Self> {
         if write.resource != Resource::Pod {
             return None;
         }
         let pod = world.pods.get(&write.name)?;
         let (owner, workload): (_, &Workload) = world.workload_of(&pod.object)?;
-        if !pod.is_active() {
+        if is_terminating(&pod.object) {
             return None;
         }
         let act = match &write.after {
@@ -75,10 +80,10 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// Whether there are players to lose, for long enough that the operator had to know.
-    pub fn is_on_running_pod(&self, write: &Write) -> bool {
-        let since = self.pod.running_since;
-        since.is_some_and(|since| since + LAG <= write.received)
+    /// Whether it is certain that nothing of the pod runs: what the API server had stored right
+    /// before says so, and the write would have failed had it been otherwise. Without that it was luck.
+    pub fn is_on_idle_pod(&self, write: &Write) -> bool {
+        !self.pod.runs() && write.names_version
     }
 
     /// What a deletion is for, under this version.
