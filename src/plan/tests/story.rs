@@ -1,6 +1,6 @@
 //! A small world to tell stories in: it carries out plans as an API server and a kubelet would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +29,10 @@ pub struct Story<K = GameDeployment> {
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
+    /// Where pods were found last, by uid: worlds may be large.
+    places: HashMap<String, usize>,
+    /// Names of pods and HookRuns when the plan was made, and of what it made.
+    taken: HashSet<String>,
 }
 
 /// A GameDeployment `game` of so many pods, with a spec merged in.
@@ -77,6 +81,8 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         kubelet: true,
         slow_to_end: false,
         clock: 100,
+        places: HashMap::new(),
+        taken: HashSet::new(),
     };
     story.template("test");
     story
@@ -151,11 +157,17 @@ impl<K: Planned + Serialize> Story<K> {
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);
         let mut changed = !before.is_empty() || !after.is_empty() || plan.status.is_some();
+        self.taken = self.names().into_iter().chain(self.runs()).collect();
         before.into_iter().for_each(|action| self.carry_out(action));
         if let Some(status) = plan.status {
             *self.object.status_mut() = Some(status);
         }
+        let deletes = |it: &Action| matches!(it, Action::DeletePod(_) | Action::ForceDeletePod(_));
+        let leaves_garbage = after.iter().any(deletes);
         after.into_iter().for_each(|action| self.carry_out(action));
+        if leaves_garbage {
+            self.collect_garbage();
+        }
         if self.kubelet {
             changed |= self.kubelet_follows();
         }
@@ -324,23 +336,27 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     fn pod(&mut self, pod: &PodRef) -> Option<&mut Pod> {
-        let found = self
-            .world
-            .pods
-            .iter_mut()
-            .find(|it| it.name == pod.name && it.uid == pod.uid)?;
-        let found = Arc::make_mut(found);
+        let place = self.place(&pod.uid)?;
+        let found = Arc::make_mut(&mut self.world.pods[place]);
         found.resource_version = self.clock;
-        Some(found)
+        (found.name == pod.name).then_some(found)
     }
 
-    fn is_unchanged(&self, pod: &PodRef) -> bool {
-        let mut pods = self.world.pods.iter();
-        let is_it = |it: &Arc<Pod>| {
-            let version = pod.version.unwrap_or(it.resource_version);
-            it.uid == pod.uid && it.resource_version == version
-        };
-        pods.any(is_it)
+    /// Where a pod is: not far before where it was, because pods are only added at the end.
+    fn place(&mut self, uid: &str) -> Option<usize> {
+        let pods = &self.world.pods;
+        let last = pods.len().checked_sub(1)?;
+        let before = self.places.get(uid).map_or(last, |place| *place.min(&last));
+        let mut places = (0..=before).rev().chain(before..pods.len());
+        let place = places.find(|place| pods[*place].uid == uid)?;
+        self.places.insert(uid.to_owned(), place);
+        Some(place)
+    }
+
+    fn is_unchanged(&mut self, pod: &PodRef) -> bool {
+        let place = self.place(&pod.uid);
+        let found = place.map(|place| self.world.pods[place].resource_version);
+        found.is_some_and(|found| pod.version.is_none_or(|seen| seen == found))
     }
 
     /// Kubelets do what they have to.
@@ -398,16 +414,16 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.verdicts.insert(revision, verdict);
             }
             Action::CreatePod(new) => {
-                let is_taken = self.world.pods.iter().any(|pod| pod.name == new.name);
-                assert!(!is_taken, "{} exists already", new.name);
+                let is_new = self.taken.insert(new.name.clone());
+                assert!(is_new, "{} exists already", new.name);
                 self.world.pods.push(Arc::new(made(&new, now, tick)));
             }
             Action::DeletePod(deletion) if self.slow_to_end => {
                 self.pod(&deletion.pod).expect("pod").terminating = true;
             }
             Action::DeletePod(Deletion { pod, .. }) | Action::ForceDeletePod(pod) => {
-                self.world.pods.retain(|it| it.uid != pod.uid);
-                self.collect_garbage();
+                let place = self.place(&pod.uid).expect("pod");
+                self.world.pods.remove(place);
             }
             Action::LabelPod { pod, labels } => {
                 self.pod(&pod).expect("pod").labels.extend(labels);
@@ -510,9 +526,8 @@ impl<K: Planned + Serialize> Story<K> {
     }
 
     fn create_run(&mut self, mut run: HookRun, tick: u64) {
-        let mut runs = self.world.runs.iter();
-        let is_taken = runs.any(|it| it.metadata.name == run.metadata.name);
-        assert!(!is_taken, "HookRun exists already");
+        let name = run.metadata.name.clone().expect("name");
+        assert!(self.taken.insert(name), "HookRun exists already");
         run.metadata.uid = Some(format!("uid-run-{tick}"));
         run.metadata.creation_timestamp = Some(Time(self.world.now));
         self.world.runs.push(Arc::new(run));
