@@ -188,19 +188,22 @@ fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
 }
 
 fn updated_by(kind: &str) -> Value {
-    json!({
-        "updateStrategy": {"type": kind, "maxUnavailable": "20%"},
-        "template": {
-            "metadata": {"annotations": {"team": "lobby"}},
-            "spec": {"terminationGracePeriodSeconds": 60, "containers": [{
-                "name": "game", "image": "game:v1",
-                "env": [{"name": "REGION", "value": "eu"}, {"name": "MODE", "value": "ranked"}],
-                "ports": [{"name": "game", "containerPort": 7777, "protocol": "UDP"}],
-                "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}},
-                "readinessProbe": {"tcpSocket": {"port": 7777}, "periodSeconds": 5},
-            }]},
-        },
-    })
+    let mut spec = template("game:v1");
+    spec["updateStrategy"] = json!({"type": kind, "maxUnavailable": "20%"});
+    spec
+}
+
+fn template(image: &str) -> Value {
+    json!({"template": {
+        "metadata": {"annotations": {"team": "lobby"}},
+        "spec": {"terminationGracePeriodSeconds": 60, "containers": [{
+            "name": "game", "image": image,
+            "env": [{"name": "REGION", "value": "eu"}, {"name": "MODE", "value": "ranked"}],
+            "ports": [{"name": "game", "containerPort": 7777, "protocol": "UDP"}],
+            "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}},
+            "readinessProbe": {"tcpSocket": {"port": 7777}, "periodSeconds": 5},
+        }]},
+    }})
 }
 
 fn rolling() -> Value {
@@ -259,14 +262,14 @@ fn creates_pod(action: &Action) -> bool {
 /// Half of the pods are at the next image, and others on their way there.
 fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     settled(&mut story);
-    story.image("v2");
+    story.user(template("game:v2"));
     let pods = story.world.pods.len();
     let updated = |story: &Story<K>| {
         let new = |pod: &&plan::Pod| pod.containers[0].image == "game:v2" && pod.is_ready();
         story.pods().into_iter().filter(new).count()
     };
     while updated(&story) < pods / 2 {
-        story.sync();
+        assert!(story.sync(), "{:?}", story.status().conditions);
     }
     story.kubelet = false;
     story.sync();
@@ -276,7 +279,7 @@ fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
 /// As many pods as may be away wait for their hook.
 fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     settled(&mut story);
-    story.image("v2");
+    story.user(template("game:v2"));
     story.settle();
     story
 }

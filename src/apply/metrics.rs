@@ -19,6 +19,11 @@ pub const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
+/// Buckets of plans: from one pod to more than anybody has.
+const PLANNING: [f64; 11] = [
+    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+];
+
 /// Durations, by workload.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -28,6 +33,7 @@ pub struct Metrics {
     deletions: Timings<Written>,
     hooks: Timings<HookMade>,
     lag: Timings<Kind>,
+    plans: Timings<Kind>,
 }
 
 /// A workload. bk-bcs calls a GameDeployment `gd="NAMESPACE/NAME"`, and a GameStatefulSet
@@ -142,6 +148,7 @@ impl Default for Metrics {
             deletions: timings(),
             hooks: timings(),
             lag: timings(),
+            plans: Timings::new(|| Timing::new(&PLANNING)),
         }
     }
 }
@@ -157,6 +164,12 @@ impl Metrics {
     pub fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.lag.observe(Kind { kind }, took);
+    }
+
+    /// Counts a plan.
+    pub fn planned(&self, kind: WorkloadKind, took: Duration) {
+        let kind = kind.as_str();
+        self.plans.observe(Kind { kind }, took);
     }
 
     /// Counts a write.
@@ -262,6 +275,9 @@ impl Collector for Metrics {
         self.hooks.encode(&mut to, name, help)?;
         let help = "Time that a look waited until the cache showed its last writes";
         self.lag
-            .encode(&mut to, "gamekeeper_cache_lag_seconds", help)
+            .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
+        let help = "Time of one plan: reading the cache and deciding";
+        self.plans
+            .encode(&mut to, "gamekeeper_planning_duration_seconds", help)
     }
 }

@@ -122,8 +122,8 @@ pub enum Written {
     Unknown(Thing),
 }
 
-/// What is remembered of one workload between plans: the API server's answers.
-#[derive(Debug, Default)]
+/// What is remembered of one workload between plans: above all the API server's answers.
+#[derive(Debug)]
 pub struct Memory {
     /// What it said of pods of each revision.
     pub verdicts: BTreeMap<String, Verdict>,
@@ -137,6 +137,22 @@ pub struct Memory {
     pub status_written: Option<Instant>,
     /// How long a proof may take.
     pub patience: Patience,
+    /// How long a plan may take.
+    pub planning: Patience,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            verdicts: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            failures: Failures::default(),
+            status_written: None,
+            patience: Patience::with(proof::PROOF),
+            planning: Patience::with(proof::PRELUDE),
+        }
+    }
 }
 
 impl Memory {

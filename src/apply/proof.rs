@@ -20,53 +20,66 @@ pub const PROOF: Duration = Duration::from_millis(500);
 /// How long a proof that took longer than that to come is good after it came: for what begins at
 /// once, or a slow API server would never see anything done.
 const AT_ONCE: Duration = Duration::from_millis(50);
-/// How long a proof may take at most, after others that took too long.
+/// How long a plan may take, and what comes before the rest of it: pods may be another way after that.
+pub const PRELUDE: Duration = Duration::from_secs(1);
+/// How long a proof or a plan may take at most, after others that took too long.
 const MOST_PATIENCE: Duration = Duration::from_secs(8);
-/// For how long a late proof is remembered: a server that was slow before that may not be so any more.
+/// For how long a late one is remembered: what was slow before that may not be so any more.
 const MEMORY: Duration = Duration::from_secs(30);
 /// For how long a plan is carried out at most, however often its workload is proven unmoved: the
 /// status is written by the next one.
 const LONGEST: Duration = Duration::from_secs(6);
 
-/// How long a proof of one workload may take. A late one may come from a process that was frozen
-/// meanwhile, and says little; but where one after the other is late, it is the API server that is
-/// slow, and no answer would be younger.
+/// How long a proof of one workload, or a plan for it, may take. A late one may come from a process
+/// that was frozen meanwhile, and says little; but where one after the other is late, it is the API
+/// server or the processor that is slow, and no other one would be younger.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long a proof may take now.
+    /// How long one should take.
+    usual: Duration,
+    /// How long one may take now.
     limit: Duration,
     /// When one last took longer than it should.
     late: Option<Instant>,
 }
 
-impl Default for Patience {
-    fn default() -> Self {
+impl Patience {
+    /// With what should take so long at most.
+    pub fn with(usual: Duration) -> Self {
         Self {
-            limit: PROOF,
+            usual,
+            limit: usual,
             late: None,
         }
     }
-}
 
-impl Patience {
-    /// Until when an answer to what was asked then is good that has just come. None when it took
-    /// too long; the next one may take longer.
-    pub fn good_until(&mut self, asked: Instant) -> Option<Instant> {
-        let took = asked.elapsed();
-        let was_late = |late: Instant| asked.saturating_duration_since(late) <= MEMORY;
-        if took <= PROOF || !self.late.is_some_and(was_late) {
-            *self = Self::default();
+    /// Whether what was begun then and has just ended is to be believed. When it took too long it is
+    /// not, and the next one may take longer.
+    pub fn bears(&mut self, begun: Instant) -> bool {
+        let took = begun.elapsed();
+        let was_late = |late: Instant| begun.saturating_duration_since(late) <= MEMORY;
+        if took <= self.usual || !self.late.is_some_and(was_late) {
+            *self = Self::with(self.usual);
         }
-        if took > PROOF {
+        if took > self.usual {
             self.late = Some(Instant::now());
         }
-        if took > self.limit {
+        let is_borne = took <= self.limit;
+        if !is_borne {
             self.limit = (self.limit * 2).min(MOST_PATIENCE);
-            warn!(?took, "the API server is slow to answer");
-            return None;
         }
-        Some((asked + PROOF).max(Instant::now() + AT_ONCE))
+        is_borne
     }
+}
+
+/// Until when a proof that was asked for then and has just come is good. None when it took too long.
+pub fn good_until(asked: Instant, patience: &mut Patience) -> Option<Instant> {
+    if !patience.bears(asked) {
+        let took = asked.elapsed();
+        warn!(?took, "the API server is slow to answer");
+        return None;
+    }
+    Some((asked + PROOF).max(Instant::now() + AT_ONCE))
 }
 
 /// Until when a plan is good.
@@ -132,7 +145,7 @@ pub async fn ask(
             now.generation
         )));
     }
-    patience.good_until(asked).ok_or(Stop::Late)
+    good_until(asked, patience).ok_or(Stop::Late)
 }
 
 #[cfg(test)]
@@ -145,12 +158,12 @@ mod tests {
     async fn is_good(patience: &mut Patience, took: Duration) -> bool {
         let asked = Instant::now();
         advance(took).await;
-        patience.good_until(asked).is_some()
+        good_until(asked, patience).is_some()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_was_slow_long_ago_gets_no_more_patience_than_any_other() {
-        let (slow, mut patience) = (Duration::from_secs(3), Patience::default());
+        let (slow, mut patience) = (Duration::from_secs(3), Patience::with(PROOF));
         for expected in [false, false, false, true, true] {
             assert_eq!(is_good(&mut patience, slow).await, expected);
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::body::whole_second;
 use super::events::Told;
-use super::proof::{self, PROOF, Proof};
+use super::proof::{self, PRELUDE, PROOF, Proof};
 use super::tally::Tally;
 use super::{Answer, Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
 use crate::api::API_VERSION;
@@ -23,9 +23,6 @@ const CONCURRENCY: usize = 64;
 /// the change would wait behind other pods' gates for so long that the kubelet reports the closed
 /// gate by itself: one write more for each pod.
 const CHANGES: usize = 16;
-/// How old a plan may be when the proof for the rest of it is asked for. Pods may be another way
-/// when what came first took longer.
-const PRELUDE: Duration = Duration::from_secs(1);
 /// Shortest time between two writes of a status that only shows.
 const STATUS_PACE: Duration = Duration::from_secs(1);
 
@@ -35,6 +32,8 @@ struct Run<'a, S> {
     target: &'a mut Target,
     memory: &'a mut Memory,
     note: &'a (dyn Fn(Written) + Send + Sync),
+    /// When the plan was made; None when that took so long that pods may be another way.
+    decided: Option<Instant>,
     /// The status to write; None once it is written, or when it shows already.
     status: Option<S>,
     /// Until when the last proof is good that the workload is as it was decided on.
@@ -86,11 +85,14 @@ impl Applier {
             events,
             ..
         } = plan;
+        let is_believed = memory.planning.bears(target.seen);
+        let decided = is_believed.then(Instant::now);
         let mut run = Run {
             applier: self,
             target,
             memory,
             note,
+            decided,
             status: status.filter(|status| Some(status) != shown),
             proven: None,
         };
@@ -145,7 +147,8 @@ impl<S: Serialize> Run<'_, S> {
         if status_first || next_status(self.memory) <= Instant::now() {
             self.write_status().await?;
         }
-        if self.target.seen.elapsed() > PRELUDE && !after.iter().all(Action::lasts) {
+        let is_fresh = |decided: Instant| decided.elapsed() <= PRELUDE;
+        if !self.decided.is_some_and(is_fresh) && !after.iter().all(Action::lasts) {
             after.retain(Action::lasts);
             outcome = Outcome::Unfinished;
         }
@@ -242,7 +245,7 @@ impl<S: Serialize> Run<'_, S> {
         self.target.resource_version = answer.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
-        self.proven = self.memory.patience.good_until(asked);
+        self.proven = proof::good_until(asked, &mut self.memory.patience);
         Ok(())
     }
 

@@ -36,6 +36,11 @@ impl Play {
 
     /// On an API server that answers a GET after so long.
     fn with_proofs_after(proof: Duration, script: Script) -> Self {
+        Self::slow_to(Method::GET, proof, script)
+    }
+
+    /// On an API server that answers requests of one sort after so long.
+    fn slow_to(slow: Method, answers_after: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let bodies = Arc::new(Mutex::new(Vec::new()));
         let server = service_fn({
@@ -52,9 +57,9 @@ impl Play {
                     .header("Retry-After", "7")
                     .body(Body::from(body.to_string().into_bytes()))
                     .unwrap();
-                let pause = match request.method() {
-                    &Method::GET => proof,
-                    _ => Duration::from_millis(100),
+                let pause = match *request.method() == slow {
+                    true => answers_after,
+                    false => Duration::from_millis(100),
                 };
                 let bodies = Arc::clone(&bodies);
                 async move {
@@ -310,15 +315,53 @@ async fn a_slow_api_server_sees_everything_done_in_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn what_rests_on_pods_is_planned_anew_when_what_came_first_took_long() {
-    let mut play = Play::new(willing);
-    play.target.seen = Instant::now() - Duration::from_millis(1_100);
-    let report = play.carry_out(plan(vec![replace(1), create(1)])).await;
+    let mut play = Play::slow_to(Method::PUT, Duration::from_millis(1_100), willing);
+    let report = play
+        .carry_out(Plan {
+            status: Some(json!({"replicas": 1})),
+            status_first: true,
+            ..plan(vec![replace(1), create(1)])
+        })
+        .await;
     assert_eq!(report.outcome, Outcome::Unfinished);
     let sent = play.sent();
-    assert_eq!(
-        sent,
-        [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()]
-    );
+    let expected = [
+        format!("PUT {WORKLOAD}/status"),
+        format!("GET {WORKLOAD}"),
+        "POST /api/v1/pods".to_owned(),
+    ];
+    assert_eq!(sent, expected);
+}
+
+/// Who was frozen while it planned has seen pods as they were long ago.
+#[tokio::test(start_paused = true)]
+async fn of_a_plan_that_took_long_only_what_lasts_is_done_the_first_time() {
+    for seconds in [1.1, 60.0] {
+        let mut play = Play::new(willing);
+        tokio::time::advance(Duration::from_secs_f64(seconds)).await;
+        let report = play.carry_out(plan(vec![replace(1), create(1)])).await;
+        assert_eq!(report.outcome, Outcome::Unfinished);
+        let expected = [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()];
+        assert_eq!(play.sent(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_plans_take_long_everything_is_done_in_the_end() {
+    for seconds in [1.1, 3.0, 7.0] {
+        let mut play = Play::new(willing);
+        let mut plans = 0;
+        let planned_slowly = async |play: &mut Play| {
+            play.target.seen = Instant::now();
+            tokio::time::advance(Duration::from_secs_f64(seconds)).await;
+            play.carry_out(plan(vec![replace(1)])).await.outcome
+        };
+        while planned_slowly(&mut play).await != Outcome::Done {
+            plans += 1;
+            assert!(plans < 5, "plans of {seconds} s are never acted on");
+        }
+        assert_eq!(play.sent().len(), 2);
+    }
 }
 
 #[tokio::test(start_paused = true)]

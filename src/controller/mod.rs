@@ -5,8 +5,10 @@
 //! by side; an error or panic in one never stops another.
 
 mod hook_run;
+mod planners;
 mod queue;
 mod workload;
+mod world;
 
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
 pub use hook_run::{HookMetrics, HookRuns, Owner, point};
+pub use planners::Planners;
 pub use queue::{Looked, Next, Queue, Queues, work};
 pub use workload::Workloads;
 
@@ -29,4 +32,6 @@ pub struct Shared {
     pub events: Events,
     /// Where durations are counted.
     pub metrics: Metrics,
+    /// Threads on which plans are made.
+    pub planners: Arc<Planners>,
 }

@@ -1,21 +1,24 @@
 //! The controller of workloads, the same for both kinds.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::core::SelectorExt;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Shared;
 use super::queue::{Looked, Next};
-use crate::api::names::{self, WorkloadKind};
+use super::world::{Answers, world};
+use crate::api::names::WorkloadKind;
 use crate::apply::events::Told;
 use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
-use crate::cache::{Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
-use crate::plan::{Claim, Event, Planned, Pod, World};
+use crate::cache::{Cache, Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
+use crate::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
+
+/// How long a plan may take before it is told: one of ten thousand pods takes a tenth of that.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// Looks at workloads of one kind.
 pub struct Workloads<K> {
@@ -69,14 +72,16 @@ impl<K: Planned> Workloads<K> {
         looked
     }
 
-    async fn reconcile(&self, workload: &Whole<K>, memory: &mut Memory) -> Looked {
-        let mut target = target(workload);
-        let begun = Instant::now();
-        let world = self.world(workload, memory);
-        let is_there = |name: &str| world.revisions.iter().any(|it| it.name == name);
-        memory.retain_revisions(is_there);
-        let plan = workload.object.plan(&world);
-        let planning = begun.elapsed();
+    async fn reconcile(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Looked {
+        let Planning {
+            seen,
+            now,
+            revisions,
+            plan,
+            took,
+        } = self.plan(workload, memory).await;
+        let mut target = target(workload, seen);
+        memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
@@ -91,7 +96,7 @@ impl<K: Planned> Workloads<K> {
             }
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
-        let wake = plan.wake.map(|at| instant(at, world.now));
+        let wake = plan.wake.map(|at| instant(at, now));
         if let Some(status) = &plan.status {
             memory.forget_failures(status.as_ref());
         }
@@ -104,88 +109,26 @@ impl<K: Planned> Workloads<K> {
             .await;
         Looked {
             next: next(report, wake),
-            planning,
+            planning: took,
         }
     }
 
-    /// Everything that the planner is to see.
-    fn world(&self, workload: &Whole<K>, memory: &Memory) -> World {
-        let cache = &self.shared.cache;
-        let (namespace, uid) = (workload.namespace(), workload.uid());
-        let selector = workload.object.selector();
-        let selected = |labels: &BTreeMap<String, String>| {
-            selector.as_ref().is_some_and(|it| it.matches(labels))
-        };
-        let pods = cache.pods.store().of_workload(namespace, uid, selected);
-        let revisions = {
-            let store = cache.revisions.store();
-            let mut revisions = store.controlled_by(namespace, Some(uid));
-            let orphans = store.controlled_by(namespace, None);
-            revisions.extend(orphans.into_iter().filter(|it| selected(&it.labels)));
-            revisions
-        };
-        let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
-        let templates = {
-            let store = cache.hook_templates.store();
-            let named = workload.object.hook_templates().into_iter();
-            named
-                .filter_map(|name| {
-                    let template = store.get(namespace, name)?;
-                    Some((name.to_owned(), Arc::clone(&template.object)))
-                })
-                .collect()
-        };
-        let (node_costs, lost_nodes) = self.nodes(&pods);
-        World {
-            now: Timestamp::now(),
-            pods,
-            runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
-            revisions: revisions
-                .iter()
-                .map(|it| Arc::clone(&it.revision))
-                .collect(),
-            templates,
-            node_costs,
-            lost_nodes,
-            claims: self.claims(workload),
-            verdicts: memory.verdicts.clone(),
-            taken: memory.taken.clone(),
-            failures: memory.failures.clone(),
+    /// Looks around and plans, on the threads for that.
+    async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Planning<K::Status> {
+        let (cache, answers) = (Arc::clone(&self.shared.cache), Answers::of(memory));
+        let subject = Arc::clone(workload);
+        let planners = &self.shared.planners;
+        let planning = planners.run(move || Planning::of(&cache, &subject, answers));
+        let planning = planning.await;
+        let took = planning.took;
+        self.shared.metrics.planned(K::KIND, took);
+        if took > SLOW {
+            warn!(
+                ?took,
+                "planning is slow: this process gets too little processor time for its pods"
+            );
         }
-    }
-
-    /// Deletion costs of the nodes that these pods are bound to, and which of them are lost.
-    fn nodes(&self, pods: &[Arc<Pod>]) -> (BTreeMap<String, i32>, BTreeSet<String>) {
-        let store = self.shared.cache.nodes.store();
-        let (mut costs, mut lost) = (BTreeMap::new(), BTreeSet::new());
-        for name in pods.iter().filter_map(|pod| pod.node.as_ref()) {
-            let Some(node) = store.get("", name) else {
-                continue;
-            };
-            costs.extend(node.cost.map(|cost| (name.clone(), cost)));
-            lost.extend(node.lost.then(|| name.clone()));
-        }
-        (costs, lost)
-    }
-
-    /// Claims that are named after the workload's pods, or that it controls.
-    fn claims(&self, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
-        let templates = workload.object.claim_templates();
-        if templates.is_empty() {
-            return BTreeMap::new();
-        }
-        let prefixes: Vec<String> = templates
-            .iter()
-            .map(|it| names::claim_prefix(names::claim_template_name(it), workload.name()))
-            .collect();
-        let is_own = |claim: &Claim| {
-            let is_named = |prefix| names::ordinal_after(prefix, &claim.name).is_some();
-            claim.is_owned_by(workload.uid()) || prefixes.iter().any(|it| is_named(it))
-        };
-        let store = self.shared.cache.claims.store();
-        let claims = store.in_namespace(workload.namespace()).into_iter();
-        let own = claims.filter(|claim| is_own(claim));
-        own.map(|claim| (claim.name.clone(), claim)).collect()
+        planning
     }
 
     /// Notes a write, so that the next plan waits until the cache shows it.
@@ -235,7 +178,35 @@ fn kind(workload: WorkloadKind, thing: Thing) -> Kind {
     }
 }
 
-fn target<K: Planned>(workload: &Whole<K>) -> Target {
+/// A plan, and what went into it.
+struct Planning<S> {
+    /// When the cache was read for it.
+    seen: Instant,
+    /// The same by the wall clock.
+    now: Timestamp,
+    /// The revisions that there are.
+    revisions: Vec<Arc<Revision>>,
+    plan: Result<Plan<S>, InvalidWorkload>,
+    /// How long it took, the reading included.
+    took: Duration,
+}
+
+impl<S> Planning<S> {
+    fn of<K: Planned<Status = S>>(cache: &Cache, workload: &Whole<K>, answers: Answers) -> Self {
+        let seen = Instant::now();
+        let world = world(cache, workload, answers);
+        let plan = workload.object.plan(&world);
+        Self {
+            seen,
+            now: world.now,
+            plan,
+            took: seen.elapsed(),
+            revisions: world.revisions,
+        }
+    }
+}
+
+fn target<K: Planned>(workload: &Whole<K>, seen: Instant) -> Target {
     let meta = workload.object.meta();
     let labels = &workload.object.label_selector().match_labels;
     let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
@@ -249,7 +220,7 @@ fn target<K: Planned>(workload: &Whole<K>) -> Target {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         selector_labels: labels.clone().unwrap_or_default(),
         hooked: before.iter().any(|strategy| strategy.hook.is_some()),
-        seen: Instant::now(),
+        seen,
     }
 }
 

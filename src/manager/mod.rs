@@ -55,6 +55,9 @@ pub enum RunError {
     /// The webhook has no threads to work on.
     #[error("admission cannot be served: {0}")]
     Webhook(std::io::Error),
+    /// Plans have no threads to be made on.
+    #[error("workloads cannot be planned for: {0}")]
+    Planners(std::io::Error),
     /// Hooks cannot be measured.
     #[error(transparent)]
     Probe(#[from] ProbeError),

@@ -18,7 +18,7 @@ use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
 use crate::causes::with_causes;
-use crate::controller::{HookRuns, Queue, Queues, Shared, Workloads, work};
+use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
 use crate::fair::Sizes;
 use crate::plan::{Event, Planned};
 use crate::provider::Probe;
@@ -188,14 +188,24 @@ impl Operator {
         for run in cache.hook_runs.store().all() {
             self.hook_runs.add(run.key());
         }
+        let (requests, events) = (self.requests.clone(), self.events.clone());
+        let shared = Shared {
+            cache: Arc::clone(&self.cache),
+            applier: Applier::new(requests, events.clone(), self.counted.writes.clone()),
+            events,
+            metrics: self.counted.writes.clone(),
+            planners: Arc::new(Planners::start().map_err(RunError::Planners)?),
+        };
         info!("controllers start");
         tokio::join!(
-            self.control_workloads(
+            control_workloads(
+                shared.clone(),
                 &self.game_deployments,
                 &cache.game_deployments,
                 stop.clone()
             ),
-            self.control_workloads(
+            control_workloads(
+                shared.clone(),
                 &self.game_stateful_sets,
                 &cache.game_stateful_sets,
                 stop.clone()
@@ -204,27 +214,6 @@ impl Operator {
         );
         info!("controllers have ended");
         Ok(())
-    }
-
-    async fn control_workloads<K: Planned>(
-        &self,
-        queue: &Arc<Queue>,
-        mirror: &Arc<Mirror<Whole<K>>>,
-        stop: watch::Receiver<bool>,
-    ) {
-        for workload in mirror.store().all() {
-            queue.add(workload.key());
-        }
-        let (requests, events) = (self.requests.clone(), self.events.clone());
-        let shared = Shared {
-            cache: Arc::clone(&self.cache),
-            applier: Applier::new(requests, events.clone(), self.counted.writes.clone()),
-            events,
-            metrics: self.counted.writes.clone(),
-        };
-        let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
-        let look = move |key| Arc::clone(&controller).look(key);
-        work(Arc::clone(queue), stop, look).await;
     }
 
     async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
@@ -240,6 +229,20 @@ impl Operator {
         work(Arc::clone(&self.hook_runs), stop, look).await;
         controller.abandon();
     }
+}
+
+async fn control_workloads<K: Planned>(
+    shared: Shared,
+    queue: &Arc<Queue>,
+    mirror: &Arc<Mirror<Whole<K>>>,
+    stop: watch::Receiver<bool>,
+) {
+    for workload in mirror.store().all() {
+        queue.add(workload.key());
+    }
+    let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
+    let look = move |key| Arc::clone(&controller).look(key);
+    work(Arc::clone(queue), stop, look).await;
 }
 
 /// Tries to catch up until that succeeds, for at most so long; then tells what was in the way.

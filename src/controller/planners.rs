@@ -1,0 +1,98 @@
+//! Threads on which plans are made.
+//!
+//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. On the threads that
+//! serve sockets and timers, some of them side by side would hold up all else, the renewal of the
+//! lease first. One plan is made on each processor at a time, and the others wait for their turn.
+
+use std::future::pending;
+use std::io;
+use std::panic::resume_unwind;
+use std::thread::available_parallelism;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// The threads; they end with this.
+pub struct Planners {
+    /// None once it ends.
+    threads: Option<Runtime>,
+}
+
+impl Planners {
+    /// Starts them, one for each processor.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start() -> io::Result<Self> {
+        let threads = Builder::new_multi_thread()
+            .thread_name("plans")
+            .worker_threads(available_parallelism().map_or(1, usize::from))
+            .build()?;
+        Ok(Self {
+            threads: Some(threads),
+        })
+    }
+
+    /// Does some work there. A panic in it goes on here, and ends nothing else.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let Some(threads) = &self.threads else {
+            return pending().await;
+        };
+        match threads.spawn(async move { work() }).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The threads have ended, and so will whoever waits.
+                Err(_) => pending().await,
+            },
+        }
+    }
+}
+
+impl Drop for Planners {
+    /// Waits for nobody: an async context must not.
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::AssertUnwindSafe;
+    use std::sync::{Arc, Barrier};
+    use std::thread;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn plans_that_take_long_hold_up_no_other_work() {
+        let planners = Planners::start().expect("threads");
+        let number = available_parallelism().map_or(1, usize::from);
+        let ends = Arc::new(Barrier::new(number + 1));
+        let plans = (0..number).map(|_| {
+            let ends = Arc::clone(&ends);
+            planners.run(move || ends.wait())
+        });
+        // Ends only if this thread goes on while all plans are under way.
+        let other_work = async { ends.wait() };
+        tokio::join!(futures::future::join_all(plans), async {
+            tokio::task::yield_now().await;
+            other_work.await
+        });
+        let name = planners.run(|| thread::current().name().map(str::to_owned));
+        assert_eq!(name.await.as_deref(), Some("plans"));
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_one_plan_ends_no_other() {
+        let planners = Planners::start().expect("threads");
+        for round in 0..10 {
+            let panics = planners.run(|| -> () { panic!("on purpose") });
+            assert!(AssertUnwindSafe(panics).catch_unwind().await.is_err());
+            assert_eq!(planners.run(move || round).await, round);
+        }
+    }
+}

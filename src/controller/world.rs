@@ -1,0 +1,110 @@
+//! Brings together what a plan is made from.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::core::SelectorExt;
+
+use crate::api::GameWorkload;
+use crate::api::names;
+use crate::apply::Memory;
+use crate::cache::{Cache, Cached, Whole};
+use crate::plan::{Claim, Failures, Pod, Verdict, World};
+
+/// What a plan reads of the answers that are remembered.
+pub struct Answers {
+    verdicts: BTreeMap<String, Verdict>,
+    taken: BTreeSet<String>,
+    failures: Failures,
+}
+
+impl Answers {
+    /// As they are remembered now.
+    pub fn of(memory: &Memory) -> Self {
+        Self {
+            verdicts: memory.verdicts.clone(),
+            taken: memory.taken.clone(),
+            failures: memory.failures.clone(),
+        }
+    }
+}
+
+/// Everything that the planner is to see of a workload now.
+pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answers) -> World {
+    let (namespace, uid) = (workload.namespace(), workload.uid());
+    let selector = workload.object.selector();
+    let selected =
+        |labels: &BTreeMap<String, String>| selector.as_ref().is_some_and(|it| it.matches(labels));
+    let pods = cache.pods.store().of_workload(namespace, uid, selected);
+    let revisions = {
+        let store = cache.revisions.store();
+        let mut revisions = store.controlled_by(namespace, Some(uid));
+        let orphans = store.controlled_by(namespace, None);
+        revisions.extend(orphans.into_iter().filter(|it| selected(&it.labels)));
+        revisions
+    };
+    let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
+    let templates = {
+        let store = cache.hook_templates.store();
+        let named = workload.object.hook_templates().into_iter();
+        named
+            .filter_map(|name| {
+                let template = store.get(namespace, name)?;
+                Some((name.to_owned(), Arc::clone(&template.object)))
+            })
+            .collect()
+    };
+    let (node_costs, lost_nodes) = nodes(cache, &pods);
+    World {
+        now: Timestamp::now(),
+        pods,
+        runs: runs.iter().map(|run| Arc::clone(&run.object)).collect(),
+        revisions: revisions
+            .iter()
+            .map(|it| Arc::clone(&it.revision))
+            .collect(),
+        templates,
+        node_costs,
+        lost_nodes,
+        claims: claims(cache, workload),
+        verdicts: answers.verdicts,
+        taken: answers.taken,
+        failures: answers.failures,
+    }
+}
+
+/// Deletion costs of the nodes that these pods are bound to, and which of them are lost.
+fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> (BTreeMap<String, i32>, BTreeSet<String>) {
+    let store = cache.nodes.store();
+    let names: HashSet<&String> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();
+    let (mut costs, mut lost) = (BTreeMap::new(), BTreeSet::new());
+    for name in names {
+        let Some(node) = store.get("", name) else {
+            continue;
+        };
+        costs.extend(node.cost.map(|cost| (name.clone(), cost)));
+        lost.extend(node.lost.then(|| name.clone()));
+    }
+    (costs, lost)
+}
+
+/// Claims that are named after the workload's pods, or that it controls.
+fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
+    let templates = workload.object.claim_templates();
+    if templates.is_empty() {
+        return BTreeMap::new();
+    }
+    let prefixes: Vec<String> = templates
+        .iter()
+        .map(|it| names::claim_prefix(names::claim_template_name(it), workload.name()))
+        .collect();
+    let is_own = |claim: &Claim| {
+        let is_named = |prefix| names::ordinal_after(prefix, &claim.name).is_some();
+        claim.is_owned_by(workload.uid()) || prefixes.iter().any(|it| is_named(it))
+    };
+    let store = cache.claims.store();
+    let claims = store.in_namespace(workload.namespace()).into_iter();
+    let own = claims.filter(|claim| is_own(claim));
+    own.map(|claim| (claim.name.clone(), claim)).collect()
+}
