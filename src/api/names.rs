@@ -87,6 +87,13 @@ pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     Some(i64::from(ordinal))
 }
 
+/// A name that ends in an ordinal: what it begins with, and the ordinal.
+pub fn split_ordinal(name: &str) -> Option<(&str, i64)> {
+    let (_, digits) = name.rsplit_once('-')?;
+    let prefix = &name[..name.len() - digits.len()];
+    Some((prefix, ordinal_after(prefix, name)?))
+}
+
 /// Kinds of workload; what they make is named after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {

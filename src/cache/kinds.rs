@@ -12,7 +12,7 @@ use super::control::{Control, control};
 use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
-use crate::api::names::NODE_DELETION_COST;
+use crate::api::names::{self, NODE_DELETION_COST};
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use crate::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
@@ -264,5 +264,16 @@ impl Cached for Claim {
             terminating: self.terminating,
             controller: Claim::controller(self),
         }
+    }
+
+    /// What its name begins with, when it is named after a pod; and its owners.
+    fn kin(&self) -> Vec<String> {
+        let prefix = names::split_ordinal(&self.name).map(|(prefix, _)| prefix);
+        let owners = self.owners.iter().map(|owner| owner.uid.as_str());
+        prefix
+            .into_iter()
+            .chain(owners)
+            .map(str::to_owned)
+            .collect()
     }
 }

@@ -9,6 +9,7 @@ mod barrier;
 mod comparison;
 mod control;
 mod kinds;
+mod known;
 mod mirror;
 mod pods;
 mod resources;

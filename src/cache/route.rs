@@ -2,17 +2,15 @@
 //!
 //! Both the old and the new object count, so that nobody misses that something was taken away.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
-
-use kube::core::{Selector, SelectorExt};
-use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
+use super::known::{Known, KnownWorkloads};
 use super::pods::CachedPod;
 use super::store::{Cached, ObjectKey, Transition};
 use crate::api::GameWorkload;
-use crate::api::names::{self, WorkloadKind};
+use crate::api::names::WorkloadKind;
 use crate::plan::{Claim, is_read_alike};
 
 /// Takes keys that must be looked at; must not block.
@@ -26,47 +24,10 @@ pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
 
 /// Routes changes to the queues of the controllers.
 pub struct Router {
-    /// Workloads by uid.
-    workloads: RwLock<HashMap<String, Known>>,
+    workloads: RwLock<KnownWorkloads>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
     to_broken: BrokenSink,
-}
-
-/// What must be known of a workload to tell what concerns it.
-struct Known {
-    kind: WorkloadKind,
-    key: ObjectKey,
-    selector: Option<Selector>,
-    hook_templates: BTreeSet<String>,
-    /// What the names of its claims begin with.
-    claim_prefixes: Vec<String>,
-    forced_off_lost_nodes: bool,
-}
-
-impl Known {
-    fn of<K: GameWorkload>(workload: &Whole<K>) -> Self {
-        let object = &workload.object;
-        let claim_names = object.claim_templates().iter();
-        let claim_names = claim_names.map(names::claim_template_name);
-        let metadata = object.pod_template().get("metadata");
-        let annotations = metadata.and_then(|it| it.get("annotations"));
-        let forced = annotations.and_then(|it| it.get(names::FORCE_OFF_LOST_NODES));
-        Self {
-            kind: K::KIND,
-            key: workload.key(),
-            selector: object.selector(),
-            hook_templates: object
-                .hook_templates()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
-            claim_prefixes: claim_names
-                .map(|name| names::claim_prefix(name, workload.name()))
-                .collect(),
-            forced_off_lost_nodes: forced == Some(&json!("true")),
-        }
-    }
 }
 
 impl Router {
@@ -90,7 +51,7 @@ impl Router {
             workloads.remove(old.uid());
         }
         if let Some(new) = new {
-            workloads.insert(new.uid().to_owned(), Known::of(new));
+            workloads.insert(new);
         }
         drop(workloads);
         for side in [old, new].into_iter().flatten() {
@@ -129,7 +90,8 @@ impl Router {
             return;
         }
         for orphan in [old, new].into_iter().flatten() {
-            self.selecting(orphan.namespace(), &orphan.labels());
+            let labels = orphan.labels();
+            self.tell(self.read().selecting(orphan.namespace(), &labels));
         }
     }
 
@@ -137,16 +99,14 @@ impl Router {
     pub fn revision(&self, transition: &Transition<CachedRevision>) {
         self.owners(transition);
         for orphan in sides(transition).filter(|revision| revision.controller().is_none()) {
-            self.selecting(orphan.namespace(), &orphan.labels);
+            self.tell(self.read().selecting(orphan.namespace(), &orphan.labels));
         }
     }
 
     /// A template changed: the workloads that name it look.
     pub fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
         for template in sides(transition) {
-            self.workloads_where(template.namespace(), |workload| {
-                workload.hook_templates.contains(template.name())
-            });
+            self.tell(self.read().hooked(template.namespace(), template.name()));
         }
     }
 
@@ -154,10 +114,7 @@ impl Router {
     pub fn claim(&self, transition: &Transition<Claim>) {
         self.owners(transition);
         for claim in sides(transition) {
-            self.workloads_where(&claim.namespace, |workload| {
-                let mut prefixes = workload.claim_prefixes.iter();
-                prefixes.any(|prefix| names::ordinal_after(prefix, &claim.name).is_some())
-            });
+            self.tell(self.read().claiming(&claim.namespace, &claim.name));
         }
     }
 
@@ -168,9 +125,7 @@ impl Router {
             return;
         }
         let workloads = self.read();
-        for workload in workloads.values().filter(|it| it.forced_off_lost_nodes) {
-            (self.to_workloads)(workload.kind, workload.key.clone());
-        }
+        self.tell(workloads.all().filter(|it| it.forced_off_lost_nodes));
     }
 
     fn owners<T: Cached>(&self, transition: &Transition<T>) {
@@ -178,29 +133,16 @@ impl Router {
             .filter_map(|side| side.controller())
             .collect();
         let workloads = self.read();
-        for uid in controllers {
-            if let Some(workload) = workloads.get(uid) {
-                (self.to_workloads)(workload.kind, workload.key.clone());
-            }
+        self.tell(controllers.into_iter().filter_map(|uid| workloads.get(uid)));
+    }
+
+    fn tell<'w>(&self, workloads: impl Iterator<Item = &'w Known>) {
+        for workload in workloads {
+            (self.to_workloads)(workload.kind, workload.key.clone());
         }
     }
 
-    fn selecting(&self, namespace: &str, labels: &BTreeMap<String, String>) {
-        self.workloads_where(namespace, |workload| {
-            let selector = workload.selector.as_ref();
-            selector.is_some_and(|selector| selector.matches(labels))
-        });
-    }
-
-    fn workloads_where(&self, namespace: &str, concerned: impl Fn(&Known) -> bool) {
-        for workload in self.read().values() {
-            if workload.key.namespace == namespace && concerned(workload) {
-                (self.to_workloads)(workload.kind, workload.key.clone());
-            }
-        }
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Known>> {
+    fn read(&self) -> RwLockReadGuard<'_, KnownWorkloads> {
         self.workloads
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -218,6 +160,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::names;
     use crate::api::{GameDeployment, GameStatefulSet};
     use crate::cache::{Interner, NodeHead, Sight, slim_claim, test_feed};
 

@@ -81,6 +81,10 @@ pub trait Cached: Send + Sync + 'static {
     fn controller(&self) -> Option<&str> {
         self.head().controller
     }
+    /// What it is found by besides its name and its controller.
+    fn kin(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Namespace and name.
     fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace(), self.name())
@@ -99,6 +103,8 @@ struct Namespace<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
     /// Names by the uid of the controlling object; those without one under None.
     controlled: HashMap<Option<Box<str>>, BTreeSet<Arc<str>>>,
+    /// Names by what objects are found by besides.
+    kin: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
 impl<T> Default for Store<T> {
@@ -114,6 +120,7 @@ impl<T> Default for Namespace<T> {
         Self {
             objects: HashMap::new(),
             controlled: HashMap::new(),
+            kin: HashMap::new(),
         }
     }
 }
@@ -133,6 +140,17 @@ impl<T: Cached> Store<T> {
         names
             .into_iter()
             .flatten()
+            .filter_map(|name| space.objects.get(name).cloned())
+            .collect()
+    }
+
+    /// The objects that are found by this, by name.
+    pub fn akin(&self, namespace: &str, kin: &str) -> Vec<Arc<T>> {
+        let Some(space) = self.namespaces.get(namespace) else {
+            return Vec::new();
+        };
+        let names = space.kin.get(kin).into_iter().flatten();
+        names
             .filter_map(|name| space.objects.get(name).cloned())
             .collect()
     }
@@ -176,6 +194,10 @@ impl<T: Cached> Store<T> {
         let controller = object.controller().map(Box::from);
         let names = space.controlled.entry(controller).or_default();
         names.insert(Arc::clone(&name));
+        for kin in object.kin() {
+            let names = space.kin.entry(kin).or_default();
+            names.insert(Arc::clone(&name));
+        }
         space.objects.insert(name, Arc::clone(&object));
         (old, Some(object))
     }
@@ -189,6 +211,14 @@ impl<T: Cached> Store<T> {
             names.remove(name);
             if names.is_empty() {
                 space.controlled.remove(&controller);
+            }
+        }
+        for kin in old.kin() {
+            if let Some(names) = space.kin.get_mut(&kin) {
+                names.remove(name);
+                if names.is_empty() {
+                    space.kin.remove(&kin);
+                }
             }
         }
         if space.objects.is_empty() {
@@ -237,6 +267,11 @@ mod tests {
                 controller: self.controller,
             }
         }
+
+        fn kin(&self) -> Vec<String> {
+            let stem = self.name.trim_end_matches(|it: char| it.is_ascii_digit());
+            vec![stem.to_owned()]
+        }
     }
 
     fn thing(name: &'static str, controller: Option<&'static str>, version: u64) -> Thing {
@@ -260,6 +295,24 @@ mod tests {
         let owned = store.controlled_by("games", Some("owner"));
         assert_eq!(names(&owned), ["a", "b"]);
         assert_eq!(names(&store.controlled_by("games", None)), ["orphan"]);
+    }
+
+    #[test]
+    fn objects_are_found_by_what_they_are_akin_to() {
+        let mut store = Store::default();
+        for name in ["data-world-1", "data-world-2", "data-other-1"] {
+            store.put(thing(name, None, 1));
+        }
+        let akin = |store: &Store<Thing>| {
+            let found = store.akin("games", "data-world-");
+            found.iter().map(|thing| thing.name).collect::<Vec<_>>()
+        };
+        assert_eq!(akin(&store), ["data-world-1", "data-world-2"]);
+        store.put(thing("data-world-2", Some("owner"), 2));
+        assert_eq!(akin(&store), ["data-world-1", "data-world-2"]);
+        store.remove("games", "data-world-1");
+        assert_eq!(akin(&store), ["data-world-2"]);
+        assert!(store.akin("other", "data-world-").is_empty());
     }
 
     #[test]

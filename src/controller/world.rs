@@ -89,22 +89,67 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> (BTreeMap<String, i32>, BTreeSet<S
     (costs, lost)
 }
 
-/// Claims that are named after the workload's pods, or that it controls.
+/// Claims that are named after the workload's pods, or that it owns.
 fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
     let templates = workload.object.claim_templates();
     if templates.is_empty() {
         return BTreeMap::new();
     }
-    let prefixes: Vec<String> = templates
-        .iter()
-        .map(|it| names::claim_prefix(names::claim_template_name(it), workload.name()))
-        .collect();
-    let is_own = |claim: &Claim| {
-        let is_named = |prefix| names::ordinal_after(prefix, &claim.name).is_some();
-        claim.is_owned_by(workload.uid()) || prefixes.iter().any(|it| is_named(it))
-    };
-    let store = cache.claims.store();
-    let claims = store.in_namespace(workload.namespace()).into_iter();
-    let own = claims.filter(|claim| is_own(claim));
-    own.map(|claim| (claim.name.clone(), claim)).collect()
+    let (namespace, store) = (workload.namespace(), cache.claims.store());
+    let template_names = templates.iter().map(names::claim_template_name);
+    let prefixes = template_names.map(|name| names::claim_prefix(name, workload.name()));
+    let kin = prefixes.chain([workload.uid().to_owned()]);
+    let claims = kin.flat_map(|kin| store.akin(namespace, &kin));
+    claims.map(|claim| (claim.name.clone(), claim)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::GameStatefulSet;
+    use crate::cache::slim_claim;
+
+    #[test]
+    fn a_set_sees_the_claims_that_are_named_after_its_pods_or_that_it_owns() {
+        let claim = |name: &str, owner: Option<&str>| {
+            let owners = owner
+                .map(|uid| json!([{"apiVersion": "v1", "kind": "Any", "name": "any", "uid": uid}]));
+            let claim: Value = json!({"metadata": {
+                "namespace": "games", "name": name, "ownerReferences": owners,
+            }});
+            slim_claim(serde_json::from_value(claim).expect("claim"))
+        };
+        let cache = Cache::default();
+        cache.claims.show(
+            1,
+            vec![
+                claim("data-world-0", None),
+                claim("data-world-10", Some("uid-pod")),
+                claim("logs-world-0", None),
+                claim("old-world-3", Some("uid-world")),
+                claim("data-worlds-0", None),
+                claim("data-world-x", None),
+                claim("data-world-00", None),
+            ],
+        );
+        let set = json!({
+            "metadata": {"namespace": "games", "name": "world", "uid": "uid-world"},
+            "spec": {
+                "selector": {}, "template": {},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}}, {"metadata": {"name": "logs"}}],
+            },
+        });
+        let set: GameStatefulSet = serde_json::from_value(set).expect("set");
+        let seen = claims(&cache, &Whole::new(set, false));
+        let names: Vec<_> = seen.keys().collect();
+        let expected = [
+            "data-world-0",
+            "data-world-10",
+            "logs-world-0",
+            "old-world-3",
+        ];
+        assert_eq!(names, expected);
+    }
 }

@@ -1,0 +1,235 @@
+//! The workloads as far as it must be known to tell what concerns them, found by what does.
+//!
+//! A cluster has thousands of claims and of pods that nothing controls, and a change of each is
+//! asked about: so nobody goes through all workloads for it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kube::core::{Selector, SelectorExt};
+use serde_json::json;
+
+use super::kinds::Whole;
+use super::store::{Cached, ObjectKey};
+use crate::api::GameWorkload;
+use crate::api::names::{self, WorkloadKind};
+
+/// What is known of a workload.
+pub struct Known {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its namespace and name.
+    pub key: ObjectKey,
+    selector: Option<Selector>,
+    /// Under what it is found.
+    traits: BTreeSet<Trait>,
+    /// Whether its pods are forced off nodes that are lost.
+    pub forced_off_lost_nodes: bool,
+}
+
+/// Something that objects and the workloads that they concern have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Trait {
+    /// A label that its selector asks for; None when it asks for none by its value.
+    Label(Option<(String, String)>),
+    /// What the names of claims begin with.
+    ClaimPrefix(String),
+    /// The name of a HookTemplate.
+    HookTemplate(String),
+}
+
+/// All workloads.
+#[derive(Default)]
+pub struct KnownWorkloads {
+    by_uid: HashMap<String, Known>,
+    /// Uids by namespace and trait.
+    by_trait: HashMap<String, HashMap<Trait, BTreeSet<String>>>,
+}
+
+impl KnownWorkloads {
+    /// Takes a workload in.
+    pub fn insert<K: GameWorkload>(&mut self, workload: &Whole<K>) {
+        let object = &workload.object;
+        let claim_names = object.claim_templates().iter();
+        let claim_names = claim_names.map(names::claim_template_name);
+        let claim_prefixes = claim_names.map(|name| names::claim_prefix(name, workload.name()));
+        let templates = object.hook_templates().into_iter().map(str::to_owned);
+        let selector = object.selector();
+        let label = selector.as_ref().map(|_| self.rarest_label(workload));
+        let metadata = object.pod_template().get("metadata");
+        let annotations = metadata.and_then(|it| it.get("annotations"));
+        let forced = annotations.and_then(|it| it.get(names::FORCE_OFF_LOST_NODES));
+        let known = Known {
+            kind: K::KIND,
+            key: workload.key(),
+            selector,
+            traits: claim_prefixes
+                .map(Trait::ClaimPrefix)
+                .chain(templates.map(Trait::HookTemplate))
+                .chain(label.map(Trait::Label))
+                .collect(),
+            forced_off_lost_nodes: forced == Some(&json!("true")),
+        };
+        let by_trait = self
+            .by_trait
+            .entry(known.key.namespace.clone())
+            .or_default();
+        for common in &known.traits {
+            let uids = by_trait.entry(common.clone()).or_default();
+            uids.insert(workload.uid().to_owned());
+        }
+        self.by_uid.insert(workload.uid().to_owned(), known);
+    }
+
+    /// Takes a workload out.
+    pub fn remove(&mut self, uid: &str) {
+        let Some(known) = self.by_uid.remove(uid) else {
+            return;
+        };
+        let namespace = &known.key.namespace;
+        let Some(by_trait) = self.by_trait.get_mut(namespace) else {
+            return;
+        };
+        for common in &known.traits {
+            if let Some(uids) = by_trait.get_mut(common) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    by_trait.remove(common);
+                }
+            }
+        }
+        if by_trait.is_empty() {
+            self.by_trait.remove(namespace);
+        }
+    }
+
+    /// Of the labels that a workload selects by, the one that the fewest others are found under.
+    fn rarest_label<K: GameWorkload>(&self, workload: &Whole<K>) -> Option<(String, String)> {
+        let by_trait = self.by_trait.get(workload.namespace());
+        let others = |label: &(String, String)| {
+            let found = by_trait?.get(&Trait::Label(Some(label.clone())))?;
+            Some(found.len())
+        };
+        let labels = workload.object.label_selector().match_labels.clone();
+        labels.unwrap_or_default().into_iter().min_by_key(others)
+    }
+
+    /// The workload with this uid.
+    pub fn get(&self, uid: &str) -> Option<&Known> {
+        self.by_uid.get(uid)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Known> {
+        self.by_uid.values()
+    }
+
+    /// Those that select what has these labels.
+    pub fn selecting(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &Known> {
+        let found = self.that_might_select(namespace, labels);
+        found.filter(|known| {
+            let selector = known.selector.as_ref();
+            selector.is_some_and(|selector| selector.matches(labels))
+        })
+    }
+
+    /// Those whose selector is compared with these labels.
+    fn that_might_select(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &Known> {
+        let labels = labels.iter();
+        let labels = labels.map(|(key, value)| Some((key.clone(), value.clone())));
+        let labels = labels.chain([None]).map(Trait::Label);
+        labels.flat_map(move |label| self.found_by(namespace, &label))
+    }
+
+    /// Those whose pods a claim of this name is named after.
+    pub fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Known> {
+        let prefix = names::split_ordinal(claim).map(|(prefix, _)| prefix.to_owned());
+        let common = prefix.map(Trait::ClaimPrefix).into_iter();
+        common.flat_map(move |prefix| self.found_by(namespace, &prefix))
+    }
+
+    /// Those that name this HookTemplate.
+    pub fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Known> {
+        self.found_by(namespace, &Trait::HookTemplate(template.to_owned()))
+    }
+
+    fn found_by(&self, namespace: &str, common: &Trait) -> impl Iterator<Item = &Known> + use<'_> {
+        let by_trait = self.by_trait.get(namespace);
+        let uids = by_trait.and_then(|by_trait| by_trait.get(common));
+        let uids = uids.into_iter().flatten();
+        uids.filter_map(|uid| self.by_uid.get(uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::GameDeployment;
+
+    fn workload(name: &str, selector: Value) -> Whole<GameDeployment> {
+        let workload = json!({
+            "metadata": {"namespace": "games", "name": name, "uid": format!("uid-{name}")},
+            "spec": {"selector": selector, "template": {}},
+        });
+        Whole::new(serde_json::from_value(workload).expect("workload"), false)
+    }
+
+    fn names<'k>(found: impl Iterator<Item = &'k Known>) -> Vec<&'k str> {
+        let mut names: Vec<_> = found.map(|known| known.key.name.as_str()).collect();
+        names.sort();
+        names
+    }
+
+    fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        labels.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn of_a_thousand_workloads_few_are_compared_with_an_orphan() {
+        let mut known = KnownWorkloads::default();
+        for number in 0..1_000 {
+            let name = format!("lobby-{number}");
+            let selector = json!({"matchLabels": {"app": "game", "name": name, "team": "lobby"}});
+            known.insert(&workload(&name, selector));
+        }
+        let labels = labels(&[("app", "game"), ("name", "lobby-17"), ("team", "lobby")]);
+        assert_eq!(names(known.selecting("games", &labels)), ["lobby-17"]);
+        assert!(known.that_might_select("games", &labels).count() <= 3);
+        assert_eq!(known.that_might_select("other", &labels).count(), 0);
+    }
+
+    #[test]
+    fn a_selector_without_a_label_s_value_is_compared_with_all_orphans() {
+        let mut known = KnownWorkloads::default();
+        let exists = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
+        known.insert(&workload("any", exists));
+        known.insert(&workload("none", json!({})));
+        let found = |pairs| names(known.selecting("games", &labels(pairs)));
+        assert_eq!(found(&[("app", "game")]), ["any"]);
+        assert!(found(&[("name", "game")]).is_empty());
+        assert!(found(&[]).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_of_workloads_that_are_gone() {
+        let mut known = KnownWorkloads::default();
+        for name in ["a", "b"] {
+            known.insert(&workload(name, json!({"matchLabels": {"app": "game"}})));
+        }
+        known.remove("uid-a");
+        let labels = labels(&[("app", "game")]);
+        assert_eq!(names(known.selecting("games", &labels)), ["b"]);
+        known.remove("uid-b");
+        assert!(known.by_uid.is_empty() && known.by_trait.is_empty());
+    }
+}
