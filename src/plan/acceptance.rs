@@ -51,7 +51,8 @@ fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
         }
         Some(Verdict::Refused { message, at }) => {
             let again = at.checked_add(ASK_AGAIN_AFTER).unwrap_or(*at);
-            if again > scene.world.now {
+            // A clock that was set back would have it wait for longer.
+            if again > scene.world.now && *at <= scene.world.now {
                 draft.wake_at(again);
                 return Acceptance::Refused(refused(message));
             }

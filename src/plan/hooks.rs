@@ -20,9 +20,9 @@ use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
 
 /// How long a success is good for: players may have joined since.
 pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
-/// By how much the clock of the leader that wrote a success may be ahead of ours. A success further in
-/// the future would never age, so it does not count.
-const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
+/// By how much the clock of the leader that wrote a time may be ahead of ours. A success further in the
+/// future would never age, so it does not count.
+pub const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
 
 /// What somebody wants to do to a pod, as far as a hook needs to know.
 #[derive(Clone, Copy, Debug)]

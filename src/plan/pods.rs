@@ -42,7 +42,8 @@ pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
     available_at(pod, workload).is_some_and(|at| at <= now)
 }
 
-/// When a pod that stays ready is available.
+/// When a pod that stays ready is available. Without minReadySeconds that is no question of time: the
+/// clock of the kubelet, which says since when it is ready, may be ahead of ours.
 pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
         || is_under_way(pod)
@@ -51,7 +52,11 @@ pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     {
         return None;
     }
-    pod.ready_since?.checked_add(workload.min_ready).ok()
+    let since = pod.ready_since?;
+    match workload.min_ready.is_zero() {
+        true => Some(Timestamp::MIN),
+        false => since.checked_add(workload.min_ready).ok(),
+    }
 }
 
 /// Names for new pods, the same for everybody who has seen the same pods: should two operators, or

@@ -9,7 +9,7 @@ use super::acceptance::{Acceptance, acceptance};
 use super::budget::Budget;
 use super::draft::Draft;
 use super::guard::{self, may_touch};
-use super::hooks::{Hooks, Intent};
+use super::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent};
 use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState};
 use super::method::{Method, method_from, not_in_place};
@@ -267,7 +267,13 @@ impl<'a> Mover<'_, 'a> {
         let Some(cleared) = may_touch(pod, &intent, hooks, draft) else {
             return; // A gate that is closed already opens again: see `follow`.
         };
+        let ahead = now.checked_add(CLOCKS_MAY_DIFFER_BY).unwrap_or(now);
         match (in_place::state(pod), pod.gate) {
+            // By a clock that was ahead. Its grace period would not end before that time comes.
+            (InPlaceState::Closed(since), _) if since > ahead => {
+                draft.keep_closed(&pod.uid);
+                draft.push(cleared.close_gate(update, None));
+            }
             (InPlaceState::Closed(since), _) => {
                 draft.keep_closed(&pod.uid);
                 match self.grace_ends(since) {

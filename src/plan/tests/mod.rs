@@ -2,6 +2,7 @@
 //! answer.
 
 mod canary;
+mod clocks;
 mod hooks;
 mod in_place;
 mod nothing_to_lose;

@@ -1,0 +1,46 @@
+//! Clocks that jump, or differ between kubelets and the operators that led one after the other.
+
+use serde_json::json;
+
+use super::story::story;
+use crate::plan::Gate;
+
+/// Two hours, by which a clock is set back.
+const BACK: i64 = -7_200;
+
+#[test]
+fn a_clock_that_is_behind_the_kubelets_frees_no_pod_from_the_budget() {
+    let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
+    story.settle().wait(BACK);
+    story.image("v2");
+    while story.sync() {
+        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(ready >= 3, "{ready}");
+    }
+    assert_eq!(story.images(), "v2 v2 v2 v2 v2");
+}
+
+#[test]
+fn a_gate_that_closed_in_the_future_is_closed_anew_and_waits_for_its_grace_period_alone() {
+    let grace = json!({"gracePeriodSeconds": 30});
+    let strategy = json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": grace});
+    let mut story = story(1, json!({"updateStrategy": strategy}));
+    story.settle();
+    story.image("v2").settle().wait(BACK).settle();
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    story.wait(30).settle();
+    assert_eq!(story.images(), "v1");
+    story.wait(1).settle();
+    assert_eq!(story.images(), "v2");
+}
+
+#[test]
+fn a_refusal_that_is_dated_in_the_future_is_asked_about_again() {
+    let mut story = story(3, json!({}));
+    story.settle();
+    story.refuses = Some("exceeded quota".to_owned());
+    story.image("v2").settle();
+    story.refuses = None;
+    story.wait(BACK).settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+}
