@@ -98,8 +98,11 @@ fn fits(event: &Event, Unexplained { sight, is_first }: &Unexplained) -> bool {
     is_of_its_sort && sight.at >= event.received
 }
 
+/// The write with its answer. It was there when it was seen, which may be long after the API server gave
+/// it up: what has no version of its own is placed by such times.
 fn answered(event: &Event, sight: &Sight) -> Event {
     Event {
+        done: sight.at,
         response_object: Some(sight.object.clone()),
         response_status: Some(ResponseStatus {
             code: 200,
@@ -126,6 +129,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::audit::history::history;
 
     fn object(version: u64, status: &str) -> Value {
         let metadata = json!({"name": "x", "uid": "u", "resourceVersion": version.to_string()});
@@ -188,6 +192,22 @@ mod tests {
             found("patch", &[], &[&sight(1, new, false)]).is_empty(),
             "it was there before"
         );
+    }
+
+    #[test]
+    fn a_lost_write_pushes_nothing_behind_it_that_was_done_before_it_was_seen() {
+        let lost = event("patch", 504, 2, Value::Null);
+        let seen = sight(9, object(20, "Running"), false);
+        let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
+        let mut other = event("delete", 200, 3, json!({"kind": "Status"}));
+        other.object_ref.as_mut().expect("a reference").name = "y".to_owned();
+        let events = [
+            made,
+            vec![other, event("patch", 200, 4, object(12, "Running"))],
+        ]
+        .concat();
+        let names: Vec<String> = history(&events).into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["y", "x", "x"]);
     }
 
     #[test]
