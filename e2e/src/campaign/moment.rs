@@ -81,12 +81,13 @@ async fn set(case: &Case, path: &str, value: impl Into<Value>) -> Result<()> {
 /// Sets `retry` of each hook that the workload has.
 async fn retry(case: &Case) -> Result<()> {
     let workload = case.plane().get(&case.path()).await?;
-    for point in ["preDelete", "preInplace", "postInplace"] {
-        let hook = format!("/spec/{point}UpdateStrategy");
-        if workload.pointer(&hook).is_some() {
-            set(case, &format!("{hook}/retry"), true).await?;
-        }
-    }
+    let points = ["preDelete", "preInplace", "postInplace"];
+    let strategies = points.map(|point| format!("/spec/{point}UpdateStrategy"));
+    let has_hook = |it: &&String| workload.pointer(&format!("{it}/hook")).is_some();
+    let retry = |it| json!({"op": "add", "path": format!("{it}/retry"), "value": true});
+    let operations = strategies.iter().filter(has_hook).map(retry).collect();
+    let operations = Value::Array(operations);
+    case.plane().patch(&case.path(), &operations).await?;
     Ok(())
 }
 
