@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Starts a real control plane with simulated nodes and prints, as NAME=VALUE lines, where everything is.
-# usage: up.sh [--prometheus] NAME
+# usage: up.sh [--prometheus] [--fair] NAME
+# With --fair the API server has its usual limits and priorities, which tests are not to be slowed by.
 # A cluster that is already up under that name is left as it is, and the same lines are printed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { echo "up.sh: $*" >&2; exit 1; }
 
-prometheus=
+prometheus= fair=
 if [ "${1:-}" = --prometheus ]; then prometheus=1; shift; fi
-[ $# = 1 ] || die "usage: up.sh [--prometheus] NAME"
+if [ "${1:-}" = --fair ]; then fair=1; shift; fi
+[ $# = 1 ] || die "usage: up.sh [--prometheus] [--fair] NAME"
 name=$1
 
 bin=$("$here/build.sh")
@@ -32,9 +34,10 @@ create() {
   if [ -n "$prometheus" ]; then
     options+=(--prometheus-binary "$("$here/prometheus.sh")" --prometheus-port "$(free_port 19090)")
   fi
+  if [ -z "$fair" ]; then options+=(--disable-qps-limits); fi
   cat "$here"/kwok/*.yaml >"$cache/$name.yaml"
   "$bin/kwokctl" create cluster --runtime binary --name "$name" --config "$cache/$name.yaml" \
-    --kubeconfig "$KUBECONFIG" --kube-audit-policy "$here/audit-policy.yaml" --disable-qps-limits \
+    --kubeconfig "$KUBECONFIG" --kube-audit-policy "$here/audit-policy.yaml" \
     --etcd-binary "$bin/etcd" --kube-apiserver-binary "$bin/kube-apiserver" \
     --kube-controller-manager-binary "$bin/kube-controller-manager" \
     --kube-scheduler-binary "$bin/kube-scheduler" --kwok-controller-binary "$bin/kwok" \

@@ -56,18 +56,25 @@ impl ControlPlane {
 
     /// Starts one under a name, or finds the one that is up under it, with CRDs and roles.
     pub async fn named(name: &str) -> Result<Self> {
-        let control_plane = Self::bare(name).await?;
+        let control_plane = Self::bare(name, &[]).await?;
         control_plane.install().await?;
         Ok(control_plane)
     }
 
     /// Starts one with nothing installed, for a test that installs.
     pub async fn empty(purpose: &str) -> Result<Self> {
-        Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id())).await
+        Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id()), &[]).await
     }
 
-    async fn bare(name: &str) -> Result<Self> {
-        let printed = run(Command::new(scripts().join("up.sh")).arg(name), "").await?;
+    /// The same, with the limits and priorities of requests that API servers usually have.
+    pub async fn fair(purpose: &str) -> Result<Self> {
+        let name = format!("{PREFIX}{}-{purpose}", std::process::id());
+        Self::bare(&name, &["--fair"]).await
+    }
+
+    async fn bare(name: &str, options: &[&str]) -> Result<Self> {
+        let mut up = Command::new(scripts().join("up.sh"));
+        let printed = run(up.args(options).arg(name), "").await?;
         let lines = printed.lines().filter_map(|line| line.split_once('='));
         let settings: HashMap<&str, &str> = lines.collect();
         let path = |name: &str| -> Result<PathBuf> {

@@ -28,6 +28,7 @@ pub mod raw_server;
 pub mod shell;
 pub mod table;
 pub mod takeover;
+pub mod tenants;
 pub mod transcript;
 pub mod trial;
 pub mod view;

@@ -296,8 +296,13 @@ impl Operator {
 
     /// The memory that it occupies, in bytes.
     pub fn memory(&self) -> Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// What /proc says of it, in bytes.
+    fn status(&self, field: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         Ok(kilobytes.context("odd /proc/PID/status")? * 1024)
     }
@@ -305,6 +310,20 @@ impl Operator {
     /// Whether it has not ended by itself since it was started.
     pub fn has_survived(&mut self) -> Result<bool> {
         Ok(self.exit_status()?.is_none())
+    }
+
+    /// The most memory that it has ever occupied, in bytes.
+    pub fn peak_memory(&self) -> Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// From now on, until it ends, it gets no more memory for its data than this.
+    pub async fn limit_memory(&self, bytes: u64) -> Result<()> {
+        let mut limit = Command::new("prlimit");
+        limit.arg(format!("--pid={}", self.id()?));
+        limit.arg(format!("--data={bytes}"));
+        run(&mut limit, "").await?;
+        Ok(())
     }
 
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
@@ -350,7 +369,8 @@ impl Operator {
         Ok(())
     }
 
-    fn id(&self) -> Result<u32> {
+    /// The process's id: another one when it was started anew.
+    pub fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("the operator does not run")?;
         let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
         id.context("the operator has ended")

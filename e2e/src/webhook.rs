@@ -137,6 +137,16 @@ pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
 
 /// Connects to this port as to this host, with the authorities that API servers are told of.
 pub async fn shake_hands(configuration: &Value, port: u16, host: &str) -> Result<()> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from(host.to_owned())?;
+    let shaken = trusting(configuration)?.connect(name, stream).await;
+    let context = || format!("what is served is not trusted as {host}");
+    shaken.with_context(context)?;
+    Ok(())
+}
+
+/// TLS with the authorities that API servers are told of.
+pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
     let bundle: ByteString = serde_json::from_value(bundle.clone())?;
     let mut roots = RootCertStore::empty();
@@ -146,12 +156,7 @@ pub async fn shake_hands(configuration: &Value, port: u16, host: &str) -> Result
     let config = ClientConfig::builder()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    let name = ServerName::try_from(host.to_owned())?;
-    let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    let context = || format!("what is served is not trusted as {host}");
-    shaken.await.with_context(context)?;
-    Ok(())
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// The chart, rendered for a test's namespace and account.

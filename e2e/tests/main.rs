@@ -35,6 +35,7 @@ mod stateful_identity;
 mod stateful_ordinals;
 mod stateful_updates;
 mod stateful_volumes;
+mod tenants;
 mod walkthroughs;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -62,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_hooks::tests(),
         stateful_volumes::tests(),
         stateful_identity::tests(),
+        tenants::tests(),
         revisions::tests(),
         kubectl::tests(),
         plugin::tests(),

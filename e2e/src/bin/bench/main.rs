@@ -1,6 +1,7 @@
 //! `make bench`: how fast 1,000 pods come, change in place and go, and how many writes that takes;
-//! how 10,000 HookRuns do, and how soon another operator leads. `bench deployments`, `sets`, `hooks`
-//! and `leader` measure a part of it; a number after that is how many rounds, HookRuns or takeovers.
+//! how 10,000 HookRuns do, how soon another operator leads, and what one tenant can cost another.
+//! `bench deployments`, `sets`, `hooks`, `leader` and `tenants` measure a part of it; a number after that
+//! is how many rounds, HookRuns, takeovers or rollouts.
 //!
 //! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
 //! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
@@ -14,6 +15,7 @@ mod leader;
 mod pods;
 mod report;
 mod subject;
+mod tenants;
 
 use anyhow::{Result, bail};
 use e2e::control_plane::ControlPlane;
@@ -65,14 +67,19 @@ async fn run(
             let leader = leader::measure(plane, runs).await?;
             return Ok((leader.to_string(), leader.in_time()));
         }
-        Some(part) => bail!("{part} is none of deployments, sets, hooks and leader"),
+        Some("tenants") => {
+            let rollouts = number.unwrap_or(tenants::ROLLOUTS);
+            tenants::measure(rollouts).await?.to_string()
+        }
+        Some(part) => bail!("{part} is none of deployments, sets, hooks, leader and tenants"),
         None => {
             let (deployments, sets) = (deployments().await?, sets().await?);
             eprintln!("{} HookRuns", hooks::RUNS);
             let hooks = hooks::measure(plane, hooks::RUNS).await?;
             eprintln!("{} takeovers", 2 * leader::RUNS);
             let leader = leader::measure(plane, leader::RUNS).await?;
-            let table = format!("{deployments}\n{sets}\n{hooks}\n{leader}");
+            let tenants = tenants::measure(tenants::ROLLOUTS).await?;
+            let table = format!("{deployments}\n{sets}\n{hooks}\n{leader}\n{tenants}");
             return Ok((table, leader.in_time()));
         }
     };

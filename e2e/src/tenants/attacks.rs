@@ -1,0 +1,376 @@
+//! What a tenant can think of who may write HookRuns, HookTemplates and Secrets in a namespace, and whose
+//! pods reach the operator's ports. Each attack ends as it should, or is an error: refused by the API
+//! server, or with HookRuns that end and say why.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::future::LocalBoxFuture;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::{ATTACKER, Stage};
+use crate::hook_server::Answer;
+use crate::raw_server::{Raw, RawServer};
+use crate::wait::eventually;
+use crate::webhook::trusting;
+
+/// How long an attack may take to come to its end.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Objects that are stored at a time.
+const AT_ONCE: usize = 16;
+
+/// An attack: what it is, and what is done and expected.
+pub struct Attack {
+    /// Its name.
+    pub name: &'static str,
+    /// Plays it to its end.
+    pub play: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+macro_rules! attacks {
+    ($($name:ident),* $(,)?) => {
+        /// All of them.
+        pub const ATTACKS: &[Attack] = &[$(Attack {
+            name: stringify!($name),
+            play: |stage| Box::pin($name(stage)),
+        }),*];
+    };
+}
+
+attacks![
+    servers_that_never_answer,
+    statuses_and_conditions_without_end,
+    an_argument_that_fills_the_memory,
+    references_that_take_for_ever,
+    maps_that_fill_the_caches,
+    connections_and_pages,
+    owners_that_are_not_there,
+    names_that_nobody_knows,
+    heads_without_end,
+    tokens_that_fill_the_memory,
+    a_pod_that_is_not_the_runs,
+    addresses_of_the_cloud,
+    names_that_fill_the_log,
+];
+
+fn run(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
+        "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+/// A run of one web metric.
+fn web(name: &str, web: Value, more: &Value) -> Value {
+    let mut metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": {"web": web}});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        metric[field] = value.clone();
+    }
+    run(name, json!({"metrics": [metric]}))
+}
+
+/// Stores HookRuns; returns the names of those that were not refused.
+async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<Vec<String>> {
+    let stored = stream::iter(runs).map(async |run| {
+        let stored = stage.store("hookruns", &run).await?;
+        let name = run["metadata"]["name"].as_str().context("a name")?;
+        anyhow::Ok(stored.map(|_| name.to_owned()))
+    });
+    let stored: Vec<_> = stored.buffer_unordered(AT_ONCE).try_collect().await?;
+    Ok(stored.into_iter().flatten().collect())
+}
+
+/// Waits until these have ended, each with an error.
+async fn end_in_error(stage: &Stage, runs: &[String]) -> Result<()> {
+    for name in runs {
+        eventually(&format!("{name} ends"), LIMIT, async || {
+            let status = stage.run(name).await?["status"].take();
+            ensure!(status["phase"] == "Error", "{status:#}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// More calls than there are turns, for an hour.
+async fn servers_that_never_answer(stage: &Stage) -> Result<()> {
+    stage.hooks.answer("/never", Answer::Never);
+    let never = json!({"url": stage.hooks.url("/never"), "timeoutSeconds": 3600});
+    let runs = (0..1_100).map(|number| web(&format!("never-{number}"), never.clone(), &json!({})));
+    store(stage, runs).await?;
+    Ok(())
+}
+
+/// Measurements each second, for ever, each with a condition that is worked at for as long as it may be.
+async fn statuses_and_conditions_without_end(stage: &Stage) -> Result<()> {
+    let numbers: Vec<u32> = (0..2_000).collect();
+    stage.hooks.answer("/numbers", Answer::Json(json!(numbers)));
+    let numbers = json!({"url": stage.hooks.url("/numbers")});
+    let endless = json!({
+        "interval": "1s", "count": 1_000, "consecutiveErrorLimit": 1_000, "failureLimit": 1_000,
+        "successCondition": "value.all(a, value.all(b, a + b >= 0))",
+    });
+    let runs = (0..300).map(|number| web(&format!("busy-{number}"), numbers.clone(), &endless));
+    store(stage, runs).await?;
+    Ok(())
+}
+
+/// One argument of nearly a megabyte, in a body that names it thousands of times.
+async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
+    let body = "{{ args.big }}".repeat(6_000);
+    let mut big = web(
+        "big",
+        json!({"url": stage.hooks.url("/"), "method": "POST", "body": body}),
+        &json!({}),
+    );
+    big["spec"]["args"] = json!([{"name": "big", "value": "x".repeat(900_000)}]);
+    let stored = store(stage, [big]).await?;
+    end_in_error(stage, &stored).await
+}
+
+/// As many arguments as fit, each a field of the run, in a body that names them all.
+async fn references_that_take_for_ever(stage: &Stage) -> Result<()> {
+    let names: Vec<String> = (0..3_000).map(|number| format!("a{number}")).collect();
+    let body: String = names
+        .iter()
+        .map(|name| format!("{{{{ args.{name} }}}}"))
+        .collect();
+    let field = json!({"fieldRef": {"fieldPath": "metadata.name"}});
+    let args: Vec<_> = names
+        .iter()
+        .map(|name| json!({"name": name, "valueFrom": field}))
+        .collect();
+    let mut many = web(
+        "many",
+        json!({"url": stage.hooks.url("/many"), "method": "POST", "body": body}),
+        &json!({}),
+    );
+    many["spec"]["args"] = json!(args);
+    let stored = store(stage, [many]).await?;
+    for name in stored {
+        eventually("it ends in some way", LIMIT, async || {
+            let status = stage.run(&name).await?["status"].take();
+            let is_over = !status["finishedAt"].is_null();
+            ensure!(is_over, "{status:#}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Bodies that are small as text and large as maps, in all that the operator caches.
+async fn maps_that_fill_the_caches(stage: &Stage) -> Result<()> {
+    let maps = vec![json!({}); 400_000];
+    for number in 0..9 {
+        let body = json!({"url": stage.hooks.url("/"), "method": "POST", "jsonBody": {"a": maps}});
+        let mut template = web(&format!("maps-{number}"), body, &json!({}));
+        template["kind"] = json!("HookTemplate");
+        stage.store("hooktemplates", &template).await?;
+    }
+    Ok(())
+}
+
+/// A connection to a port of this machine from such a loopback address.
+async fn connected(host: u8, port: u16) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 1, host), 0)))?;
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    Ok(socket.connect(server).await?)
+}
+
+/// Connections from many addresses on which nothing is said, and pages that are asked for and not read.
+async fn connections_and_pages(stage: &Stage) -> Result<()> {
+    let port = stage.operator.port()?;
+    let mut held = Vec::new();
+    for number in 0..600_usize {
+        let mut stream = connected(u8::try_from(2 + number % 20)?, port).await?;
+        if number % 3 == 0 {
+            // Refused connections end while they are written to.
+            let _ = stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                .await;
+        }
+        held.push(stream);
+    }
+    // The kubelet asks from an address of its own, and gives up after five seconds.
+    for _ in 0..10 {
+        let mut probe = connected(200, port).await?;
+        probe
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        let read = probe.read_to_string(&mut answer);
+        timeout(Duration::from_secs(5), read)
+            .await
+            .context("the kubelet is not answered")??;
+        ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    Ok(())
+}
+
+/// Owners of any name, each of which could be a label.
+async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
+    let runs = (0..200).map(|number| {
+        let url = json!({"url": stage.hooks.url("/owned")});
+        let mut run = web(&format!("owned-{number}"), url, &json!({}));
+        run["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "nobody.example.com/v1", "kind": "Anything", "controller": true,
+            "name": format!("made-up-{number}"), "uid": format!("made-up-{number}"),
+        }]);
+        run
+    });
+    let runs = store(stage, runs).await?;
+    eventually("they are measured", LIMIT, async || {
+        let calls = stage.hooks.calls("/owned").len();
+        ensure!(calls >= runs.len(), "{calls} calls");
+        Ok(())
+    })
+    .await?;
+    let (_, page) = stage.operator.get("/metrics").await?;
+    ensure!(
+        !page.contains("made-up"),
+        "owners that are not there are labels"
+    );
+    Ok(())
+}
+
+/// Names that no name server knows, each asked for anew.
+async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
+    let runs = (0..100).map(|number| {
+        let url = json!({"url": format!("http://nobody-{number}.invalid/")});
+        web(&format!("nobody-{number}"), url, &json!({}))
+    });
+    let runs = store(stage, runs).await?;
+    end_in_error(stage, &runs).await
+}
+
+/// Answers of which the head alone never ends.
+async fn heads_without_end(stage: &Stage) -> Result<()> {
+    let head = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &[b'x'; 16 << 20]].concat();
+    let server = RawServer::start(Raw::Bytes(head)).await?;
+    let runs = (0..100).map(|number| {
+        let url = json!({"url": server.url, "timeoutSeconds": 20});
+        web(&format!("head-{number}"), url, &json!({}))
+    });
+    let runs = store(stage, runs).await?;
+    end_in_error(stage, &runs).await
+}
+
+/// Tokens as long as answers may be, each of which would be kept.
+async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
+    let token = json!({"access_token": "x".repeat(1_000_000), "expires_in": 3600});
+    stage.hooks.answer("/token", Answer::Json(token));
+    let keys: serde_json::Map<String, Value> = (0..60)
+        .map(|number| (format!("client-{number}"), json!("x")))
+        .collect();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "stringData": keys,
+        "metadata": {"name": "clients", "labels": {"tkex.tencent.com/hook-access": "true"}},
+    });
+    stage.store("secrets", &secret).await?;
+    let runs = keys.keys().map(|key| {
+        let key = json!({"name": "clients", "key": key});
+        let oauth2 = json!({
+            "tokenUrl": stage.hooks.url("/token"), "clientId": key, "clientSecret": key,
+        });
+        let authentication = json!({"oauth2": oauth2});
+        let url = json!({"url": stage.hooks.url("/"), "authentication": authentication});
+        web(
+            &format!("token-{}", key["key"].as_str().unwrap_or_default()),
+            url,
+            &json!({}),
+        )
+    });
+    let runs = store(stage, runs).await?;
+    end_in_error(stage, &runs).await
+}
+
+/// A label for a pod that the run is not about.
+async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
+        "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
+    });
+    stage.store("pods", &pod).await?.context("a pod")?;
+    let field = json!({"path": "metadata.labels.mine", "value": "yes"});
+    let patch = json!({"kubernetes": {"function": "patch", "fields": [field]}});
+    let args = json!([{"name": "PodName", "value": "other"}]);
+    let metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": patch});
+    let run = run("label", json!({"args": args, "metrics": [metric]}));
+    let runs = store(stage, [run]).await?;
+    end_in_error(stage, &runs).await?;
+    let pods = format!("/api/v1/namespaces/{ATTACKER}/pods");
+    let pod = stage.plane.get(&format!("{pods}/other")).await?;
+    ensure!(pod["metadata"]["labels"]["mine"].is_null(), "{pod:#}");
+    Ok(())
+}
+
+/// Where clouds keep credentials, under other names too.
+async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
+    let addresses = [
+        "169.254.169.254",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "100.100.100.200",
+        "[fd00:ec2::254]",
+        "100.96.0.96",
+    ];
+    let runs = addresses.iter().enumerate().map(|(number, address)| {
+        let url = json!({"url": format!("http://{address}/")});
+        web(&format!("cloud-{number}"), url, &json!({}))
+    });
+    let runs = store(stage, runs).await?;
+    end_in_error(stage, &runs).await?;
+    for name in runs {
+        let status = stage.run(&name).await?["status"].take();
+        let message = status["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(" is refused"), "{name}: {message}");
+    }
+    Ok(())
+}
+
+/// Reviews that are asked for by whoever reaches the port, of objects with endless names.
+async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
+    let name = "gamekeeper-webhook";
+    let configuration = stage
+        .plane
+        .get(&crate::webhook::configuration(name))
+        .await?;
+    let tls = trusting(&configuration)?;
+    let object = json!({
+        "kind": "GameDeployment", "metadata": {"name": "x".repeat(1 << 20)},
+        "spec": {"template": {"spec": {}}},
+    });
+    let request = json!({
+        "uid": "1", "namespace": "no namespace", "operation": "CREATE", "object": object,
+    });
+    let review = Arc::new(json!({"request": request}).to_string());
+    for number in 0..30 {
+        let stream = connected(100 + number, stage.operator.webhook_port()?).await?;
+        let mut stream = tls.connect("localhost".try_into()?, stream).await?;
+        let head = format!(
+            "POST /validate HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+            Content-Length: {}\r\n\r\n",
+            review.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(review.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // What counts is what the operator logs.
+        let _ = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+    }
+    let log = std::fs::read_to_string(stage.operator.log())?;
+    ensure!(log.contains("a pod template passes"), "nothing is logged");
+    match log.lines().map(str::len).max() {
+        Some(longest) if longest > 10_000 => bail!("a line of {longest} bytes is logged"),
+        _ => Ok(()),
+    }
+}

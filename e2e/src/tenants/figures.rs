@@ -1,0 +1,152 @@
+//! How well the victim is served: how long its hooks take, and looks at its workload.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use super::{Stage, VICTIM};
+use crate::audit::Event;
+use crate::audit::object::text;
+
+/// Histogram of the looks at a GameDeployment.
+const LOOKS: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";
+
+/// Looks so far, by the upper bound of their time in microseconds; each bound counts those below it too.
+type Looks = BTreeMap<u64, f64>;
+
+/// A moment from which on it is measured.
+pub struct Since {
+    moment: Timestamp,
+    looks: Looks,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// HookRuns that ended Successful.
+    pub hooks: usize,
+    /// From a HookRun's creation to its end: the time that half of them and 99 of 100 stay below.
+    pub hook: [Duration; 2],
+    /// The same of looks at the workload.
+    pub look: [Duration; 2],
+}
+
+impl Stage {
+    /// From now on.
+    pub async fn since_now(&self) -> Result<Since> {
+        Ok(Since {
+            moment: Timestamp::now(),
+            looks: self.looks().await?,
+        })
+    }
+
+    /// What was measured since then.
+    pub async fn figures(&self, since: &Since) -> Result<Figures> {
+        let events = self.plane.audit.writes(VICTIM)?;
+        let hooks = hook_times(&events, since.moment);
+        let mut looks = self.looks().await?;
+        for (bound, count) in &mut looks {
+            *count -= since.looks.get(bound).copied().unwrap_or_default();
+        }
+        Ok(Figures {
+            hooks: hooks.len(),
+            hook: [50, 99].map(|percent| at(&hooks, percent)),
+            look: [0.5, 0.99].map(|part| below(&looks, part)),
+        })
+    }
+
+    async fn looks(&self) -> Result<Looks> {
+        let (_, page) = self.operator.get("/metrics").await?;
+        let of_victim = format!("gd=\"{VICTIM}/");
+        let mut looks = Looks::new();
+        let lines = page.lines().filter_map(|line| line.strip_prefix(LOOKS));
+        for line in lines.filter(|line| line.contains(&of_victim)) {
+            let (bound, rest) = line
+                .strip_prefix("le=\"")
+                .and_then(|rest| rest.split_once('"'))
+                .context("a bucket has a bound")?;
+            let bound = match bound {
+                "+Inf" => u64::MAX,
+                bound => (bound.parse::<f64>()? * 1e6) as u64,
+            };
+            let count: f64 = rest.rsplit(' ').next().unwrap_or_default().parse()?;
+            *looks.entry(bound).or_default() += count;
+        }
+        Ok(looks)
+    }
+}
+
+/// How long each HookRun took that was made after a moment, the shortest first.
+fn hook_times(events: &[Event], since: Timestamp) -> Vec<Duration> {
+    let mut made = BTreeMap::new();
+    let mut times = BTreeMap::new();
+    for event in events.iter().filter(|event| event.received >= since) {
+        let Some(run) = event.response_object.as_ref() else {
+            continue;
+        };
+        if text(run, "/kind") != "HookRun" {
+            continue;
+        }
+        let uid = text(run, "/metadata/uid").to_owned();
+        if event.verb == "create" {
+            made.insert(uid, event.received);
+        } else if text(run, "/status/phase") == "Successful"
+            && let Some(made) = made.get(&uid)
+        {
+            let took = event.done.duration_since(*made);
+            times
+                .entry(uid)
+                .or_insert(Duration::try_from(took).unwrap_or_default());
+        }
+    }
+    let mut times: Vec<Duration> = times.into_values().collect();
+    times.sort();
+    times
+}
+
+/// The time that so many in a hundred stay below.
+fn at(times: &[Duration], percent: usize) -> Duration {
+    let last = times.len().saturating_sub(1);
+    let at = times.get((last * percent).div_ceil(100));
+    at.copied().unwrap_or_default()
+}
+
+/// The time that this part of what is in a histogram stays below, as Prometheus reckons it.
+fn below(looks: &Looks, part: f64) -> Duration {
+    let all = looks.values().copied().fold(0.0, f64::max);
+    let wanted = all * part;
+    let (mut low, mut before) = (0, 0.0);
+    for (&bound, &count) in looks {
+        if count >= wanted && count > before {
+            if bound == u64::MAX {
+                break;
+            }
+            let share = (wanted - before) / (count - before);
+            let micros = low as f64 + (bound - low) as f64 * share.clamp(0.0, 1.0);
+            return Duration::from_micros(micros as u64);
+        }
+        (low, before) = (bound, count);
+    }
+    Duration::from_micros(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_histogram_is_found_between_its_bounds() {
+        let looks = Looks::from([
+            (1_000, 50.0),
+            (2_000, 90.0),
+            (4_000, 100.0),
+            (u64::MAX, 100.0),
+        ]);
+        assert_eq!(below(&looks, 0.5), Duration::from_micros(1_000));
+        assert_eq!(below(&looks, 0.7), Duration::from_micros(1_500));
+        assert_eq!(below(&looks, 0.95), Duration::from_micros(3_000));
+        assert_eq!(below(&Looks::new(), 0.99), Duration::ZERO);
+    }
+}

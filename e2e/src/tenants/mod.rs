@@ -1,0 +1,220 @@
+//! Two tenants of one operator, on a cluster of their own: the chart as it is installed, an operator with
+//! no more memory than the chart gives it, a victim whose rollouts wait for hooks, and an attacker in
+//! another namespace.
+
+mod attacks;
+mod figures;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use http::Request;
+use serde_json::{Value, json};
+
+pub use attacks::{ATTACKS, Attack};
+pub use figures::{Figures, Since};
+
+use crate::chart::CHART;
+use crate::control_plane::ControlPlane;
+use crate::hook_server::HookServer;
+use crate::manifest::{Game, hook_template};
+use crate::operator::Operator;
+use crate::wait::eventually;
+use crate::webhook::call;
+
+/// Namespace of the release.
+const SYSTEM: &str = "gamekeeper-system";
+/// Namespace of the tenant that only wants to play.
+pub const VICTIM: &str = "victim";
+/// Namespace of the other one.
+pub const ATTACKER: &str = "attacker";
+/// The memory that the chart gives an operator.
+const MEMORY: u64 = 1 << 30;
+/// How long a rollout may take, whoever attacks.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The cluster and all who are on it.
+pub struct Stage {
+    /// The control plane.
+    pub plane: ControlPlane,
+    /// The operator of the release.
+    pub operator: Operator,
+    /// What both tenants' hooks call.
+    pub hooks: HookServer,
+    pods: i64,
+}
+
+/// Who leads, and how often that has changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lease {
+    holder: Value,
+    transitions: Value,
+}
+
+impl Stage {
+    /// Sets it up, with so many pods of the victim's; `folder` is for the operator's files.
+    pub async fn set(folder: &Path, pods: i64) -> Result<Self> {
+        let plane = ControlPlane::fair("tenants").await?;
+        match Self::on(&plane, folder).await {
+            Ok((operator, hooks)) => {
+                let stage = Stage {
+                    plane,
+                    operator,
+                    hooks,
+                    pods,
+                };
+                stage.open().await?;
+                Ok(stage)
+            }
+            Err(error) => {
+                plane.stop().await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn on(plane: &ControlPlane, folder: &Path) -> Result<(Operator, HookServer)> {
+        for namespace in [SYSTEM, VICTIM, ATTACKER] {
+            plane
+                .kubectl(&["create", "namespace", namespace], "")
+                .await?;
+        }
+        let install = [
+            "install",
+            "gamekeeper",
+            CHART,
+            "--namespace",
+            SYSTEM,
+            "--set=hooks.allSecrets=true,hooks.allowLoopback=true",
+            "--wait",
+            "--timeout=90s",
+        ];
+        plane.helm(&install).await?;
+        let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
+        operator.start().await?;
+        operator.limit_memory(MEMORY).await?;
+        // No Service here leads to the operator.
+        call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
+        Ok((operator, HookServer::start().await?))
+    }
+
+    /// The victim's pods come up, behind its first rollout.
+    async fn open(&self) -> Result<()> {
+        let template = hook_template("check", &self.hooks.url("/check"));
+        self.apply(VICTIM, &template.to_string()).await?;
+        let steps = json!([{"partition": self.pods / 2}, {"hook": {"templateName": "check"}}]);
+        let game = Game::in_place(self.pods)
+            .max_unavailable(self.pods)
+            .pre_inplace("check")
+            .steps(steps);
+        self.apply(VICTIM, &game.to_string()).await?;
+        self.until_complete().await
+    }
+
+    /// Takes everything away.
+    pub async fn strike(mut self) -> Result<()> {
+        let ended = self.operator.terminate().await;
+        self.plane.stop().await?;
+        ended
+    }
+
+    async fn apply(&self, namespace: &str, manifest: &str) -> Result<()> {
+        let apply = ["apply", "-n", namespace, "-f", "-"];
+        self.plane.kubectl(&apply, manifest).await?;
+        Ok(())
+    }
+
+    async fn game(&self) -> Result<Value> {
+        let name = crate::case::GAME;
+        let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
+        self.plane.get(&format!("{kind}/{name}")).await
+    }
+
+    async fn until_complete(&self) -> Result<()> {
+        eventually("the victim's rollout is complete", LIMIT, async || {
+            let game = self.game().await?;
+            let status = &game["status"];
+            let is_complete = status["observedGeneration"] == game["metadata"]["generation"]
+                && status["updatedReadyReplicas"] == self.pods
+                && status["canary"]["revision"] == status["updateRevision"];
+            ensure!(is_complete, "{status:#}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The victim rolls another image out, through its steps and hooks; how long that took.
+    pub async fn roll_out(&self, image: &str) -> Result<Duration> {
+        let begun = Instant::now();
+        let path = "/spec/template/spec/containers/0/image";
+        let name = crate::case::GAME;
+        let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
+        let operation = json!([{"op": "replace", "path": path, "value": image}]);
+        self.plane
+            .patch(&format!("{kind}/{name}"), &operation)
+            .await?;
+        self.until_complete().await?;
+        Ok(begun.elapsed())
+    }
+
+    /// The lease, as it is now.
+    pub async fn lease(&self) -> Result<Lease> {
+        let path = "/apis/coordination.k8s.io/v1/namespaces";
+        let lease = self
+            .plane
+            .get(&format!("{path}/{SYSTEM}/leases/gamekeeper"))
+            .await?;
+        let spec = &lease["spec"];
+        Ok(Lease {
+            holder: spec["holderIdentity"].clone(),
+            transitions: spec["leaseTransitions"].clone(),
+        })
+    }
+
+    /// Waits until renewals of the lease are seen to be taken up as those of the control plane's own
+    /// controllers are.
+    pub async fn lease_has_a_flow(&self) -> Result<()> {
+        let series = "apiserver_flowcontrol_dispatched_requests_total\
+            {flow_schema=\"gamekeeper-lease\",priority_level=\"leader-election\"}";
+        eventually("the lease has a flow", LIMIT, async || {
+            let metrics = ["get", "--raw", "/metrics"];
+            let figures = self.plane.kubectl(&metrics, "").await?;
+            let mut lines = figures.lines();
+            let is_used = lines.any(|line| line.starts_with(series) && !line.ends_with(" 0"));
+            ensure!(is_used, "no {series}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The attacker asks the API server to store something; None when that is refused.
+    async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
+        let api = match plural {
+            "secrets" | "pods" => "/api/v1",
+            _ => "/apis/tkex.tencent.com/v1alpha1",
+        };
+        let request = Request::post(format!("{api}/namespaces/{ATTACKER}/{plural}"))
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())?;
+        match self.plane.client().request(request).await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(kube::Error::Api(status)) if status.code < 500 => Ok(None),
+            Err(error) => Err(error).context("the API server refuses an attack without an answer"),
+        }
+    }
+
+    /// Takes away what the attacker has stored.
+    pub async fn clear(&self) -> Result<()> {
+        let all = "hookruns,hooktemplates,pods";
+        let delete = ["delete", all, "--all", "-n", ATTACKER, "--wait=false"];
+        self.plane.kubectl(&delete, "").await?;
+        Ok(())
+    }
+
+    /// A HookRun of the attacker's, as it is now.
+    async fn run(&self, name: &str) -> Result<Value> {
+        let runs = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}/hookruns");
+        self.plane.get(&format!("{runs}/{name}")).await
+    }
+}

@@ -1,0 +1,46 @@
+//! One tenant does what it can to hurt the others: in vain.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::tenants::{ATTACKS, Stage};
+use futures::future::{join_all, try_join};
+
+e2e::tests![whatever_a_tenant_does_others_go_on];
+
+/// Pods of the victim.
+const PODS: i64 = 6;
+/// The most memory that the operator may have occupied.
+const MEMORY: u64 = 400 << 20;
+
+async fn whatever_a_tenant_does_others_go_on(case: &mut Case) -> Result<()> {
+    let stage = Stage::set(case.folder(), PODS).await?;
+    let outcome = play(&stage).await;
+    let ended = stage.strike().await;
+    outcome.and(ended)
+}
+
+/// All attacks at a time, while the victim rolls out again and again.
+async fn play(stage: &Stage) -> Result<()> {
+    stage.lease_has_a_flow().await?;
+    let (lease, process) = (stage.lease().await?, stage.operator.id()?);
+    let attacks = join_all(ATTACKS.iter().map(|attack| async move {
+        let played = (attack.play)(stage).await;
+        played.with_context(|| attack.name.to_owned())
+    }));
+    let attacks = async { attacks.await.into_iter().collect::<Result<Vec<()>>>() };
+    let victim = async {
+        for number in 2..6 {
+            stage.roll_out(&format!("game:v{number}")).await?;
+        }
+        Ok(())
+    };
+    try_join(attacks, victim).await?;
+    ensure!(stage.lease().await? == lease, "somebody else leads");
+    ensure!(
+        stage.operator.id()? == process,
+        "the operator was started anew"
+    );
+    let peak = stage.operator.peak_memory()?;
+    ensure!(peak < MEMORY, "the operator took {} MB", peak >> 20);
+    Ok(())
+}
