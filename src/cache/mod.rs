@@ -71,6 +71,19 @@ pub struct Cache {
     newest: BTreeMap<Kind, Newest>,
 }
 
+/// What there is to say of a mirror.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Its kind.
+    pub kind: Kind,
+    /// Objects in it.
+    pub objects: usize,
+    /// Lists that were begun.
+    pub lists: u64,
+    /// When the API server last said anything about the kind.
+    pub heard: Instant,
+}
+
 /// What can be asked of a mirror whatever its kind.
 macro_rules! mirror_of {
     ($cache:expr, $kind:expr, $mirror:ident => $ask:expr) => {
@@ -273,11 +286,17 @@ impl Cache {
         mirror_of!(self, kind, mirror => mirror.seen())
     }
 
-    /// How many objects of each kind there are, and when the API server last said anything about it.
-    pub fn sizes(&self) -> Vec<(Kind, usize, Instant)> {
-        let size =
-            |kind| mirror_of!(self, kind, mirror => (kind, mirror.store().len(), mirror.heard()));
-        self.sources.keys().map(|kind| size(*kind)).collect()
+    /// What there is to say of each kind.
+    pub fn figures(&self) -> Vec<Figures> {
+        let figures = |kind| {
+            mirror_of!(self, kind, mirror => Figures {
+                kind,
+                objects: mirror.store().len(),
+                lists: mirror.seen().borrow().begun,
+                heard: mirror.heard(),
+            })
+        };
+        self.sources.keys().map(|kind| figures(*kind)).collect()
     }
 
     async fn reach(&self, kind: Kind, version: u64) {

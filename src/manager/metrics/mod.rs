@@ -26,9 +26,9 @@ use self::waits::Waits;
 use super::gate::Gate;
 use super::requests::ApiRequests;
 use crate::apply::Metrics;
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::controller::{HookMetrics, Queues};
-use crate::metrics::gauge;
+use crate::metrics::{counter, gauge};
 use crate::webhook::Figures;
 
 /// All that is shown.
@@ -156,20 +156,17 @@ fn to_number(holds: bool) -> f64 {
 }
 
 fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let kinds = cache.sizes();
-    let label = |kind| [("kind", format!("{kind:?}"))];
-    let sizes = kinds
-        .iter()
-        .map(|(kind, size, _)| (label(kind), *size as f64));
-    gauge(
-        to,
-        "gamekeeper_cached_objects",
-        "Objects in the caches",
-        sizes,
-    )?;
+    let kinds = cache.figures();
+    let label = |it: &cache::Figures| [("kind", format!("{:?}", it.kind))];
+    let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
+    let help = "Objects in the caches";
+    gauge(to, "gamekeeper_cached_objects", help, objects)?;
+    let lists = kinds.iter().map(|it| (label(it), &it.lists));
+    let help = "Lists of all objects of a kind that were begun";
+    counter(to, "gamekeeper_cache_lists", help, lists)?;
     let heard = kinds
         .iter()
-        .map(|(kind, _, heard)| (label(kind), heard.elapsed().as_secs_f64()));
+        .map(|it| (label(it), it.heard.elapsed().as_secs_f64()));
     let help = "Time since the API server last said anything about a kind; it does once a minute";
     gauge(to, "gamekeeper_cache_silence_seconds", help, heard)
 }
