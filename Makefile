@@ -50,9 +50,9 @@ campaign: ## COUNT (300) histories from SEED (0) on: faults, kills and changes o
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)
 
-bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers
+bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers; PART=scale for 10,000 pods
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins
 	cargo bench --locked --package gamekeeper --bench plan
-	target/release/bench
+	target/release/bench $(PART)

@@ -16,6 +16,7 @@ use crate::audit::AuditLog;
 use crate::chart;
 use crate::command::run;
 use crate::faults::FaultProxy;
+use crate::operator::processor_time;
 use crate::program::program;
 use crate::wait::eventually;
 
@@ -204,6 +205,15 @@ impl ControlPlane {
         let answer = self.client.request::<Value>(request).await;
         answer.with_context(|| format!("DELETE {path}"))?;
         Ok(())
+    }
+
+    /// The processor time that one of its components has used, such as `kube-apiserver`.
+    pub fn processor_time(&self, component: &str) -> Result<Duration> {
+        let folder = self.audit.path().parent().and_then(Path::parent);
+        let folder = folder.context("a cluster has a folder")?;
+        let file = folder.join(format!("pids/{component}.pid"));
+        let id = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        processor_time(id.trim().parse()?)
     }
 
     /// Stops it and removes what it left.

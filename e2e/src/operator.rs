@@ -378,15 +378,20 @@ impl Operator {
 
     /// The processor time that it has used.
     pub fn processor_time(&self) -> Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()?))?;
-        // The second field is the program's name in brackets, and may have spaces.
-        let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
-        let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
-        // Linux counts hundredths of a second here on every machine.
-        Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+        processor_time(self.id()?)
     }
+}
+
+/// The processor time that a process has used.
+pub fn processor_time(id: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The second field is the program's name in brackets, and may have spaces.
+    let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
+    let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
+    // Linux counts hundredths of a second here on every machine.
+    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
 }
 
 /// Starts it anew each time it has lost its lease: a machine that stands still for ten seconds costs every

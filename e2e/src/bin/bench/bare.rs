@@ -58,9 +58,8 @@ impl<'a> Bare<'a> {
             self.api
                 .patch(&name, &PatchParams::default(), &patch)
                 .await?;
-            let is_done = |found: &Option<String>| found.as_deref() == Some(image);
             self.pods
-                .until("updated", |pods| pods.get(&name).is_some_and(is_done))
+                .until("updated", |pods| pods.is_ready(&name, image))
                 .await
         })
         .await

@@ -2,6 +2,8 @@
 //! how 10,000 HookRuns do, how soon another operator leads, and what one tenant can cost another.
 //! `bench deployments`, `sets`, `hooks`, `leader` and `tenants` measure a part of it; a number after that
 //! is how many rounds, HookRuns, takeovers or rollouts.
+//! `bench scale` is what 10,000 pods cost, and no part of the rest: it takes an hour. `scale set` and the
+//! like measure a part of that; a number after it is how many pods.
 //!
 //! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
 //! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
@@ -14,6 +16,7 @@ mod hooks;
 mod leader;
 mod pods;
 mod report;
+mod scale;
 mod subject;
 mod tenants;
 
@@ -33,11 +36,12 @@ const ROUNDS: usize = 3;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1).peekable();
-    let part = args.next_if(|arg| arg.parse::<usize>().is_err());
+    let mut word = || args.next_if(|arg| arg.parse::<usize>().is_err());
+    let (part, of_part) = (word(), word());
     let number = args.next().and_then(|text| text.parse().ok());
     let plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start().await?));
     let outcome = tokio::select! {
-        outcome = run(plane, part.as_deref(), number) => outcome,
+        outcome = run(plane, part.as_deref(), of_part.as_deref(), number) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
     };
     plane.stop().await?;
@@ -50,6 +54,7 @@ async fn main() -> Result<()> {
 async fn run(
     plane: &'static ControlPlane,
     part: Option<&str>,
+    of_part: Option<&str>,
     number: Option<usize>,
 ) -> Result<(String, Result<()>)> {
     let rounds = number.unwrap_or(ROUNDS);
@@ -71,7 +76,13 @@ async fn run(
             let rollouts = number.unwrap_or(tenants::ROLLOUTS);
             tenants::measure(rollouts).await?.to_string()
         }
-        Some(part) => bail!("{part} is none of deployments, sets, hooks, leader and tenants"),
+        Some("scale") => {
+            let pods = number.unwrap_or(scale::PODS);
+            scale::measure(plane, of_part, pods).await?
+        }
+        Some(part) => {
+            bail!("{part} is none of deployments, sets, hooks, leader, tenants and scale")
+        }
         None => {
             let (deployments, sets) = (deployments().await?, sets().await?);
             eprintln!("{} HookRuns", hooks::RUNS);

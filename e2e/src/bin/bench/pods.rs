@@ -23,13 +23,52 @@ pub struct Pods {
     task: JoinHandle<()>,
 }
 
-/// Images by pod; None while it is not ready.
-type Running = HashMap<String, Option<String>>;
+/// The pods that there are.
+#[derive(Default)]
+pub struct Running {
+    /// Images by pod; None while it is not ready.
+    pods: HashMap<String, Option<String>>,
+    /// How many are ready, by image.
+    ready: HashMap<String, usize>,
+}
+
+impl Running {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// How many are ready with an image.
+    pub fn ready(&self, image: &str) -> usize {
+        self.ready.get(image).copied().unwrap_or(0)
+    }
+
+    /// Whether a pod is ready with an image.
+    pub fn is_ready(&self, name: &str, image: &str) -> bool {
+        let found = self.pods.get(name);
+        found.is_some_and(|found| found.as_deref() == Some(image))
+    }
+
+    fn put(&mut self, name: String, image: Option<String>) {
+        self.remove(&name);
+        if let Some(image) = &image {
+            *self.ready.entry(image.clone()).or_default() += 1;
+        }
+        self.pods.insert(name, image);
+    }
+
+    fn remove(&mut self, name: &str) {
+        let before = self.pods.remove(name).flatten();
+        if let Some(count) = before.and_then(|image| self.ready.get_mut(&image)) {
+            *count -= 1;
+        }
+    }
+}
 
 impl Pods {
     /// Starts to watch.
     pub fn watch(client: Client, namespace: &str) -> Self {
-        let running = Arc::new(Mutex::new(Running::new()));
+        let running = Arc::new(Mutex::new(Running::default()));
         let (tell, changed) = watch::channel(());
         let api: Api<Pod> = Api::namespaced(client, namespace);
         let known = running.clone();
@@ -70,11 +109,7 @@ impl Pods {
 
     /// Waits until so many pods are ready with an image.
     pub async fn until_ready(&self, count: usize, image: &str) -> Result<()> {
-        let is_ready = |found: &&Option<String>| found.as_deref() == Some(image);
-        self.until("ready", |pods| {
-            pods.values().filter(is_ready).count() == count
-        })
-        .await
+        self.until("ready", |pods| pods.ready(image) == count).await
     }
 }
 
@@ -87,13 +122,9 @@ impl Drop for Pods {
 fn follow(running: &Mutex<Running>, event: Event<Pod>) {
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     match event {
-        Event::Init => running.clear(),
-        Event::Apply(pod) | Event::InitApply(pod) => {
-            running.insert(pod.name_any(), ready_image(&pod));
-        }
-        Event::Delete(pod) => {
-            running.remove(&pod.name_any());
-        }
+        Event::Init => *running = Running::default(),
+        Event::Apply(pod) | Event::InitApply(pod) => running.put(pod.name_any(), ready_image(&pod)),
+        Event::Delete(pod) => running.remove(&pod.name_any()),
         Event::InitDone => {}
     }
 }

@@ -300,7 +300,7 @@ impl Run<'_> {
             Subject::Bare | Subject::BareGated => self.bare().delete().await?,
             _ => self.scale(0).await?,
         }
-        self.pods.until("gone", |pods| pods.is_empty()).await
+        self.pods.until("gone", |pods| pods.len() == 0).await
     }
 }
 
@@ -311,7 +311,8 @@ fn template() -> Value {
     })
 }
 
-fn deployment() -> Value {
+/// A native Deployment without pods.
+pub fn deployment() -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -1,0 +1,147 @@
+//! What the operator's /metrics say, and processor time as the machine counts it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+
+/// The histogram of how long plans take.
+const PLANNING: &str = "gamekeeper_planning_duration_seconds";
+/// Lists of all objects of a kind.
+const LISTS: &str = "gamekeeper_cache_lists_total";
+
+/// Processor time used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// By the operator.
+    pub operator: Duration,
+    /// By kube-controller-manager.
+    pub controllers: Duration,
+    /// By kube-apiserver.
+    pub server: Duration,
+}
+
+impl Times {
+    /// At this moment.
+    pub fn now(case: &Case) -> Result<Self> {
+        let plane = case.plane();
+        let operator = match case.operator.is_running() {
+            true => case.operator.processor_time()?,
+            false => Duration::ZERO,
+        };
+        Ok(Self {
+            operator,
+            controllers: plane.processor_time("kube-controller-manager")?,
+            server: plane.processor_time("kube-apiserver")?,
+        })
+    }
+
+    /// What came on top since an earlier moment.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            operator: self.operator.saturating_sub(earlier.operator),
+            controllers: self.controllers.saturating_sub(earlier.controllers),
+            server: self.server.saturating_sub(earlier.server),
+        }
+    }
+}
+
+/// What a page of metrics says.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// How many plans took at most so many microseconds.
+    plans: BTreeMap<u64, u64>,
+    /// Lists begun, of whatever kind.
+    pub lists: u64,
+}
+
+impl Page {
+    /// Reads the operator's.
+    pub async fn read(case: &Case) -> Result<Self> {
+        let (code, page) = case.operator.get("/metrics").await?;
+        ensure!(code == 200, "/metrics says {code}: {page}");
+        Ok(Self::parse(&page))
+    }
+
+    fn parse(page: &str) -> Self {
+        let mut parsed = Self::default();
+        let rows = page.lines().filter(|line| !line.starts_with('#'));
+        for (series, value) in rows.filter_map(|line| line.rsplit_once(' ')) {
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let value = value.parse::<f64>().unwrap_or_default() as u64;
+            if name == LISTS {
+                parsed.lists += value;
+            } else if name.strip_suffix("_bucket") == Some(PLANNING) {
+                let bound = labels.split_once("le=\"").map_or("", |(_, rest)| rest);
+                let bound = bound
+                    .split('"')
+                    .next()
+                    .and_then(|it| it.parse::<f64>().ok());
+                let microseconds = bound.map_or(u64::MAX, |seconds| (seconds * 1e6) as u64);
+                *parsed.plans.entry(microseconds).or_default() += value;
+            }
+        }
+        parsed
+    }
+
+    /// What came on top since an earlier page.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |bound| earlier.plans.get(bound).copied().unwrap_or(0);
+        let plans = self.plans.iter();
+        Self {
+            plans: plans
+                .map(|(bound, count)| (*bound, count.saturating_sub(before(bound))))
+                .collect(),
+            lists: self.lists.saturating_sub(earlier.lists),
+        }
+    }
+
+    /// How many plans were made.
+    pub fn plans(&self) -> u64 {
+        self.plans.values().copied().max().unwrap_or(0)
+    }
+
+    /// How long so much of the plans took at most, in milliseconds, evenly spread within a bucket.
+    pub fn planning(&self, share: f64) -> f64 {
+        let rank = self.plans() as f64 * share;
+        let mut below = (0, 0);
+        for (&bound, &count) in &self.plans {
+            if count > 0 && count as f64 >= rank {
+                let within = (rank - below.1 as f64) / (count - below.1) as f64;
+                // Of what is beyond the last bound, no more is known.
+                let bound = if bound == u64::MAX { below.0 } else { bound };
+                return (below.0 as f64 + within * (bound - below.0) as f64) / 1e3;
+            }
+            below = (bound, count);
+        }
+        f64::NAN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planning_times_are_read_from_the_buckets_of_all_kinds() {
+        let page = format!(
+            "# TYPE {PLANNING} histogram\n\
+             {PLANNING}_bucket{{kind=\"GameDeployment\",le=\"0.01\"}} 40\n\
+             {PLANNING}_bucket{{kind=\"GameStatefulSet\",le=\"0.01\"}} 10\n\
+             {PLANNING}_bucket{{kind=\"GameDeployment\",le=\"0.05\"}} 90\n\
+             {PLANNING}_bucket{{kind=\"GameStatefulSet\",le=\"0.05\"}} 10\n\
+             {PLANNING}_bucket{{kind=\"GameDeployment\",le=\"+Inf\"}} 90\n\
+             {PLANNING}_bucket{{kind=\"GameStatefulSet\",le=\"+Inf\"}} 10\n\
+             {LISTS}{{kind=\"Pod\"}} 2\n\
+             {LISTS}{{kind=\"Node\"}} 1\n"
+        );
+        let page = Page::parse(&page);
+        assert_eq!((page.plans(), page.lists), (100, 3));
+        assert_eq!(page.planning(0.5), 10.0);
+        assert_eq!(page.planning(0.75), 30.0);
+        let nothing = page.since(&page);
+        assert_eq!((nothing.plans(), nothing.lists), (0, 0));
+        assert!(nothing.planning(0.5).is_nan());
+    }
+}

@@ -1,0 +1,198 @@
+//! What is measured at scale, and the orders that it is given.
+
+use anyhow::Result;
+use e2e::case::{Case, GAME, SET};
+use e2e::manifest::Game;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::pods::Running;
+
+/// Pods of each workload where there are many.
+const FEW: usize = 10;
+/// Orders of the bench at a time.
+const AT_ONCE: usize = 16;
+
+/// Who has the pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fleet {
+    /// One GameDeployment.
+    Deployment,
+    /// One GameStatefulSet: Parallel, with a claim for each pod that goes with it.
+    Set,
+    /// GameDeployments of ten pods each.
+    Many,
+    /// One native Deployment.
+    Native,
+}
+
+/// What is done to all pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// They are created.
+    Create,
+    /// They are updated in place.
+    Update,
+    /// They are hot-patched.
+    HotPatch,
+    /// They are deleted.
+    Delete,
+}
+
+impl Phase {
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Create => "created",
+            Phase::Update => "updated in place",
+            Phase::HotPatch => "hot-patched",
+            Phase::Delete => "deleted",
+        }
+    }
+
+    /// The image of pods with which it is done.
+    fn image(self) -> &'static str {
+        match self {
+            Phase::Create | Phase::Delete => "game:v1",
+            Phase::Update => "game:v2",
+            Phase::HotPatch => "game:v3",
+        }
+    }
+
+    /// Whether it has come to so many of all pods.
+    pub fn is_at(self, done: usize, of: usize, pods: &Running) -> bool {
+        match self {
+            Phase::Create => pods.ready(self.image()) == done,
+            Phase::Update | Phase::HotPatch => pods.ready(self.image()) == done && pods.len() == of,
+            Phase::Delete => pods.len() == of - done,
+        }
+    }
+
+    /// How many pods it has come to.
+    pub fn progress(self, of: usize, pods: &Running) -> usize {
+        match self {
+            Phase::Delete => of.saturating_sub(pods.len()),
+            _ => pods.ready(self.image()),
+        }
+    }
+}
+
+impl Fleet {
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Fleet::Deployment => "GameDeployment",
+            Fleet::Set => "GameStatefulSet, Parallel, with claims",
+            Fleet::Many => "GameDeployments of 10",
+            Fleet::Native => "native Deployment",
+        }
+    }
+
+    /// Whether it is one workload of ours.
+    pub fn is_one_of_ours(self) -> bool {
+        matches!(self, Fleet::Deployment | Fleet::Set)
+    }
+
+    /// Makes it, with no pods yet.
+    pub async fn prepare(self, case: &mut Case, pods: usize) -> Result<()> {
+        let game = Game::in_place(0).max_unavailable("10%");
+        match self {
+            Fleet::Deployment => case.apply(game).await?,
+            Fleet::Set => {
+                case.is_about_a_set();
+                case.apply(set()).await?
+            }
+            Fleet::Many => {
+                let games = (0..pods / FEW).map(|n| Value::from(game.clone().named(&few(n))));
+                let games: Vec<Value> = games.collect();
+                case.apply(json!({"apiVersion": "v1", "kind": "List", "items": games}))
+                    .await?
+            }
+            Fleet::Native => case.apply(crate::subject::deployment()).await?,
+        };
+        Ok(())
+    }
+
+    /// Orders that a phase go on from so many pods to so many of all.
+    pub async fn order(
+        self,
+        case: &Case,
+        phase: Phase,
+        (from, to, of): (usize, usize, usize),
+    ) -> Result<()> {
+        let namespace = &case.namespace;
+        let ours = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}");
+        if self == Fleet::Many {
+            let operations = operations(phase, FEW, FEW);
+            let operations = &operations;
+            return stream::iter(from / FEW..to / FEW)
+                .map(async |n| {
+                    let path = format!("{ours}/gamedeployments/{}", few(n));
+                    case.plane().patch(&path, operations).await.map(|_| ())
+                })
+                .buffer_unordered(AT_ONCE)
+                .try_collect()
+                .await;
+        }
+        let path = match self {
+            Fleet::Set => format!("{ours}/gamestatefulsets/{SET}"),
+            Fleet::Native => format!("/apis/apps/v1/namespaces/{namespace}/deployments/game"),
+            _ => format!("{ours}/gamedeployments/{GAME}"),
+        };
+        let mut operations = operations(phase, to, of);
+        if self.is_one_of_ours()
+            && let Some(operations) = operations.as_array_mut()
+        {
+            // The last step may have ended during a pause.
+            operations
+                .push(json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": false}));
+        }
+        case.plane().patch(&path, &operations).await?;
+        Ok(())
+    }
+}
+
+/// The name of one of many.
+fn few(n: usize) -> String {
+    format!("few-{n:04}")
+}
+
+/// What makes a workload of `of` pods go on to `to` of them.
+fn operations(phase: Phase, to: usize, of: usize) -> Value {
+    let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let image = set(
+        "/spec/template/spec/containers/0/image",
+        json!(phase.image()),
+    );
+    let partition = set("/spec/updateStrategy/partition", json!(of - to));
+    match phase {
+        Phase::Create => json!([set("/spec/replicas", json!(to))]),
+        Phase::Update => json!([image, partition]),
+        Phase::HotPatch => {
+            let type_ = set("/spec/updateStrategy/type", json!("HotPatchUpdate"));
+            json!([type_, image, partition])
+        }
+        Phase::Delete => json!([set("/spec/replicas", json!(of - to))]),
+    }
+}
+
+/// A GameStatefulSet whose claims no volume is looked for, and whose pods run without them: volumes
+/// are other controllers' work. A claim that names a volume that is not there waits without a word.
+fn set() -> Game {
+    let claim = json!([{
+        "metadata": {"name": "data"},
+        "spec": {
+            "storageClassName": "none", "volumeName": "none", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }]);
+    Game::parallel(0)
+        .updated_by("InplaceUpdate")
+        .max_unavailable("10%")
+        .set("/spec/volumeClaimTemplates", claim)
+        .set("/spec/template/spec/nodeName", "node-0")
+        .set(
+            "/spec/persistentVolumeClaimRetentionPolicy",
+            json!({"whenDeleted": "Delete", "whenScaled": "Delete"}),
+        )
+}

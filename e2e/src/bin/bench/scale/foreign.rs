@@ -1,0 +1,197 @@
+//! What pods cost that are not ours: memory, and processor time when they change.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use e2e::case::Case;
+use e2e::control_plane::ControlPlane;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::interval;
+
+use super::figures::Times;
+use super::{open, rest};
+
+/// Requests of the bench at a time.
+const AT_ONCE: usize = 32;
+/// Changes a second.
+const CHANGES: u32 = 100;
+/// For how long they go on.
+const CHANGING: Duration = Duration::from_secs(30);
+
+/// What was measured.
+pub struct Measured {
+    pods: usize,
+    /// Bytes of memory that came with pods of another controller.
+    controlled: u64,
+    /// Bytes of memory that came with pods that nothing controls.
+    orphans: u64,
+    changes: usize,
+    /// Processor time of the operator while they changed.
+    processor: Duration,
+    /// Its processor time for as long without changes.
+    at_rest: Duration,
+}
+
+/// Measures once: the first half of the pods is another controller's, the second nobody's.
+pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
+    let (mut case, folder) = open(plane, "foreign").await?;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
+    case.apply(owner).await?;
+    let owner = case.get("configmaps/other").await?["metadata"]["uid"].take();
+    let api: Api<Pod> = Api::namespaced(plane.client(), &case.namespace);
+    rest(&case).await?;
+    let empty = case.operator.memory()?;
+    eprintln!("{} pods of another controller", pods / 2);
+    create(&api, 0..pods / 2, Some(&owner)).await?;
+    rest(&case).await?;
+    let half = case.operator.memory()?;
+    eprintln!("{} pods that nothing controls", pods - pods / 2);
+    create(&api, pods / 2..pods, None).await?;
+    rest(&case).await?;
+    let full = case.operator.memory()?;
+    eprintln!("{CHANGES} changes a second");
+    let at_rest = quiet(&case).await?;
+    let before = Times::now(&case)?;
+    let changes = change(&api, pods).await?;
+    rest(&case).await?;
+    let processor = Times::now(&case)?.since(before).operator;
+    case.operator.terminate().await?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(Measured {
+        pods,
+        controlled: half.saturating_sub(empty),
+        orphans: full.saturating_sub(half),
+        changes,
+        processor,
+        at_rest,
+    })
+}
+
+/// The operator's processor time for as long as pods will change.
+async fn quiet(case: &Case) -> Result<Duration> {
+    let before = Times::now(case)?;
+    tokio::time::sleep(CHANGING).await;
+    Ok(Times::now(case)?.since(before).operator)
+}
+
+/// Creates pods that no node takes.
+async fn create(
+    api: &Api<Pod>,
+    numbers: std::ops::Range<usize>,
+    owner: Option<&Value>,
+) -> Result<()> {
+    stream::iter(numbers)
+        .map(async |number| {
+            let pod = serde_json::from_value(pod(number, owner))?;
+            api.create(&PostParams::default(), &pod).await?;
+            anyhow::Ok(())
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// Changes pods evenly for a while; gives how many changes were made.
+async fn change(api: &Api<Pod>, pods: usize) -> Result<usize> {
+    let begun = Instant::now();
+    let mut beat = interval(Duration::from_secs(1) / CHANGES);
+    let mut changes = 0;
+    let mut under_way = tokio::task::JoinSet::new();
+    while begun.elapsed() < CHANGING {
+        beat.tick().await;
+        // A step that is prime to the number of pods comes to all of them.
+        let name = name(changes * 7_919 % pods);
+        let (api, change) = (api.clone(), changes);
+        under_way.spawn(async move {
+            let note = json!({"metadata": {"annotations": {"change": change.to_string()}}});
+            let params = PatchParams::default();
+            api.patch(&name, &params, &Patch::Merge(&note)).await
+        });
+        changes += 1;
+    }
+    while let Some(changed) = under_way.join_next().await {
+        changed?.context("change a pod")?;
+    }
+    Ok(changes)
+}
+
+fn name(number: usize) -> String {
+    format!("other-{number:05}-8dd69fd8")
+}
+
+/// A pod as large as pods are: environment, volumes, probes.
+fn pod(number: usize, owner: Option<&Value>) -> Value {
+    let variables = (0..20).map(|n| {
+        let reference = json!({"fieldPath": "metadata.annotations['variable']"});
+        json!({"name": format!("VARIABLE_{n}"), "valueFrom": {"fieldRef": reference}})
+    });
+    let variables: Vec<Value> = variables.collect();
+    let volumes = (0..5).map(|n| json!({"name": format!("volume-{n}"), "emptyDir": {}}));
+    let volumes: Vec<Value> = volumes.collect();
+    let mounts = (0..5).map(
+        |n| json!({"name": format!("volume-{n}"), "mountPath": format!("/var/lib/volume-{n}")}),
+    );
+    let mounts: Vec<Value> = mounts.collect();
+    let owners = owner.map(|uid| {
+        json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": uid, "controller": true,
+        }])
+    });
+    json!({
+        "metadata": {
+            "name": name(number), "ownerReferences": owners,
+            "labels": {"app": "other", "team": "web", "pod-template-hash": "6c947d899c"},
+        },
+        "spec": {
+            "schedulerName": "none",
+            "containers": [{
+                "name": "web", "image": "registry.example.com/web/other:v1.27.3",
+                "env": variables, "volumeMounts": mounts,
+                "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
+                "livenessProbe": {"httpGet": {"path": "/live", "port": 8080}},
+            }],
+            "volumes": volumes,
+        },
+    })
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let half = (self.pods / 2) as f64;
+        let spent = self.processor.saturating_sub(self.at_rest).as_secs_f64();
+        let rows = [
+            (
+                "memory a pod of another controller, garbage included",
+                format!("{:.0} bytes", self.controlled as f64 / half),
+            ),
+            (
+                "memory a pod that nothing controls, garbage included",
+                format!("{:.0} bytes", self.orphans as f64 / half),
+            ),
+            (
+                "operator's processor time a change",
+                format!("{:.0} µs", spent * 1e6 / self.changes as f64),
+            ),
+            (
+                "share of a core at that",
+                format!("{:.2} %", spent * 1e2 / CHANGING.as_secs_f64()),
+            ),
+        ];
+        let changes = self.changes as f64 / CHANGING.as_secs_f64();
+        writeln!(
+            f,
+            "| {} pods of others, {changes:.0} changes a second | |",
+            self.pods
+        )?;
+        writeln!(f, "|---|---|")?;
+        for (name, value) in rows {
+            writeln!(f, "| {name} | {value} |")?;
+        }
+        Ok(())
+    }
+}

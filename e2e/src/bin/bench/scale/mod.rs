@@ -1,0 +1,247 @@
+//! `bench scale`: what ten thousand pods cost, and whether the last thousand cost more than the first.
+//!
+//! Each phase goes in three steps, from none to a tenth, to nine tenths, to all of the pods, and a step
+//! is over when the operator rests again: so nothing of one is counted for another. Processor time of
+//! the operator is what is compared, because it grows where a loop is quadratic, whatever the machine
+//! does besides. `scale deployment`, `hot-patch`, `set`, `many`, `native` and `foreign` are parts of their own, for
+//! each takes minutes; a number after that is how many pods there are to be.
+
+mod figures;
+mod fleet;
+mod foreign;
+mod pause;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use e2e::case::Case;
+use e2e::control_plane::ControlPlane;
+use e2e::wait::eventually;
+
+use self::figures::{Page, Times};
+use self::fleet::{Fleet, Phase};
+use self::pause::Pauses;
+use self::report::{Measured, PhaseMeasured, Step};
+use crate::pods::Pods;
+
+/// Pods, unless the command line asks for another number.
+pub const PODS: usize = 10_000;
+/// An operator that takes less of a core than this rests.
+const REST: f64 = 0.05;
+/// For how long it must.
+const REST_FOR: Duration = Duration::from_secs(2);
+/// How long it may take until it does.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A part of this bench.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// A fleet through some phases.
+    Fleet(Fleet, &'static [Phase]),
+    /// Pods that are not ours.
+    Foreign,
+}
+
+impl Part {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, Part); 6] = [
+        (
+            "deployment",
+            Part::Fleet(
+                Fleet::Deployment,
+                &[Phase::Create, Phase::Update, Phase::Delete],
+            ),
+        ),
+        (
+            "hot-patch",
+            Part::Fleet(
+                Fleet::Deployment,
+                &[Phase::Create, Phase::HotPatch, Phase::Delete],
+            ),
+        ),
+        (
+            "set",
+            Part::Fleet(Fleet::Set, &[Phase::Create, Phase::Update, Phase::Delete]),
+        ),
+        (
+            "many",
+            Part::Fleet(Fleet::Many, &[Phase::Create, Phase::Update, Phase::Delete]),
+        ),
+        (
+            "native",
+            Part::Fleet(Fleet::Native, &[Phase::Create, Phase::Delete]),
+        ),
+        ("foreign", Part::Foreign),
+    ];
+
+    /// Measures it once, and says what came of it.
+    async fn measure(
+        self,
+        plane: &'static ControlPlane,
+        name: &str,
+        pods: usize,
+    ) -> Result<String> {
+        Ok(match self {
+            Part::Fleet(fleet, phases) => of_fleet(plane, name, fleet, phases, pods)
+                .await?
+                .to_string(),
+            Part::Foreign => foreign::measure(plane, 2 * pods).await?.to_string(),
+        })
+    }
+}
+
+/// Measures one part, or all of them one after the other, and gives their tables.
+pub async fn measure(
+    plane: &'static ControlPlane,
+    part: Option<&str>,
+    pods: usize,
+) -> Result<String> {
+    let is_asked_for = |(name, _): &&(&str, Part)| part.is_none_or(|part| part == *name);
+    let parts: Vec<_> = Part::ALL.iter().filter(is_asked_for).collect();
+    if parts.is_empty() {
+        bail!("scale has the parts {:?}", Part::ALL.map(|(name, _)| name));
+    }
+    let mut tables = Vec::new();
+    for (name, part) in parts {
+        tables.push(part.measure(plane, name, pods).await?);
+    }
+    Ok(tables.join("\n"))
+}
+
+/// Opens a namespace with an operator of its own.
+async fn open(plane: &'static ControlPlane, name: &str) -> Result<(Case, PathBuf)> {
+    let folder = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
+    let case = Case::open(plane, &format!("bench-{name}"), &folder).await?;
+    Ok((case, folder))
+}
+
+async fn of_fleet(
+    plane: &'static ControlPlane,
+    name: &str,
+    fleet: Fleet,
+    phases: &[Phase],
+    pods: usize,
+) -> Result<Measured> {
+    let (mut case, folder) = open(plane, name).await?;
+    if fleet == Fleet::Native {
+        case.operator.terminate().await?;
+    }
+    fleet.prepare(&mut case, pods).await?;
+    let run = Run {
+        pods: Pods::watch(plane.client(), &case.namespace),
+        fleet,
+        case: &case,
+        size: pods,
+    };
+    let measured = run.measure(phases).await?;
+    if case.operator.is_running() {
+        case.operator.terminate().await?;
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(measured)
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    fleet: Fleet,
+    pods: Pods,
+    size: usize,
+}
+
+impl Run<'_> {
+    async fn measure(&self, phases: &[Phase]) -> Result<Measured> {
+        rest(self.case).await?;
+        let lists = self.page().await?.lists;
+        let memory = self.case.operator.memory().ok();
+        let mut measured = Measured {
+            fleet: self.fleet,
+            pods: self.size,
+            phases: Vec::new(),
+            memory: None,
+            lists: 0,
+        };
+        for &phase in phases {
+            measured.phases.push(self.phase(phase).await?);
+            if phase == Phase::Create {
+                let now = self.case.operator.memory().ok();
+                let grown = memory.zip(now);
+                measured.memory = grown.map(|(before, now)| now.saturating_sub(before));
+            }
+        }
+        measured.lists = self.page().await?.lists - lists;
+        Ok(measured)
+    }
+
+    async fn phase(&self, phase: Phase) -> Result<PhaseMeasured> {
+        let tenth = self.size / 10;
+        let bounds = [
+            (0, tenth),
+            (tenth, self.size - tenth),
+            (self.size - tenth, self.size),
+        ];
+        let before = self.page().await?;
+        let mut pauses = Pauses::default();
+        let mut steps = Vec::new();
+        for (from, to) in bounds {
+            eprintln!(
+                "{}: {} from {from} to {to}",
+                self.fleet.name(),
+                phase.name()
+            );
+            let is_middle = to - from > tenth;
+            let (times, begun) = (Times::now(self.case)?, Instant::now());
+            self.fleet
+                .order(self.case, phase, (from, to, self.size))
+                .await?;
+            let over = self
+                .pods
+                .until(phase.name(), |pods| phase.is_at(to, self.size, pods));
+            tokio::select! {
+                over = over => over?,
+                Err(error) = pauses.measure(self, phase, (from, to)), if is_middle && self.fleet.is_one_of_ours() => {
+                    return Err(error);
+                }
+            }
+            let took = begun.elapsed();
+            rest(self.case).await?;
+            steps.push(Step {
+                pods: to - from,
+                took,
+                times: Times::now(self.case)?.since(times),
+            });
+        }
+        Ok(PhaseMeasured {
+            phase,
+            steps,
+            pauses: pauses.seen,
+            page: self.page().await?.since(&before),
+        })
+    }
+
+    async fn page(&self) -> Result<Page> {
+        match self.case.operator.is_running() {
+            true => Page::read(self.case).await,
+            false => Ok(Page::default()),
+        }
+    }
+}
+
+/// Waits until the operator rests, or kube-controller-manager where there is none.
+async fn rest(case: &Case) -> Result<()> {
+    let busy = |times: Times| match case.operator.is_running() {
+        true => times.operator,
+        false => times.controllers,
+    };
+    let mut since = (Instant::now(), busy(Times::now(case)?));
+    eventually("at rest", LIMIT, async || {
+        let used = busy(Times::now(case)?).saturating_sub(since.1);
+        if used.as_secs_f64() > REST * REST_FOR.as_secs_f64() {
+            since = (Instant::now(), busy(Times::now(case)?));
+        }
+        anyhow::ensure!(since.0.elapsed() > REST_FOR, "{used:?} within {REST_FOR:?}");
+        Ok(())
+    })
+    .await
+}

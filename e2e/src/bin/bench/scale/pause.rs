@@ -1,0 +1,69 @@
+//! How long it takes until a pause in the middle of a phase is seen in the status.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::wait::eventually;
+use serde_json::{Value, json};
+
+use super::Run;
+use super::fleet::Phase;
+
+/// Pauses in one phase.
+const PAUSES: usize = 5;
+/// How long one may take to be seen.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Pauses {
+    /// How long each pause took to be seen.
+    pub seen: Vec<Duration>,
+}
+
+impl Pauses {
+    /// Pauses the workload and lets it go on, again and again on its way; never ends but by an error.
+    /// Only an update stops then.
+    pub async fn measure(
+        &mut self,
+        run: &Run<'_>,
+        phase: Phase,
+        (from, to): (usize, usize),
+    ) -> Result<std::convert::Infallible> {
+        for number in 1..=PAUSES {
+            let far = from + (to - from) * number / (PAUSES + 1);
+            let is_there = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
+            run.pods.until("on its way", is_there).await?;
+            let begun = Instant::now();
+            let generation = paused(run, true).await?;
+            eventually("the pause is seen", LIMIT, async || {
+                let workload = run.case.plane().get(&run.case.path()).await?;
+                let status = &workload["status"];
+                let seen = status["observedGeneration"].as_i64() >= Some(generation);
+                let is_update = matches!(phase, Phase::Update | Phase::HotPatch);
+                ensure!(seen && (!is_update || is_paused(status)), "{status}");
+                Ok(())
+            })
+            .await?;
+            self.seen.push(begun.elapsed());
+            paused(run, false).await?;
+        }
+        std::future::pending().await
+    }
+}
+
+/// Pauses the workload, or lets it go on; gives the generation with which that is so.
+async fn paused(run: &Run<'_>, paused: bool) -> Result<i64> {
+    let field = json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": paused});
+    let path = run.case.path();
+    let answer = run.case.plane().patch(&path, &json!([field])).await?;
+    Ok(answer["metadata"]["generation"]
+        .as_i64()
+        .unwrap_or_default())
+}
+
+fn is_paused(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it["type"] == "Progressing" && it["reason"] == "Paused")
+}

@@ -1,0 +1,134 @@
+//! The tables of `bench scale`.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::figures::{Page, Times};
+use super::fleet::{Fleet, Phase};
+
+/// What one fleet took.
+#[derive(Debug)]
+pub struct Measured {
+    /// Who.
+    pub fleet: Fleet,
+    /// How many pods.
+    pub pods: usize,
+    /// Phase by phase.
+    pub phases: Vec<PhaseMeasured>,
+    /// Bytes of memory that came with the pods; None where there is no operator.
+    pub memory: Option<u64>,
+    /// Lists of all objects of a kind since the first phase began.
+    pub lists: u64,
+}
+
+/// What one phase took.
+#[derive(Debug)]
+pub struct PhaseMeasured {
+    /// Which.
+    pub phase: Phase,
+    /// The first tenth, what is between, the last tenth.
+    pub steps: Vec<Step>,
+    /// How long pauses took to be seen.
+    pub pauses: Vec<Duration>,
+    /// What the operator counted meanwhile.
+    pub page: Page,
+}
+
+/// What one step of a phase took.
+#[derive(Debug)]
+pub struct Step {
+    /// Pods in it.
+    pub pods: usize,
+    /// From the order to the last pod.
+    pub took: Duration,
+    /// Processor time until all was at rest.
+    pub times: Times,
+}
+
+impl Step {
+    /// Milliseconds of processor time a pod.
+    fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
+        pick(&self.times).as_secs_f64() * 1e3 / self.pods as f64
+    }
+}
+
+impl PhaseMeasured {
+    fn rate(&self) -> f64 {
+        let took: f64 = self.steps.iter().map(|step| step.took.as_secs_f64()).sum();
+        self.pods() / took
+    }
+
+    fn pods(&self) -> f64 {
+        self.steps.iter().map(|step| step.pods as f64).sum()
+    }
+
+    /// Milliseconds of processor time a pod, over all steps.
+    fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
+        let times = self.steps.iter().map(|step| pick(&step.times));
+        times.sum::<Duration>().as_secs_f64() * 1e3 / self.pods()
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let main: fn(&Times) -> Duration = match self.fleet {
+            Fleet::Native => |times| times.controllers,
+            _ => |times| times.operator,
+        };
+        let who = match self.fleet {
+            Fleet::Native => "kube-controller-manager",
+            _ => "operator",
+        };
+        writeln!(
+            f,
+            "| {}, {} pods | pods/s | {who}, ms a pod: first tenth | between | last tenth | last to first | kube-controller-manager | kube-apiserver |",
+            self.fleet.name(),
+            self.pods
+        )?;
+        writeln!(f, "|---|---|---|---|---|---|---|---|")?;
+        for phase in &self.phases {
+            let steps = phase.steps.iter().map(|step| step.each(main));
+            let steps: Vec<f64> = steps.collect();
+            let each: Vec<String> = steps.iter().map(|each| format!("{each:.2}")).collect();
+            let growth = steps
+                .last()
+                .zip(steps.first())
+                .map_or(f64::NAN, |(b, a)| b / a);
+            writeln!(
+                f,
+                "| {} | {:.0} | {} | {growth:.2} | {:.2} | {:.2} |",
+                phase.phase.name(),
+                phase.rate(),
+                each.join(" | "),
+                phase.each(|times| times.controllers),
+                phase.each(|times| times.server),
+            )?;
+        }
+        let Some(memory) = self.memory else {
+            return Ok(());
+        };
+        writeln!(f)?;
+        for phase in &self.phases {
+            let page = &phase.page;
+            write!(
+                f,
+                "{}: {} plans, p50 {:.1} ms, p99 {:.1} ms",
+                phase.phase.name(),
+                page.plans(),
+                page.planning(0.5),
+                page.planning(0.99)
+            )?;
+            if let Some(longest) = phase.pauses.iter().max() {
+                let count = phase.pauses.len();
+                write!(f, "; {count} pauses, seen after {longest:.2?} at most")?;
+            }
+            writeln!(f)?;
+        }
+        let each = memory as f64 / self.pods as f64 / 1024.0;
+        writeln!(
+            f,
+            "memory: {each:.1} kB more with each pod, garbage included; {} lists after the first ones",
+            self.lists
+        )
+    }
+}
