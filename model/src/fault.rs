@@ -60,6 +60,10 @@ pub enum Fault {
     StepRunsKept,
     /// A full promotion counts for whatever rollout there is.
     AnyPromotionCounts,
+    /// What a user's pause held back counts for the next template, too.
+    HeldKept,
+    /// A workload without status has all its rollouts behind it.
+    LostStatusMeansDone,
     /// The status is written after what rests on it.
     StatusLast,
     /// The quorum GET before what cannot be taken back is left out.
@@ -114,14 +118,23 @@ impl Fault {
             }
             Fault::NoPartition => no_partition(gd),
             Fault::AnyPromotionCounts => promote(gd, world),
+            Fault::HeldKept => {
+                if let (Some(status), Some(update)) = (gd.status.as_mut(), newest(world)) {
+                    status.update_revision = update;
+                }
+            }
+            Fault::LostStatusMeansDone if gd.status.is_none() => {
+                let mut status = GameDeploymentStatus::default();
+                status.canary.revision = newest(world).unwrap_or_default();
+                gd.status = Some(status);
+            }
             Fault::WaitingIgnored => name_victims(gd, world),
             Fault::NotAcceptedFirst => {
                 let names = world.revisions.iter().map(|it| it.name.clone());
                 world.verdicts = names.map(|name| (name, Verdict::Accepted)).collect();
             }
             Fault::OtherRunsOverlooked => {
-                let update = world.revisions.iter().max_by_key(|it| it.number);
-                let update = update.map(|it| it.name.clone());
+                let update = newest(world);
                 world.runs.retain(|run| {
                     let target = run.annotations().get(names::RUN_TARGET);
                     target.is_none_or(|it| it.is_empty() || Some(it) == update.as_ref())
@@ -219,6 +232,12 @@ fn no_partition(gd: &mut GameDeployment) {
     {
         step.partition = step.partition.as_ref().map(|_| IntOrString::Int(0));
     }
+}
+
+/// Name of the revision that the template stands for, once it is there.
+fn newest(world: &World) -> Option<String> {
+    let newest = world.revisions.iter().max_by_key(|it| it.number);
+    newest.map(|it| it.name.clone())
 }
 
 /// Says that a promotion, if there is one, is of the newest revision.

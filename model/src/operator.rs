@@ -163,6 +163,7 @@ impl Model {
         let view = self.view(state).expect("caught up");
         let planned = self.plan(&view);
         judge::plan(&view, &planned)?;
+        pauses::hold(self, state, &view);
         let bits = |is: &dyn Fn(&Pod) -> bool| {
             let pods = view.pods.iter().filter(|pod| is(pod));
             pods.fold(0, |all, pod| all | 1 << pod.uid)
@@ -253,6 +254,7 @@ impl Model {
                 state.memory.rollout_since = sync.planned.generation;
             }
             state.workload.write(self.scope.lags.workload).status = status;
+            state.memory.lost = 0;
             sync.planned = state.workload.now.clone();
         } else {
             sync.after.clear();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::model::{Broken, Model};
 use super::scope::{Amount, Step};
 use super::state::*;
-use super::translate::Facts;
+use super::translate::{Facts, View};
 
 const RULE: &str = "4: pauses";
 
@@ -34,7 +34,7 @@ pub fn workload(
     change: &WorkloadChange,
 ) -> Result<(), Broken> {
     let workload = &state.workload.now;
-    let facts = model.translator.facts(workload.status);
+    let facts = model.translator.facts(state.last_status());
     let own = state.memory.pause.as_ref();
     match change.paused {
         Some(true) if state.memory.user_paused => broken("takes a user's pause over".to_owned()),
@@ -110,6 +110,25 @@ pub fn remember(model: &Model, state: &mut State, sync: &Sync, change: &Workload
     }
 }
 
+/// Remembers how far a rollout without steps had come when the operator saw that a user pauses it.
+pub fn hold(model: &Model, state: &mut State, view: &View) {
+    let Workload {
+        template,
+        steps,
+        paused,
+        ..
+    } = *view.workload;
+    let has_steps = !model.scope.steps[usize::from(steps)].is_empty();
+    let held = &mut state.memory.held;
+    if !paused || has_steps {
+        *held = None;
+    } else if held.is_none_or(|(rev, _)| rev != template) {
+        let is_updated = |pod: &&Pod| pod.is_active() && pod.rev == template;
+        let updated = view.pods.iter().filter(is_updated).count();
+        *held = Some((template, updated as u8));
+    }
+}
+
 /// Whether a status says that a partition step was entered.
 pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
     let steps = &model.scope.steps[usize::from(planned.steps)];
@@ -131,7 +150,9 @@ pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Fa
 pub fn status(model: &Model, state: &State, sync: &Sync, new: Status) -> Result<(), Broken> {
     let old = model.translator.facts(state.workload.now.status);
     let new = model.translator.facts(new);
-    if new.stable != old.stable && old.stable.is_some() {
+    if old.stable.is_none() {
+        stable_at_once(model, state, &new)?;
+    } else if new.stable != old.stable {
         promotion(model, state, sync, &new)?;
     }
     if !new.is_rolling() {
@@ -172,6 +193,17 @@ fn promotion(model: &Model, state: &State, sync: &Sync, new: &Facts) -> Result<(
             "{:?} is called stable with {at_stable} pods",
             new.stable
         ));
+    }
+    Ok(())
+}
+
+/// A workload that shows no stable revision, because it is new or its status was lost, is not taken
+/// for one without a rollout while pods are left at another revision.
+fn stable_at_once(model: &Model, state: &State, new: &Facts) -> Result<(), Broken> {
+    let mut pods = state.pods.now.iter();
+    let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;
+    if !new.is_rolling() && pods.any(is_old) && !model.scope.has_surprises() {
+        return broken(format!("{:?} is called stable at once", new.stable));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::explore::explore;
 use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
-use super::scopes::{guarded, in_place, left, set};
+use super::scopes::{guarded, in_place, left, paused_without_steps, renewed, set};
 use super::start::settled;
 use super::state::Left;
 
@@ -79,6 +79,12 @@ fn bugs_in_pauses_and_steps_are_found() {
         ..canary(&pause)
     };
     find(Fault::AnyPromotionCounts, PAUSES, scope);
+}
+
+#[test]
+fn bugs_in_what_a_rollout_rests_on_are_found() {
+    find(Fault::HeldKept, PARTITION, paused_without_steps());
+    find(Fault::LostStatusMeansDone, PAUSES, renewed());
 }
 
 #[test]

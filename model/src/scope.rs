@@ -92,6 +92,9 @@ pub enum User {
     Name(Name),
     /// kubectl delete pod.
     Delete(Name),
+    /// The workload is deleted with `--cascade=orphan` and applied again: its status and the
+    /// operator's notes are lost.
+    Renew,
 }
 
 impl Amount {

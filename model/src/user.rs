@@ -21,6 +21,7 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Steps(list) => workload.steps != list,
         User::Name(name) => !workload.named.contains(&name) && is_there(state, name),
         User::Delete(name) => is_there(state, name),
+        User::Renew => workload.status != 0,
     }
 }
 
@@ -41,7 +42,9 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         }
         return;
     }
-    if let (User::Template(_) | User::Steps(_), Some(pause)) = (what, &mut state.memory.pause) {
+    if let (User::Template(_) | User::Steps(_) | User::Renew, Some(pause)) =
+        (what, &mut state.memory.pause)
+    {
         pause.outdated = true;
     }
     let workload = state.workload.change(scope.lags.workload, seen_before);
@@ -81,6 +84,15 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Partition(kept) => workload.partition = kept,
         User::Steps(list) => workload.steps = list,
         User::Name(name) => workload.named.push(name),
+        User::Renew => {
+            state.memory.lost = workload.status;
+            state.memory.user_paused = false;
+            workload.status = 0;
+            workload.paused = false;
+            workload.pause_note = 0;
+            workload.retry_note = 0;
+            workload.promote_note = 0;
+        }
         User::Delete(_) => {}
     }
 }

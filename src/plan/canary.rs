@@ -74,6 +74,12 @@ pub fn advance(
         ..workload.progress.clone()
     };
     progress.canary.revision = stable.to_owned();
+    let started_over =
+        workload.progress.update_revision != update || workload.progress.step_hash != hash;
+    if started_over {
+        // What a step or a pause held back was another rollout.
+        progress.canary.held_replicas = None;
+    }
 
     if update == stable || workload.steps.is_empty() {
         delete_runs(&runs, draft);
@@ -87,15 +93,12 @@ pub fn advance(
             counts,
         ));
     }
-    let started_over =
-        workload.progress.update_revision != update || workload.progress.step_hash != hash;
     if started_over {
         if !runs.is_empty() {
             delete_runs(&runs, draft);
             return None;
         }
         progress.step_index = Some(0);
-        progress.canary.held_replicas = None;
     }
     let own = note
         .as_ref()

@@ -1,6 +1,6 @@
 //! How many pods there are to be, of which revision, and which are too many.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::canary::{self, Counts, Rollout};
 use super::draft::Draft;
@@ -133,9 +133,12 @@ impl<'a> Sizing<'a> {
             step_hash,
             ..
         } = &self.workload.progress;
+        if canary.revision.is_empty() {
+            return self.stable_of_pods().unwrap_or(update).to_owned();
+        }
         let is_old = |pod: &&Pod| pod.revision() != update;
         let is_lost = !self.revisions.has(&canary.revision) && !self.active.iter().any(is_old);
-        if canary.revision.is_empty() || is_lost {
+        if is_lost {
             return update.clone();
         }
         let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();
@@ -147,5 +150,22 @@ impl<'a> Sizing<'a> {
         } else {
             canary.revision.clone()
         }
+    }
+
+    /// The stable revision of a workload that shows none although it has pods, orphans that are being
+    /// adopted among them: its status was lost in the middle of a rollout (restored from a backup,
+    /// deleted with `--cascade=orphan`). It is the one that most of the old pods are at.
+    fn stable_of_pods(&self) -> Option<&'a str> {
+        let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
+        let pods = self.world.pods.iter().map(AsRef::as_ref);
+        let pods = pods.filter(|pod| is_active(pod) && self.workload.is_member(pod));
+        let update = self.revisions.update.name.as_str();
+        let is_old = |revision: &&str| *revision != update && self.revisions.has(revision);
+        let mut pods_at = BTreeMap::new();
+        for revision in pods.map(Pod::revision).filter(is_old) {
+            *pods_at.entry(revision).or_insert(0) += 1;
+        }
+        let commonest = pods_at.into_iter().max_by_key(|(_, pods)| *pods);
+        commonest.map(|(revision, _)| revision)
     }
 }

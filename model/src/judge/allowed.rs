@@ -18,7 +18,7 @@ impl Case<'_> {
 
     /// Whether there is a stable revision that pods are moved away from.
     pub(super) fn is_rollout(&self) -> bool {
-        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let facts = self.model.translator.facts(self.state.last_status());
         facts.stable.is_some_and(|it| it != self.workload.template)
     }
 
@@ -28,11 +28,13 @@ impl Case<'_> {
         if !self.is_rollout() {
             return all;
         }
-        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let facts = self.model.translator.facts(self.state.last_status());
         let after_steps = (all - i64::from(self.workload.partition)).max(0);
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         if steps.is_empty() {
-            return after_steps;
+            return self
+                .held()
+                .map_or(after_steps, |held| held.min(after_steps));
         }
         if facts.update != Some(self.workload.template) {
             return 0;
@@ -49,12 +51,20 @@ impl Case<'_> {
         })
     }
 
+    /// Pods that a user's pause leaves at the update revision in a rollout without steps: those that
+    /// were there when it began.
+    fn held(&self) -> Option<i64> {
+        let held = self.state.memory.held.filter(|_| self.workload.paused);
+        let (rev, pods) = held?;
+        (rev == self.workload.template).then_some(i64::from(pods))
+    }
+
     /// The lowest ordinal that may be at the update revision.
     pub(super) fn first_to_update(&self) -> i64 {
         if !self.is_rollout() {
             return 0;
         }
-        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let facts = self.model.translator.facts(self.state.last_status());
         let all = self.replicas();
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         let index = usize::from(facts.index.unwrap_or(0));

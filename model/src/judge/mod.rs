@@ -300,7 +300,7 @@ impl<'a> Case<'a> {
     }
 
     fn pod_created(&self, rev: Rev, ordinal: Option<Name>) -> Result<(), Broken> {
-        let facts = self.model.translator.facts(self.state.workload.now.status);
+        let facts = self.model.translator.facts(self.state.last_status());
         if facts.stable != Some(rev) {
             self.moved_to(rev, ordinal.unwrap_or(0))?;
         }

@@ -26,6 +26,54 @@ fn canary_pause() {
     );
 }
 
+/// A rollout without steps that a user pauses, and gives another template.
+pub fn paused_without_steps() -> Scope {
+    Scope {
+        replicas: 1,
+        templates: 3,
+        pre_delete: false,
+        user: vec![
+            User::Template(1),
+            User::Template(2),
+            User::Pause,
+            User::Scale(2),
+        ],
+        left: left(4, 0, 0),
+        lags: Lags::default(),
+        ..guarded()
+    }
+}
+
+#[test]
+fn paused_by_a_user() {
+    walk("paused without steps", paused_without_steps());
+}
+
+/// A canary whose workload is made anew.
+pub fn renewed() -> Scope {
+    Scope {
+        pre_delete: false,
+        steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
+        user: vec![
+            User::Template(1),
+            User::Template(0),
+            User::Resume,
+            User::Renew,
+        ],
+        left: left(3, 1, 0),
+        lags: Lags {
+            workload: true,
+            ..Lags::default()
+        },
+        ..guarded()
+    }
+}
+
+#[test]
+fn status_lost() {
+    walk("status lost", renewed());
+}
+
 #[test]
 fn canary_hook() {
     walk(

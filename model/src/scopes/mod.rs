@@ -5,6 +5,7 @@ mod in_place;
 mod ordinals;
 mod rolling;
 
+pub use canary::{paused_without_steps, renewed};
 pub use ordinals::set;
 
 use std::io::Write as _;

@@ -273,6 +273,11 @@ pub struct Memory {
     pub replicas_at_partition: u8,
     /// The workload's generation that the rollout was begun for.
     pub rollout_since: u8,
+    /// While a user pauses a rollout without steps: its template, and how many pods were at it when
+    /// the operator first saw that.
+    pub held: Option<(Rev, u8)>,
+    /// The status that was lost, until the operator shows another one.
+    pub lost: Status,
 }
 
 /// A pause that the operator made.
@@ -322,6 +327,14 @@ impl Pod {
 }
 
 impl State {
+    /// The status that decisions have to rest on, also when it was lost.
+    pub fn last_status(&self) -> Status {
+        match self.workload.now.status {
+            0 => self.memory.lost,
+            status => status,
+        }
+    }
+
     pub fn pod(&self, uid: Uid) -> Option<&Pod> {
         self.pods.now.iter().find(|pod| pod.uid == uid)
     }

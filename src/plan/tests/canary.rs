@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -163,6 +164,102 @@ fn a_users_pause_outlasts_everything_but_the_user() {
         .user(json!({"updateStrategy": {"paused": false}}))
         .settle();
     assert_eq!(story.status().current_step_index, Some(1));
+}
+
+#[test]
+fn a_template_applied_while_a_user_pauses_gets_no_pod_until_the_user_resumes() {
+    let mut story = story(4, json!({"updateStrategy": {"partition": 2}}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v2 v2");
+    story
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .settle();
+    story.user(json!({"replicas": 6})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v2 v2");
+
+    story.image("v3").user(json!({"replicas": 8})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1 v1 v2 v2");
+    story
+        .user(json!({"updateStrategy": {"paused": false}}))
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v3 v3 v3 v3 v3 v3");
+}
+
+#[test]
+fn steps_taken_out_while_a_user_pauses_leave_no_more_pods_updated() {
+    let steps = json!([{"partition": 1}, {"pause": {}}]);
+    let mut story = story(
+        4,
+        json!({"updateStrategy": {"maxUnavailable": 1, "canary": {"steps": steps}}}),
+    );
+    story.settle();
+    story.kubelet = false;
+    story.image("v2").settle();
+    story
+        .user(json!({"updateStrategy": {"paused": true}}))
+        .settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    story
+        .user(json!({"updateStrategy": {"canary": null}}))
+        .settle();
+    story.kubelet = true;
+    story.user(json!({"replicas": 6})).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
+}
+
+/// A canary of one of four that pauses, with its status lost.
+fn without_status() -> Story {
+    let steps = json!([{"partition": 3}, {"pause": {}}]);
+    let mut story = story(4, json!({"updateStrategy": {"canary": {"steps": steps}}}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    story.object.status = None;
+    story.object.metadata.annotations = None;
+    story.user(json!({"updateStrategy": {"paused": false}}));
+    story
+}
+
+#[test]
+fn a_canary_whose_status_is_lost_takes_its_steps_anew() {
+    let mut story = without_status();
+    let stable = story.pods()[0].revision().to_owned();
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    assert_eq!(story.status().canary.revision, stable);
+    assert_eq!(story.status().current_step_index, Some(1));
+    assert!(story.paused());
+    resume(&mut story);
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+}
+
+#[test]
+fn a_partition_holds_when_a_workload_without_status_takes_its_pods_over() {
+    let mut story = story(4, json!({"updateStrategy": {"partition": 3}}));
+    story.settle();
+    story.image("v2").settle();
+    story.object.status = None;
+    for pod in story.names() {
+        story.edit_pod(&pod, |pod| pod.controller = None);
+    }
+    for revision in &mut story.world.revisions {
+        Arc::make_mut(revision).controlled = false;
+    }
+    let before = story.names();
+    story.settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    assert_eq!(story.names(), before);
+}
+
+#[test]
+fn pods_of_no_known_revision_are_no_stable_revision() {
+    let mut story = without_status();
+    let update = story.world.revisions.iter().max_by_key(|it| it.number);
+    let update = update.expect("a revision").name.clone();
+    story.world.revisions.retain(|it| it.name == update);
+    story.settle();
+    assert_eq!(story.images(), "v2 v2 v2 v2");
 }
 
 #[test]

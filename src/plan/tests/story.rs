@@ -401,7 +401,12 @@ impl<K: Planned + Serialize> Story<K> {
             Action::DeleteRevision { name, .. } => {
                 self.world.revisions.retain(|it| it.name != name)
             }
-            Action::AdoptRevision { .. } => {}
+            Action::AdoptRevision { name, .. } => {
+                let revisions = self.world.revisions.iter_mut();
+                for revision in revisions.filter(|it| it.name == name) {
+                    Arc::make_mut(revision).controlled = true;
+                }
+            }
             Action::AdoptPod(pod) => {
                 self.pod(&pod).expect("pod").controller = Some("uid-game".to_owned())
             }
