@@ -21,8 +21,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
 use crate::api::names::WorkloadKind;
-use crate::api::{GROUP, VERSION, WorkloadStatus};
-use crate::plan::{Failures, Verdict};
+use crate::api::{GROUP, VERSION};
+use crate::plan::{Action, Attempt, Failures, Verdict};
 
 pub use metrics::{BUCKETS, Ended, Metrics, Of};
 pub use proof::Patience;
@@ -131,7 +131,7 @@ pub struct Memory {
     pub refused: BTreeSet<String>,
     /// Names of pods and revisions that turned out to be somebody else's.
     pub taken: BTreeSet<String>,
-    /// What the last actions failed with.
+    /// Which of the last actions were refused.
     pub failures: Failures,
     /// When the status was last written.
     pub status_written: Option<Instant>,
@@ -162,16 +162,10 @@ impl Memory {
         self.refused.retain(|revision| is_there(revision));
     }
 
-    /// Forgets what failed if the status that is to be shown does not tell of it: the next failure
-    /// is then news again.
-    pub fn forget_failures(&mut self, status: &WorkloadStatus) {
-        let tells = |type_| status.conditions.iter().any(|it| it.type_ == type_);
-        if !tells("FailedScale") {
-            self.failures.scale = None;
-        }
-        if !tells("FailedUpdate") {
-            self.failures.update = None;
-        }
+    /// Forgets refusals of what is no longer asked for: the next one is then news again.
+    pub fn retain_failures(&mut self, actions: &[Action]) {
+        let is_asked = |attempt| actions.iter().any(|it| Attempt::of(it) == Some(attempt));
+        self.failures.retain(is_asked);
     }
 }
 

@@ -10,7 +10,7 @@ use super::request::{Answer, Refusal};
 use super::run::Stop;
 use super::{Memory, Outcome};
 use crate::api::names::WorkloadKind;
-use crate::plan::{Action, Verdict};
+use crate::plan::{Action, Attempt, Verdict};
 
 /// Counts the answers of one batch.
 #[derive(Default)]
@@ -31,8 +31,8 @@ pub struct Tally {
     accepted: BTreeSet<String>,
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
-    scale: Effect,
-    update: Effect,
+    succeeded: BTreeSet<Attempt>,
+    failed: BTreeMap<Attempt, String>,
     created: Vec<String>,
     deleted: Vec<String>,
     updated: Vec<String>,
@@ -40,23 +40,6 @@ pub struct Tally {
     moved: Option<String>,
     rejected: Option<String>,
     void: bool,
-}
-
-/// Whether actions of one sort succeeded.
-#[derive(Default)]
-struct Effect {
-    succeeded: bool,
-    failure: Option<String>,
-}
-
-impl Effect {
-    fn settle(self, remembered: &mut Option<String>) {
-        if self.failure.is_some() {
-            *remembered = self.failure;
-        } else if self.succeeded {
-            *remembered = None;
-        }
-    }
 }
 
 impl Tally {
@@ -107,10 +90,10 @@ impl Tally {
     }
 
     fn succeeded(&mut self, action: &Action, answer: Answer) {
+        self.succeeded.extend(Attempt::of(action));
         match action {
             Action::PatchWorkload(_) => self.workload = Some(answer),
             Action::CreatePod(new) => {
-                self.scale.succeeded = true;
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
                 self.verdicts
@@ -121,17 +104,9 @@ impl Tally {
                 // The plan waits for the verdict.
                 self.left = true;
             }
-            Action::CreateClaim(_) => self.scale.succeeded = true,
             Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
-            Action::DeletePod(deletion) => {
-                self.scale.succeeded = true;
-                self.deleted.push(deletion.pod.name.clone());
-            }
-            Action::PatchInPlace(patch) => {
-                self.update.succeeded = true;
-                self.updated.push(patch.pod.name.clone());
-            }
-            Action::ResizePod { .. } => self.update.succeeded = true,
+            Action::DeletePod(deletion) => self.deleted.push(deletion.pod.name.clone()),
+            Action::PatchInPlace(patch) => self.updated.push(patch.pod.name.clone()),
             _ => {}
         }
     }
@@ -140,7 +115,7 @@ impl Tally {
     fn taken(&mut self, action: &Action, message: String) {
         let name = match action {
             Action::CreatePod(_) if !self.chooses_names => {
-                self.scale.failure = Some(message.clone());
+                self.failed.insert(Attempt::CreatePod, message.clone());
                 self.rejected = Some(message);
                 return;
             }
@@ -157,25 +132,18 @@ impl Tally {
             Action::CreatePod(new) => {
                 self.refused.insert(new.revision.clone());
                 self.refuse(&new.revision, &message);
-                self.scale.failure = Some(message.clone());
             }
             Action::DryRun { revision, .. } => {
                 self.refuse(revision, &message);
                 self.left = true;
                 return;
             }
-            Action::DeletePod(_)
-            | Action::ForceDeletePod(_)
-            | Action::CreateClaim(_)
-            | Action::OwnClaim(_) => self.scale.failure = Some(message.clone()),
-            Action::PatchInPlace(_)
-            | Action::ResizePod { .. }
-            | Action::CloseGate { .. }
-            | Action::CreateHookRun(_) => self.update.failure = Some(message.clone()),
             // The rest of the plan rests on these.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
             _ => {}
         }
+        let attempt = Attempt::of(action);
+        self.failed.extend(attempt.map(|it| (it, message.clone())));
         self.rejected = Some(message);
     }
 
@@ -213,8 +181,11 @@ impl Tally {
         memory.taken.extend(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
-        self.scale.settle(&mut memory.failures.scale);
-        self.update.settle(&mut memory.failures.update);
+        let failures = &mut memory.failures;
+        failures.retain(|attempt| !self.succeeded.contains(&attempt));
+        for (attempt, message) in self.failed {
+            failures.note(attempt, message);
+        }
         if let Some((message, after)) = self.unavailable {
             return Err(Stop::Failed(message, after));
         }

@@ -496,10 +496,8 @@ async fn a_refused_pod_stops_its_revision_and_is_tried_alone_next_time() {
     };
     assert_eq!(report.outcome, refused);
     assert!(play.sent().len() <= 65);
-    assert_eq!(
-        play.memory.failures.scale.as_deref(),
-        Some("exceeded quota")
-    );
+    let failures = &play.memory.failures;
+    assert_eq!(failures.of(Attempt::CreatePod), Some("exceeded quota"));
     let verdict = &play.memory.verdicts["lobby-1"];
     assert!(matches!(verdict, Verdict::Refused { message, .. } if message == "exceeded quota"));
     play.carry_out(creations()).await;
@@ -528,10 +526,30 @@ async fn a_refused_deletion_or_claim_does_not_slow_creations() {
         claim: json!({}),
     });
     play.carry_out(plan(vec![delete("a"), claim])).await;
-    assert_eq!(play.memory.failures.scale.as_deref(), Some("not allowed"));
+    for attempt in [Attempt::RemovePod, Attempt::PrepareClaim] {
+        assert_eq!(play.memory.failures.of(attempt), Some("not allowed"));
+    }
     let mut play = next(play);
     play.carry_out(plan((0..100).map(create).collect())).await;
     assert_eq!(created(&play), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_over_when_such_an_action_is_taken_or_no_longer_asked_for() {
+    let hook = || Action::CreateHookRun(Box::new(crate::api::HookRun::new("run", <_>::default())));
+    let mut play = Play::new(|request, _| match request {
+        line if line.starts_with("GET") => willing(line, 0),
+        _ => (403, json!({"message": "not allowed"})),
+    });
+    play.carry_out(plan(vec![delete("a"), hook()])).await;
+    let told = |play: &Play, attempt| play.memory.failures.of(attempt).is_some();
+    assert!(told(&play, Attempt::RemovePod) && told(&play, Attempt::StartUpdateHook));
+    let mut play = next(play);
+    play.carry_out(plan(vec![hook()])).await;
+    assert!(!told(&play, Attempt::StartUpdateHook));
+    assert!(told(&play, Attempt::RemovePod));
+    play.memory.retain_failures(&[hook()]);
+    assert!(!told(&play, Attempt::RemovePod));
 }
 
 #[tokio::test(start_paused = true)]
@@ -663,7 +681,12 @@ async fn a_server_that_is_busy_says_when_to_come_again() {
         panic!("{report:?}");
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
-    assert_eq!(play.memory.failures.scale, None, "nothing is wrong with it");
+    let failures = &play.memory.failures;
+    assert_eq!(
+        failures.of(Attempt::CreatePod),
+        None,
+        "nothing is wrong with it"
+    );
     assert_eq!(*play.noted.lock().unwrap(), [], "nothing was done");
 }
 

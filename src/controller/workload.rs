@@ -97,8 +97,8 @@ impl<K: Planned> Workloads<K> {
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
         let wake = plan.wake.map(|at| instant(at, now));
-        if let Some(status) = &plan.status {
-            memory.forget_failures(status.as_ref());
+        if plan.status.is_some() {
+            memory.retain_failures(&plan.actions);
         }
         let uid = workload.uid();
         let note = |written| self.note(uid, workload.namespace(), written);

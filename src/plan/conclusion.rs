@@ -10,7 +10,7 @@ use super::sizes::Sizes;
 use super::status::{self, Outcome};
 use super::update::{Blocked, Scene};
 use super::workload::{Progress, UpdateType, Workload};
-use super::{Plan, World, events};
+use super::{Attempt, Plan, World, events};
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
 
@@ -75,7 +75,7 @@ pub fn status(
     let named = sizes.kept.iter().filter(|pod| workload.is_named(pod));
     let named = named.count();
     let has_arrived = named == 0 && has_arrived(scene, sizes, &counts);
-    let obstacles = all_obstacles(obstacles, scene, hooks, has_arrived);
+    let obstacles = all_obstacles(obstacles, scene, hooks, draft);
     let outcome = Outcome {
         rollout,
         complete: has_arrived && obstacles.update.is_none() && obstacles.scale.is_none(),
@@ -119,14 +119,10 @@ fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     conditions
 }
 
-/// Obstacles that this plan met, then those that hooks and failed writes tell of. Where all is as
-/// wanted, what failed on the way there is over.
-fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, has_arrived: bool) -> Obstacles {
-    let failures = &scene.world.failures;
-    let told = |message: &Option<String>, reason| {
-        let message = message.clone().filter(|_| !has_arrived);
-        message.map(|message| Blocked { reason, message })
-    };
+/// Obstacles that this plan met, then those that hooks and refused writes tell of.
+fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, draft: &Draft) -> Obstacles {
+    let is_asked = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
+    let refused = |scales| scene.world.failures.blocked(scales, is_asked);
     let of_step = || {
         scene.rollout.problem.as_ref().map(|it| Blocked {
             reason: it.reason(),
@@ -138,11 +134,11 @@ fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, has_arrived: bool
             .update
             .or_else(of_step)
             .or_else(|| status::hook_problem(hooks, false))
-            .or_else(|| told(&failures.update, "FailedUpdate")),
+            .or_else(|| refused(false)),
         scale: met
             .scale
             .or_else(|| status::hook_problem(hooks, true))
-            .or_else(|| told(&failures.scale, "FailedCreate")),
+            .or_else(|| refused(true)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Claim, Pod};
+use super::{Claim, Failures, Pod};
 use crate::api::{HookRun, HookTemplate};
 
 /// Everything about one workload's surroundings at one moment. The workload itself is a separate
@@ -34,7 +34,7 @@ pub struct World {
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to be somebody else's.
     pub taken: BTreeSet<String>,
-    /// What the last actions failed with.
+    /// Which of the last actions were refused.
     pub failures: Failures,
 }
 
@@ -65,14 +65,4 @@ pub enum Verdict {
         /// When; it is asked again some time later.
         at: Timestamp,
     },
-}
-
-/// What the last actions failed with, in words for a condition. Each is gone once such an action
-/// succeeds, or the status no longer tells of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Failures {
-    /// Creating or deleting a pod.
-    pub scale: Option<String>,
-    /// Changing a pod in place.
-    pub update: Option<String>,
 }

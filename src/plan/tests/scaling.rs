@@ -6,7 +6,7 @@ use serde_json::json;
 use super::story::{Story, set, story};
 use crate::api::HookPhase;
 use crate::api::names;
-use crate::plan::{Action, PodPhase};
+use crate::plan::{Action, Attempt, Planned as _, PodPhase};
 
 fn guarded(replicas: i32) -> Story {
     let mut story = story(
@@ -331,8 +331,9 @@ fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
         conditions.iter().any(|it| it.type_ == "FailedScale")
     };
     story.user(json!({"replicas": 3}));
-    story.world.failures.scale = Some("exceeded quota".into());
-    story.world.failures.update = Some("refused".into());
+    let failures = &mut story.world.failures;
+    failures.note(Attempt::CreatePod, "exceeded quota".into());
+    failures.note(Attempt::ChangePod, "refused".into());
     let told = story.plan().status.expect("news").conditions;
     assert!(
         told.iter().any(|it| it.reason == "FailedCreate"),
@@ -345,6 +346,85 @@ fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
         conditions.iter().any(|it| it.reason == "Complete"),
         "{conditions:?}"
     );
+}
+
+/// Condition FailedScale, or FailedUpdate, when such attempts were refused.
+fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
+    let mut world = story.world.clone();
+    for attempt in attempts {
+        world.failures.note(*attempt, "refused".into());
+    }
+    let plan = story.object.plan(&world).expect("plan");
+    let status = plan.status.unwrap_or_else(|| story.status());
+    let mut conditions = status.conditions.into_iter();
+    let failed = conditions.find(|it| it.type_.starts_with("Failed"))?;
+    Some((failed.type_, failed.reason))
+}
+
+#[test]
+fn a_refusal_is_told_as_what_it_is_and_while_it_is_asked_for() {
+    let all = [
+        Attempt::CreatePod,
+        Attempt::PrepareClaim,
+        Attempt::RemovePod,
+        Attempt::StartRemovalHook,
+        Attempt::ChangePod,
+        Attempt::RecreatePod,
+        Attempt::StartUpdateHook,
+    ];
+    let told = |type_: &str, reason: &str| Some((type_.to_owned(), reason.to_owned()));
+    let hook = json!({"hook": {"templateName": "test"}});
+    for (spec, change, condition) in [
+        (json!({}), json!({}), None),
+        (
+            json!({}),
+            json!({"replicas": 4}),
+            told("FailedScale", "FailedCreate"),
+        ),
+        (
+            json!({}),
+            json!({"replicas": 2}),
+            told("FailedScale", "FailedDelete"),
+        ),
+        (
+            json!({"preDeleteUpdateStrategy": hook}),
+            json!({"replicas": 2}),
+            told("FailedScale", "FailedHookRun"),
+        ),
+        (
+            json!({}),
+            json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
+            told("FailedUpdate", "FailedDelete"),
+        ),
+        (
+            json!({"preDeleteUpdateStrategy": hook}),
+            json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
+            told("FailedUpdate", "FailedHookRun"),
+        ),
+        (
+            json!({"updateStrategy": {"type": "InplaceUpdate"}}),
+            json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
+            told("FailedUpdate", "FailedUpdate"),
+        ),
+    ] {
+        let mut story = story(3, spec.clone());
+        story.settle();
+        story.user(change.clone());
+        // The revision is made, and the API server asked whether it takes it.
+        while !story
+            .plan()
+            .actions
+            .iter()
+            .any(|it| all.map(Some).contains(&Attempt::of(it)))
+            && story.sync()
+        {}
+        assert_eq!(refused(&story, &all), condition, "{spec} {change}");
+        story.settle();
+        story.hooks_end("pre-delete", HookPhase::Successful);
+        story.settle();
+        story.hooks_end("pre-delete", HookPhase::Successful);
+        assert_eq!(refused(story.settle(), &[]), None);
+    }
 }
 
 #[test]
