@@ -41,6 +41,12 @@ impl Draft {
         self.actions.push(action);
     }
 
+    /// Takes back what was asked for of creations.
+    pub fn create_no_pods(&mut self) {
+        let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
+        self.actions.retain(|action| !is_creation(action));
+    }
+
     /// How many more pods may be created.
     pub fn room(&self) -> usize {
         CREATIONS.saturating_sub(self.creations)

@@ -21,7 +21,7 @@ use super::revision;
 use super::sizes::{Sizes, Sizing};
 use super::update::{self, Blocked, Scene};
 use super::workload::{InvalidWorkload, Workload};
-use super::{Action, DeletionReason, Plan, Pod, PodPhase, PodRef, Rollout, World, retry};
+use super::{Action, Attempt, DeletionReason, Plan, Pod, PodPhase, PodRef, Rollout, World, retry};
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 
 /// What is to be done about a GameStatefulSet.
@@ -92,13 +92,21 @@ pub fn plan(
         &mut draft,
     );
     let mut obstacles = create(&scene, &sizes, &ordinals, &claims, &mut draft);
-    let scales = draft.has(|action| matches!(action, Action::CreatePod(_) | Action::DeletePod(_)));
+    // A pod that is made or removed in order rests on the others being available: no update of them
+    // starts now. One that was refused is made when none of them is to be updated.
+    let is_refused = world.failures.of(Attempt::CreatePod).is_some();
+    let scales = draft.has(|action| match action {
+        Action::CreatePod(_) => !is_refused,
+        action => matches!(action, Action::DeletePod(_)),
+    });
     let mut budget = match identity.ordered && scales {
-        // A pod that is made or removed rests on the others being available: none starts now.
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
     let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
+    if identity.ordered && draft.has(|action| Attempt::of(action).is_some_and(Attempt::updates)) {
+        draft.create_no_pods();
+    }
     let not_finished = follow(world.now, &own, &mut hooks, &mut draft);
     repair(&own, &ordinals, &claims, &identity, world, &mut draft);
     let wanted = ordinals.wanted(sizes.surge);

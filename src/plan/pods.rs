@@ -12,7 +12,8 @@ use super::{Action, Gate, NewPod, Pod, PodRef, Workload, World, hot_patch, ident
 use crate::api::names;
 
 /// Pods that the workload controls. Orphans that it selects are taken over, and pods that it no
-/// longer selects let go.
+/// longer selects let go. An orphan that ended is adopted only where its name is an ordinal's:
+/// there it must be replaced.
 pub fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec<&'a Pod> {
     let mut own = Vec::new();
     for pod in world.pods.iter().map(AsRef::as_ref) {
@@ -22,13 +23,19 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) ->
             Some(uid) if *uid == workload.uid && !pod.terminating => {
                 draft.push(Action::ReleasePod(PodRef::of(pod)))
             }
-            None if is_member && !pod.terminating && !pod.ended() => {
-                draft.push(Action::AdoptPod(PodRef::of(pod)))
+            None if is_member && !pod.terminating && is_of_use(workload, pod) => {
+                draft.push(Action::AdoptPod(PodRef::of(pod)));
             }
             _ => {}
         }
     }
     own
+}
+
+/// Whether adopting an orphan leads anywhere: one that ended is only in the way, where its name is
+/// an ordinal's.
+fn is_of_use(workload: &Workload, orphan: &Pod) -> bool {
+    !orphan.ended() || workload.identity.is_some()
 }
 
 /// Those that neither ended nor are Terminating.

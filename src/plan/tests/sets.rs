@@ -321,6 +321,45 @@ fn an_ordinal_is_not_made_again_before_its_pod_is_gone() {
 }
 
 #[test]
+fn an_orphan_that_ended_gives_its_ordinal_back() {
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut story = set(3, json!({"podManagementPolicy": policy}));
+        story.settle();
+        let evicted = story.pods()[1].clone();
+        story.edit_pod(&evicted.name, |pod| {
+            pod.controller = None;
+            pod.phase = PodPhase::Failed;
+            pod.ready_since = None;
+        });
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
+        assert!(story.pods().iter().all(|pod| pod.uid != evicted.uid));
+    }
+}
+
+#[test]
+fn a_quota_that_is_full_does_not_hold_an_ordered_update() {
+    // The pod that cannot be made is one that is not available.
+    let mut story = set(3, json!({"updateStrategy": {"maxUnavailable": 2}}));
+    story.settle();
+    story.quota = Some(3);
+    story.user(json!({"replicas": 4})).image("v2");
+    for _ in 0..50 {
+        let (created, deleted) = asked(&story);
+        assert!(created.is_empty() || deleted.is_empty(), "not together");
+        story.sync();
+    }
+    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
+    let (reason, message) = story.condition("FailedScale").expect("a condition");
+    assert_eq!(reason, "FailedCreate");
+    assert!(message.contains("exceeded quota"), "{message}");
+    story.quota = None;
+    story.settle();
+    assert_eq!(shape(&story), "0:v2 1:v2 2:v2 3:v2");
+    assert_eq!(story.condition("FailedScale"), None);
+}
+
+#[test]
 fn somebody_elses_pod_of_that_name_is_not_adopted_and_not_doubled() {
     let mut story = set(1, json!({}));
     story.settle();

@@ -24,6 +24,8 @@ pub struct Story<K = GameDeployment> {
     pub refused: Vec<Action>,
     /// What the API server answers to dry runs.
     pub refuses: Option<String>,
+    /// How many pods a quota has room for.
+    pub quota: Option<usize>,
     /// Whether new and changed pods become ready by themselves.
     pub kubelet: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
@@ -78,6 +80,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         done: Vec::new(),
         refused: Vec::new(),
         refuses: None,
+        quota: None,
         kubelet: true,
         slow_to_end: false,
         clock: 100,
@@ -330,6 +333,26 @@ impl<K: Planned + Serialize> Story<K> {
         self.done.iter().filter(|action| like(action)).count()
     }
 
+    /// What a full quota says to one pod more.
+    fn exceeded(&self) -> Option<String> {
+        let pods = self.world.pods.len();
+        let quota = self.quota.filter(|quota| pods >= *quota)?;
+        Some(format!(
+            "exceeded quota: q, requested: pods=1, used: pods={pods}, limited: pods={quota}"
+        ))
+    }
+
+    fn answer(&mut self, revision: String, refusal: Option<String>) {
+        let verdict = match refusal {
+            Some(message) => Verdict::Refused {
+                message,
+                at: self.world.now,
+            },
+            None => Verdict::Accepted,
+        };
+        self.world.verdicts.insert(revision, verdict);
+    }
+
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -412,16 +435,22 @@ impl<K: Planned + Serialize> Story<K> {
             }
             Action::ReleasePod(pod) => self.pod(&pod).expect("pod").controller = None,
             Action::DryRun { revision, .. } => {
-                let verdict = match self.refuses.clone() {
-                    Some(message) => Verdict::Refused { message, at: now },
-                    None => Verdict::Accepted,
-                };
-                self.world.verdicts.insert(revision, verdict);
+                let refusal = self.exceeded().or_else(|| self.refuses.clone());
+                self.answer(revision, refusal);
             }
             Action::CreatePod(new) => {
-                let is_new = self.taken.insert(new.name.clone());
-                assert!(is_new, "{} exists already", new.name);
-                self.world.pods.push(Arc::new(made(&new, now, tick)));
+                let refusal = self.exceeded();
+                self.answer(new.revision.clone(), refusal.clone());
+                let World { failures, pods, .. } = &mut self.world;
+                match refusal {
+                    Some(message) => failures.note(Attempt::CreatePod, message),
+                    None => {
+                        let is_new = self.taken.insert(new.name.clone());
+                        assert!(is_new, "{} exists already", new.name);
+                        failures.retain(|attempt| attempt != Attempt::CreatePod);
+                        pods.push(Arc::new(made(&new, now, tick)));
+                    }
+                }
             }
             Action::DeletePod(deletion) if self.slow_to_end => {
                 self.pod(&deletion.pod).expect("pod").terminating = true;
