@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
 use gamekeeper::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Verdict, World};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -48,6 +48,8 @@ pub enum Fault {
     WaitingIgnored,
     /// Any number of pods may be unavailable.
     NoBudget,
+    /// A pod that is not available yet is taken for one that is not ready.
+    NotYetAvailableIsFree,
     /// Steps and partition hold nothing back.
     NoPartition,
     /// Pods are touched for a revision that the API server has not accepted.
@@ -115,6 +117,13 @@ impl Fault {
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
             Fault::NoBudget => {
                 gd.spec.update_strategy.max_unavailable = Some(IntOrString::Int(100));
+            }
+            Fault::NotYetAvailableIsFree => {
+                let min_ready = SignedDuration::from_secs(i64::from(gd.spec.min_ready_seconds));
+                let since = world.now - min_ready;
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.ready_since = pod.ready_since.filter(|ready| *ready <= since);
+                }
             }
             Fault::NoPartition => no_partition(gd),
             Fault::AnyPromotionCounts => promote(gd, world),

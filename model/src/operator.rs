@@ -178,6 +178,7 @@ impl Model {
             judged: None,
             at: state.clock,
             seen_available: bits(&|pod| judge::is_available(self, pod, view.now)),
+            seen_ready: bits(&judge::is_ready),
             touched: 0,
         };
         self.go_on(state, sync)

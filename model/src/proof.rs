@@ -205,6 +205,12 @@ fn bugs_in_choices_and_budgets_are_found() {
         },
     );
     let scope = Scope {
+        min_ready: 1,
+        user: updated(),
+        ..in_place()
+    };
+    find(Fault::NotYetAvailableIsFree, ENOUGH, scope);
+    let scope = Scope {
         refused: Some(1),
         user: updated(),
         ..guarded()

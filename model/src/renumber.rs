@@ -86,7 +86,7 @@ impl Renumber {
         };
         self.collect_workload(&sync.planned);
         sync.judged.iter().for_each(|it| self.collect_workload(it));
-        self.uids.0 |= u64::from(sync.seen_available | sync.touched);
+        self.uids.0 |= u64::from(sync.seen_ready | sync.touched);
         for write in sync.before.iter().chain(&sync.after) {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.collect_run(id),
@@ -172,6 +172,7 @@ impl Renumber {
         self.workload(&mut sync.planned);
         sync.judged.iter_mut().for_each(|it| self.workload(it));
         sync.seen_available = self.bits(sync.seen_available);
+        sync.seen_ready = self.bits(sync.seen_ready);
         sync.touched = self.bits(sync.touched);
         for write in sync.before.iter_mut().chain(&mut sync.after) {
             match write {

@@ -152,7 +152,7 @@ fn next_uid(state: &State, sync: &Sync) -> Uid {
     };
     let runs = state.runs.now.iter().chain(seen);
     let used = pods.chain(runs.filter_map(|run| run.id.pod)).max();
-    let seen = (u32::BITS - sync.seen_available.leading_zeros()) as Uid;
+    let seen = (u32::BITS - sync.seen_ready.leading_zeros()) as Uid;
     used.map_or(0, |uid| uid + 1).max(seen)
 }
 

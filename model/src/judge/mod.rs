@@ -95,14 +95,16 @@ pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result
     }
 }
 
+/// Whether a pod is ready, and no update of it has begun.
+pub fn is_ready(pod: &Pod) -> bool {
+    let is_running = pod.is_active() && pod.phase == PodPhase::Running;
+    is_running && !pod.is_under_way() && pod.ready.is_some()
+}
+
 /// Whether a pod can be counted on.
 pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
-    pod.is_active()
-        && pod.phase == PodPhase::Running
-        && !pod.is_under_way()
-        && pod
-            .ready
-            .is_some_and(|since| since + model.scope.min_ready <= now)
+    let is_long = |since| since + model.scope.min_ready <= now;
+    is_ready(pod) && pod.ready.is_some_and(is_long)
 }
 
 /// Judges a state, whoever made it.
@@ -247,11 +249,12 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Invariant 2, before an update or a replacement of this pod begins.
+    /// Invariant 2, before an update or a replacement of this pod begins: ready for however short a
+    /// time, it may have players.
     fn budget(&self, pod: &Pod) -> Result<(), Broken> {
         let seen = self.sync.seen_available;
         let is_available = |pod: &Pod| is_available(self.model, pod, self.sync.at);
-        if !is_available(pod) || seen & (1 << pod.uid) == 0 {
+        if !is_ready(pod) || self.sync.seen_ready & (1 << pod.uid) == 0 {
             return Ok(());
         }
         // What was seen available and broke since, the operator could not know.

@@ -37,6 +37,8 @@ pub struct Sync {
     pub at: Time,
     /// Pods that were seen available, one bit a uid.
     pub seen_available: u32,
+    /// Pods that were seen ready, available or not yet, one bit a uid.
+    pub seen_ready: u32,
     /// Pods whose availability this sync has ended, one bit a uid.
     pub touched: u32,
 }

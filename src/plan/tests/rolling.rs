@@ -17,6 +17,43 @@ fn a_rolling_update_never_goes_below_its_budget() {
 }
 
 #[test]
+fn a_pod_that_is_ready_and_not_yet_available_takes_a_slot() {
+    let mut story = story(
+        4,
+        json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
+    );
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v1", "none is available yet");
+    story.wait(30).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v2");
+    // The one that is not available may go on, and no other begins.
+    story.wait(10).image("v3").settle();
+    assert_eq!(story.images(), "v1 v1 v1 v3");
+    story.wait(20).settle();
+    assert_eq!(story.images(), "v1 v1 v1 v3");
+    story.wait(10).settle();
+    assert_eq!(story.images(), "v1 v1 v3 v3");
+}
+
+#[test]
+fn a_pod_that_is_named_and_not_yet_available_takes_a_slot() {
+    let mut story = story(
+        4,
+        json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
+    );
+    story.settle();
+    let before = story.names();
+    story
+        .user(json!({"scaleStrategy": {"podsToDelete": before}}))
+        .settle();
+    assert_eq!(story.names(), before);
+    story.wait(30).settle();
+    let kept = story.names().into_iter().filter(|it| before.contains(it));
+    assert_eq!(kept.count(), 3);
+}
+
+#[test]
 fn surge_makes_the_new_pods_first_and_ends_at_replicas() {
     let mut story = story(
         4,

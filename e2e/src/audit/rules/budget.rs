@@ -1,6 +1,8 @@
 //! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable,
 //! and there are never more pods than replicas + maxSurge.
 
+use jiff::SignedDuration;
+
 use super::start::{Act, Purpose, Start, count, is_victim, name};
 use super::{Found, right_under_one};
 use crate::audit::history::{Resource, Write};
@@ -26,10 +28,11 @@ fn availability(world: &World, write: &Write) -> Option<String> {
     right_under_one(start.versions, |version| {
         let is_scale_in =
             start.act == Act::Delete && start.purpose(world, version) == Purpose::ScaleIn;
-        let was_available = start
+        // Ready for however short a time, it may have players.
+        let was_ready = start
             .pod
-            .is_surely_available(write.received, version.min_ready());
-        if is_scale_in || !was_available {
+            .is_surely_available(write.received, SignedDuration::ZERO);
+        if is_scale_in || !was_ready {
             return None;
         }
         let left = others_available(world, &start, version, write);
@@ -136,9 +139,7 @@ mod tests {
     fn min_ready_seconds_count() {
         let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
         story.spec("user", json!({"minReadySeconds": 30}));
-        story.set_ready("d", false);
-        story.set_ready("d", true);
-        story.wait(20);
+        story.wait(30);
         story.close_gate("a");
         assert_eq!(story.verdict(), []);
         story.open_gate("a");
@@ -149,6 +150,22 @@ mod tests {
             ["budget"],
             "a is ready, but not for 30 seconds"
         );
+    }
+
+    #[test]
+    fn a_pod_that_is_not_available_yet_is_one_of_those_that_may_be_unavailable() {
+        for (restarted, broken) in [(&["d"][..], vec![]), (&["c", "d"], vec!["budget"])] {
+            let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+            story.spec("user", json!({"minReadySeconds": 30}));
+            story.wait(30);
+            for pod in restarted {
+                story.set_ready(pod, false);
+                story.set_ready(pod, true);
+            }
+            story.wait(5);
+            story.close_gate("d");
+            assert_eq!(story.broken(), broken, "{restarted:?}");
+        }
     }
 
     #[test]
