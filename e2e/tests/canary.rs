@@ -17,6 +17,7 @@ e2e::tests![
     a_new_template_in_a_pause_starts_over,
     a_percentage_updates_at_least_one_pod,
     a_missing_step_template_is_named_and_heals,
+    a_workload_made_anew_in_a_canary_takes_its_steps_again,
 ];
 
 /// Brings four pods of v1 to the pause after one of v2.
@@ -38,6 +39,25 @@ fn with_pause() -> Game {
     Game::in_place(4)
         .max_unavailable(2)
         .steps(json!([{"partition": 3}, {"pause": {}}]))
+}
+
+async fn a_workload_made_anew_in_a_canary_takes_its_steps_again(case: &mut Case) -> Result<()> {
+    at_first_pause(case, with_pause()).await?;
+    let before = case.view().await?;
+    case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])
+        .await?;
+    case.apply(with_pause().image("game:v2")).await?;
+    let after = case
+        .until("paused at step 1 again", |view| {
+            view.step() == 1 && view.is_paused() && view.counts() == [4, 1, 1, 4, 4]
+        })
+        .await?;
+    after.ensure(after.pod_names() == before.pod_names())?;
+    case.keeps("three old pods", 2, |view| view.ready_with("game:v1") == 3)
+        .await?;
+    case.resume().await?;
+    case.until_settled(4).await?;
+    Ok(())
 }
 
 async fn a_rollback_at_a_failed_hook_is_one_patch(case: &mut Case) -> Result<()> {

@@ -14,6 +14,8 @@ e2e::tests![
     a_version_that_never_gets_ready_holds_the_rollout,
     a_rollback_in_the_middle_keeps_the_old_pods,
     unicode_labels_are_refused_by_name,
+    a_template_applied_in_a_users_pause_gets_no_pod,
+    a_quick_second_update_does_not_take_every_pod,
 ];
 
 async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
@@ -138,6 +140,50 @@ async fn a_rollback_in_the_middle_keeps_the_old_pods(case: &mut Case) -> Result<
         old.iter()
             .all(|name| after.pod_names().contains(&name.as_str())),
     )
+}
+
+async fn a_template_applied_in_a_users_pause_gets_no_pod(case: &mut Case) -> Result<()> {
+    case.apply(Game::rolling(4).partition(2).max_unavailable(2))
+        .await?;
+    case.until_settled(4).await?;
+    case.set_image("game:v2").await?;
+    case.until_counts([4, 2, 2, 4, 4]).await?;
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    case.until("the pause is seen", |view| {
+        view.number("/status/canary/heldReplicas") == 2
+    })
+    .await?;
+    case.set_image("game:v3").await?;
+    case.scale(6).await?;
+    case.until_counts([6, 0, 0, 6, 6]).await?;
+    case.keeps("no pod of the third", 2, |view| {
+        view.with_image("game:v3") == 0
+    })
+    .await?;
+    case.resume().await?;
+    case.until_counts([6, 4, 4, 6, 6]).await?;
+    Ok(())
+}
+
+async fn a_quick_second_update_does_not_take_every_pod(case: &mut Case) -> Result<()> {
+    let game = Game::rolling(4).set("/spec/minReadySeconds", 4);
+    case.apply(game.max_unavailable(1)).await?;
+    case.until_counts([4; 5]).await?;
+    // Nobody is available yet, and no pod goes before enough of them are.
+    case.set_image("game:v2").await?;
+    case.until("one is updated", |view| {
+        let updated = view.with_image("game:v2");
+        assert!(
+            view.ready_with("game:v1") >= 3 - updated,
+            "{}",
+            view.summary()
+        );
+        updated > 0
+    })
+    .await?;
+    case.set_image("game:v3").await?;
+    case.until_settled(4).await?;
+    Ok(())
 }
 
 async fn unicode_labels_are_refused_by_name(case: &mut Case) -> Result<()> {

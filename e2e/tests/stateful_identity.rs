@@ -17,6 +17,7 @@ e2e::tests![
     a_lost_node_holds_its_ordinal_unless_allowed,
     killed_operators_make_every_ordinal_once,
     a_set_that_is_deleted_leaves_orphans_when_asked,
+    an_orphan_that_was_evicted_gives_its_ordinal_back,
 ];
 
 fn name(ordinal: i64) -> String {
@@ -114,21 +115,27 @@ async fn a_strangers_pod_is_not_doubled(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
+/// A kubelet evicts a pod.
+async fn evict(case: &Case, ordinal: i64) -> Result<()> {
+    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
+    let (pod, evicted) = (name(ordinal), format!("-p={evicted}"));
+    let args = [
+        "patch",
+        "pod",
+        &pod,
+        "--subresource=status",
+        "--type=merge",
+        &evicted,
+    ];
+    case.kubectl(&args).await?;
+    Ok(())
+}
+
 async fn an_evicted_pod_comes_back_under_its_ordinal(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
-    let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
-    let evicted = format!("-p={evicted}");
-    case.kubectl(&[
-        "patch",
-        "pod",
-        &name(0),
-        "--subresource=status",
-        "--type=merge",
-        &evicted,
-    ])
-    .await?;
+    evict(case, 0).await?;
     let view = case
         .until("a new pod", |view| {
             let is_new = uid_of(view, 0).ok() != uid_of(&before, 0).ok();
@@ -136,6 +143,28 @@ async fn an_evicted_pod_comes_back_under_its_ordinal(case: &mut Case) -> Result<
         })
         .await?;
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
+}
+
+async fn an_orphan_that_was_evicted_gives_its_ordinal_back(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(Game::ordered(3)).await?;
+    let before = case.until_settled(3).await?;
+    case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
+        .await?;
+    case.eventually("orphans", async || {
+        let pods = case.list("pods").await?;
+        let is_orphan = |pod: &&serde_json::Value| pod["metadata"]["ownerReferences"].is_null();
+        ensure!(pods.iter().filter(is_orphan).count() == 3);
+        Ok(())
+    })
+    .await?;
+    evict(case, 1).await?;
+    case.apply(Game::ordered(3)).await?;
+    let view = case.until_settled(3).await?;
+    for (ordinal, is_kept) in [(0, true), (1, false), (2, true)] {
+        view.ensure((uid_of(&view, ordinal)? == uid_of(&before, ordinal)?) == is_kept)?;
+    }
+    Ok(())
 }
 
 async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Result<()> {

@@ -21,6 +21,7 @@ e2e::tests![
     limits_may_stand_where_bk_bcs_has_them,
     a_scale_in_while_updating,
     several_pods_at_a_time,
+    a_full_quota_does_not_hold_an_ordered_update,
 ];
 
 /// Waits until the pods look so, all of them ready.
@@ -63,6 +64,32 @@ async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result
     case.set_image("game:v1").await?;
     case.until_settled(3).await?;
     Ok(())
+}
+
+async fn a_full_quota_does_not_hold_an_ordered_update(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let quota = |pods: u32| {
+        json!({
+            "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
+            "spec": {"hard": {"pods": pods.to_string()}},
+        })
+    };
+    case.apply(quota(3)).await?;
+    case.apply(Game::ordered(3).max_unavailable(2)).await?;
+    case.until_settled(3).await?;
+    case.scale(4).await?;
+    let view = case
+        .until("the scale-out is refused", |view| {
+            view.is_true("FailedScale")
+        })
+        .await?;
+    let condition = view.condition("FailedScale");
+    ensure!(condition.is_some_and(|it| it.reason == "FailedCreate"));
+    case.set_image("game:v2").await?;
+    until_shape(case, "0:v2 1:v2 2:v2").await?;
+    case.apply(quota(5)).await?;
+    let view = case.until_settled(4).await?;
+    view.ensure(view.condition("FailedScale").is_none())
 }
 
 async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {

@@ -39,6 +39,7 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
     let mut world = World::default();
     let mut calm = rules::Calm::default();
     let mut pauses = rules::Pauses::default();
+    let mut holds = rules::Holds::default();
     let mut found = Vec::new();
     for write in history(events) {
         let is_operators = operator(&write.user);
@@ -59,6 +60,7 @@ pub fn judge(events: &[Event], operator: impl Fn(&str) -> bool) -> Vec<Violation
         world.apply(&write);
         wrong.extend(calm.check(&world, &write, is_operators));
         wrong.extend(pauses.check(&world, &write, is_operators));
+        wrong.extend(holds.check(&world, &write, is_operators));
         found.extend(wrong.into_iter().map(|(rule, why)| Violation {
             rule,
             at: write.received,

@@ -21,6 +21,15 @@ pub struct Version {
 }
 
 impl Version {
+    /// An object as it was at that moment, for what does not rest on steps.
+    pub fn of(object: &Arc<Value>, at: Timestamp) -> Self {
+        Self {
+            at,
+            object: object.clone(),
+            replicas_at_step: 0,
+        }
+    }
+
     fn number(&self, pointer: &str) -> Option<i64> {
         self.object.pointer(pointer)?.as_i64()
     }

@@ -3,12 +3,11 @@
 //! promotes nothing itself.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Found;
+use super::{Found, is_held_by_a_user};
 use crate::audit::history::{Resource, Write};
 use crate::audit::names;
 use crate::audit::object::{label, phase, uid};
@@ -48,12 +47,10 @@ impl Pauses {
         let (Some(before), Some(after)) = (&write.before, &write.after) else {
             return Vec::new();
         };
-        let version = |object: &Arc<Value>| Version {
-            at: write.done,
-            object: object.clone(),
-            replicas_at_step: 0,
-        };
-        let (before, after) = (version(before), version(after));
+        let (before, after) = (
+            Version::of(before, write.done),
+            Version::of(after, write.done),
+        );
         let known = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
         if is_operators && after.is_promoted() && !before.is_promoted() {
@@ -122,7 +119,7 @@ impl Known {
         if new < old {
             return Some(format!("the step index fell from {old} to {new}"));
         }
-        if stands_still(world, after, write) {
+        if is_held_by_a_user(world, after, write) {
             return Some(format!(
                 "went from step {old} to {new} while a user's pause stood"
             ));
@@ -203,15 +200,6 @@ fn part(workload: &Version, pointer: &str) -> Value {
         .pointer(pointer)
         .cloned()
         .unwrap_or_default()
-}
-
-/// Whether a user's pause stood long enough that the operator had to know.
-fn stands_still(world: &World, workload: &Version, write: &Write) -> bool {
-    let known = world.workloads.get(uid(&workload.object));
-    known.is_some_and(|known| {
-        let mut seen = known.seen_at(write.received).iter();
-        seen.all(|version| version.is_paused() && !version.has_pause_note())
-    })
 }
 
 /// Whether a write came from `kubectl apply`, which says what a manifest says, not what a user
