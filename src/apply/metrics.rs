@@ -99,7 +99,10 @@ impl Done {
     fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
         match (kind, reason) {
             (WorkloadKind::GameStatefulSet, DeletionReason::Update) => Done::rollingUpdate,
-            (WorkloadKind::GameStatefulSet, DeletionReason::Ended) => Done::recreatingFailedPod,
+            (
+                WorkloadKind::GameStatefulSet,
+                DeletionReason::Ended | DeletionReason::EndedAtOnce,
+            ) => Done::recreatingFailedPod,
             _ => Done::deletePod,
         }
     }

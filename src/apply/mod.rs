@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::api::names::WorkloadKind;
 use crate::api::{GROUP, VERSION};
-use crate::plan::{Action, Attempt, Failures, Verdict};
+use crate::plan::{Action, Attempt, Backoff, Failures, Verdict};
 
 pub use metrics::{BUCKETS, Ended, Metrics, Of};
 pub use proof::Patience;
@@ -133,6 +133,8 @@ pub struct Memory {
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
+    /// How often in a row pods that ended at once were replaced.
+    pub backoff: Option<Backoff>,
     /// When the status was last written.
     pub status_written: Option<Instant>,
     /// How long a proof may take.
@@ -148,6 +150,7 @@ impl Default for Memory {
             refused: BTreeSet::new(),
             taken: BTreeSet::new(),
             failures: Failures::default(),
+            backoff: None,
             status_written: None,
             patience: Patience::with(proof::PROOF),
             planning: Patience::with(proof::PRELUDE),

@@ -10,7 +10,7 @@ use super::request::{Answer, Refusal};
 use super::run::Stop;
 use super::{Memory, Outcome};
 use crate::api::names::WorkloadKind;
-use crate::plan::{Action, Attempt, Verdict};
+use crate::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 
 /// Counts the answers of one batch.
 #[derive(Default)]
@@ -33,6 +33,8 @@ pub struct Tally {
     taken: BTreeSet<String>,
     succeeded: BTreeSet<Attempt>,
     failed: BTreeMap<Attempt, String>,
+    /// Whether a pod that ended at once was replaced.
+    backs_off: bool,
     created: Vec<String>,
     deleted: Vec<String>,
     updated: Vec<String>,
@@ -105,7 +107,10 @@ impl Tally {
                 self.left = true;
             }
             Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
-            Action::DeletePod(deletion) => self.deleted.push(deletion.pod.name.clone()),
+            Action::DeletePod(deletion) => {
+                self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
+                self.deleted.push(deletion.pod.name.clone());
+            }
             Action::PatchInPlace(patch) => self.updated.push(patch.pod.name.clone()),
             _ => {}
         }
@@ -181,6 +186,9 @@ impl Tally {
         memory.taken.extend(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
         memory.refused.extend(self.refused);
+        if self.backs_off {
+            memory.backoff = Some(Backoff::after(memory.backoff, Timestamp::now()));
+        }
         let failures = &mut memory.failures;
         failures.retain(|attempt| !self.succeeded.contains(&attempt));
         for (attempt, message) in self.failed {

@@ -553,6 +553,25 @@ async fn a_refusal_is_over_when_such_an_action_is_taken_or_no_longer_asked_for()
 }
 
 #[tokio::test(start_paused = true)]
+async fn replacing_pods_that_ended_at_once_is_one_round_however_many_they_are() {
+    let mut play = Play::new(willing);
+    let ended = |n: usize| {
+        Action::DeletePod(Deletion {
+            pod: pod(&format!("lobby-{n}")),
+            reason: DeletionReason::EndedAtOnce,
+            guarded: false,
+        })
+    };
+    let mut due = Vec::new();
+    for _ in 0..2 {
+        play.carry_out(plan((0..10).map(ended).collect())).await;
+        due.push(play.memory.backoff.expect("a round").due());
+    }
+    let longer = due[1].duration_since(due[0]);
+    assert!(longer.as_secs() >= 10, "10 s, then 20 s: {longer}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_pod_holds_back_its_own_revision_alone() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::warn;
@@ -90,6 +90,7 @@ pub fn slim(
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
         record: record(&annotations, previous),
         phase: phase(status.phase.as_deref()),
+        ended_at_once: ended_at_once(&status),
         ready_since: ready_since(&status),
         gate: gate(&spec, &status),
         resize: resize(&status),
@@ -137,6 +138,50 @@ pub fn phase(phase: Option<&str>) -> PodPhase {
         Some("Unknown") => PodPhase::Unknown,
         _ => PodPhase::Pending,
     }
+}
+
+/// Why a pod ended before any container of it had run for ten seconds.
+fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
+    if !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+        return None;
+    }
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let reported = lists.into_iter().flatten().flatten();
+    if !reported.clone().all(ran_not_at_all) {
+        return None;
+    }
+    let told = [&status.reason, &status.message];
+    let told: Vec<&str> = told.into_iter().flatten().map(String::as_str).collect();
+    let of_container = |it: &core::ContainerStatus| {
+        let ended = it.state.as_ref()?.terminated.as_ref()?;
+        Some(format!(
+            "container {} ended with exit code {}",
+            it.name, ended.exit_code
+        ))
+    };
+    let why = match told.is_empty() {
+        true => reported.rev().find_map(of_container).unwrap_or_default(),
+        false => told.join(": "),
+    };
+    Some(why.into())
+}
+
+/// Whether a container was never started, or ran once and for less than ten seconds. What is not
+/// known counts as a life.
+fn ran_not_at_all(container: &core::ContainerStatus) -> bool {
+    const LIFE: SignedDuration = SignedDuration::from_secs(10);
+    let state = container.state.clone().unwrap_or_default();
+    let earlier = container.last_state.as_ref();
+    if state.running.is_some()
+        || container.restart_count > 0
+        || earlier.is_some_and(|it| it.terminated.is_some())
+    {
+        return false;
+    }
+    state.terminated.is_none_or(|ended| {
+        let times = ended.started_at.zip(ended.finished_at);
+        times.is_some_and(|(from, to)| to.0.duration_since(from.0) < LIFE)
+    })
 }
 
 fn condition<'a>(status: &'a core::PodStatus, type_: &str) -> Option<&'a core::PodCondition> {

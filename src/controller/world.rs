@@ -10,13 +10,14 @@ use crate::api::GameWorkload;
 use crate::api::names;
 use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Whole};
-use crate::plan::{Claim, Failures, Pod, Verdict, World};
+use crate::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
 /// What a plan reads of the answers that are remembered.
 pub struct Answers {
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     failures: Failures,
+    backoff: Option<Backoff>,
 }
 
 impl Answers {
@@ -26,6 +27,7 @@ impl Answers {
             verdicts: memory.verdicts.clone(),
             taken: memory.taken.clone(),
             failures: memory.failures.clone(),
+            backoff: memory.backoff,
         }
     }
 }
@@ -71,6 +73,7 @@ pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answe
         verdicts: answers.verdicts,
         taken: answers.taken,
         failures: answers.failures,
+        backoff: answers.backoff,
     }
 }
 

@@ -239,6 +239,8 @@ pub enum DeletionReason {
     Replace,
     /// It ended by itself.
     Ended,
+    /// It ended by itself, as soon as it was started: see [`super::Backoff`].
+    EndedAtOnce,
 }
 
 /// One patch of a running pod. Everything decided on is tested by the API server: uid (and version),

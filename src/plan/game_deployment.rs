@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use super::acceptance::{Acceptance, acceptance};
+use super::backoff::Held;
 use super::budget::Budget;
 use super::conclusion::{self, Obstacles, close, prune_revisions};
 use super::draft::Draft;
@@ -70,8 +71,11 @@ pub fn plan(
         acceptance: OnceCell::new(),
     };
 
-    remove(&own, &sizes, world, &mut hooks, &mut draft);
-    let mut obstacles = create(&scene, &sizes, &mut draft);
+    let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
+    let held = Held::of(&own, |pod| sizes.makes(pod), missing, world, &mut draft);
+    let others = held.others(&own);
+    remove(&others, &sizes, world, &mut hooks, &mut draft);
+    let mut obstacles = create(&scene, &sizes, &held, &mut draft);
     let mut budget = Budget::of(&scene);
     update::replace_named(&scene, &mut budget, &mut hooks, &mut draft);
     let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
@@ -81,6 +85,7 @@ pub fn plan(
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
     obstacles.update = obstacles.update.or(not_moved).or(not_finished);
+    held.tell(&revisions.update.name, &sizes.stable, &mut obstacles);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, shown, &mut draft);
     Ok(close(&workload, draft, shown, Some(status)))
 }
@@ -109,7 +114,7 @@ fn remove<'a>(
 ) {
     for pod in own {
         let reason = if pod.ended() {
-            DeletionReason::Ended
+            pod.end()
         } else if sizes.victims.contains(pod.uid.as_str()) {
             DeletionReason::ScaleIn
         } else {
@@ -124,7 +129,7 @@ fn remove<'a>(
 
 /// Creates the pods that are missing: at the update revision as many as the rollout allows and the
 /// API server takes, the others at the stable one.
-fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Obstacles {
+fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obstacles {
     let Scene {
         workload,
         revisions,
@@ -145,7 +150,8 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Obstacles {
     } else {
         sizes.surge
     };
-    let missing = (workload.replicas + surge - kept.len() as i64).max(0);
+    let there = kept.len() as i64 + held.count();
+    let missing = (workload.replicas + surge - there).max(0);
     let updated = kept
         .iter()
         .filter(|pod| pod.revision() == update.name)
@@ -165,7 +171,7 @@ fn create(scene: &Scene, sizes: &Sizes, draft: &mut Draft) -> Obstacles {
             }
         }
         if refused.is_some() {
-            of_stable = (workload.replicas - kept.len() as i64).max(0);
+            of_stable = (workload.replicas - there).max(0);
             of_update = 0;
         }
     }

@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use super::acceptance::{Acceptance, acceptance};
+use super::backoff::Held;
 use super::budget::Budget;
 use super::claims::{Claims, Readiness};
 use super::conclusion::{self, Obstacles, close, prune_revisions};
@@ -82,8 +83,11 @@ pub fn plan(
     };
     let mut claims = Claims::new(&workload, identity, world);
 
+    let wanted = ordinals.wanted(sizes.surge);
+    let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(&ordinals.of(pod));
+    let held = Held::of(&own, is_replaced, i64::MAX, world, &mut draft);
     remove(
-        &own,
+        &held.others(&own),
         &ordinals,
         &sizes,
         world,
@@ -109,12 +113,12 @@ pub fn plan(
     }
     let not_finished = follow(world.now, &own, &mut hooks, &mut draft);
     repair(&own, &ordinals, &claims, &identity, world, &mut draft);
-    let wanted = ordinals.wanted(sizes.surge);
     claims.settle(&own, |ordinal| wanted.contains(&ordinal), &mut draft);
     hooks.settle(&own, &mut draft);
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
     obstacles.update = obstacles.update.or(not_moved).or(not_finished);
+    held.tell(&revisions.update.name, &sizes.stable, &mut obstacles);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, common, &mut draft);
     Ok(close(&workload, draft, shown, Some(show(status, &sizes))))
 }
@@ -134,7 +138,7 @@ fn remove<'a>(
     for pod in own.iter().filter(|pod| !pod.terminating) {
         let ordinal = ordinals.of(pod);
         let (possible, reason) = if pod.ended() {
-            (true, DeletionReason::Ended)
+            (true, pod.end())
         } else if sizes.victims.contains(pod.uid.as_str()) {
             (ordinals.may_go(pod), DeletionReason::ScaleIn)
         } else {

@@ -9,6 +9,7 @@
 
 mod acceptance;
 mod action;
+mod backoff;
 mod budget;
 mod canary;
 mod claim;
@@ -50,6 +51,7 @@ mod workload;
 mod world;
 
 pub use action::*;
+pub use backoff::Backoff;
 pub use canary::Rollout;
 pub use claim::*;
 pub use duration::*;

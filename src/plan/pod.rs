@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::DeletionReason;
 use crate::api::names;
 
 /// A pod, slim.
@@ -43,6 +44,8 @@ pub struct Pod {
     pub node: Option<String>,
     /// status.phase.
     pub phase: PodPhase,
+    /// Why it ended, if it did before any container had run for ten seconds.
+    pub ended_at_once: Option<Arc<str>>,
     /// Since when condition Ready is True.
     pub ready_since: Option<Timestamp>,
     /// The readiness gate of in-place updates.
@@ -214,6 +217,14 @@ impl Pod {
     /// Whether it ended by itself: nothing is left to lose.
     pub fn ended(&self) -> bool {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
+    }
+
+    /// Why it is deleted once it ended by itself.
+    pub fn end(&self) -> DeletionReason {
+        match self.ended_at_once {
+            Some(_) => DeletionReason::EndedAtOnce,
+            None => DeletionReason::Ended,
+        }
     }
 
     /// Whether condition Ready is True.

@@ -48,6 +48,16 @@ pub struct Sizes<'a> {
     pub kept: Vec<&'a Pod>,
 }
 
+impl Sizes<'_> {
+    /// Whether pods of this one's revision are still made.
+    pub fn makes(&self, pod: &Pod) -> bool {
+        let update = &self.rollout.progress.update_revision;
+        [update, &self.stable]
+            .into_iter()
+            .any(|it| it == pod.revision())
+    }
+}
+
 impl<'a> Sizing<'a> {
     /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
     /// round, of which only the victims are kept, comes before the one that counts.

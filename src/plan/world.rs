@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Claim, Failures, Pod};
+use super::{Backoff, Claim, Failures, Pod};
 use crate::api::{HookRun, HookTemplate};
 
 /// Everything about one workload's surroundings at one moment. The workload itself is a separate
@@ -36,6 +36,8 @@ pub struct World {
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
+    /// How often in a row pods that ended at once were replaced.
+    pub backoff: Option<Backoff>,
 }
 
 /// A ControllerRevision of the workload.

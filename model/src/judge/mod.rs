@@ -145,7 +145,9 @@ impl<'a> Case<'a> {
         let is_for_update = reason == DeletionReason::Update;
         match reason {
             DeletionReason::ScaleIn => self.removed(pod)?,
-            DeletionReason::Ended => return broken("1: hook first", format!("{pod:?} runs")),
+            DeletionReason::Ended | DeletionReason::EndedAtOnce => {
+                return broken("1: hook first", format!("{pod:?} runs"));
+            }
             DeletionReason::Replace if !self.workload.named.contains(&pod.name) => {
                 return broken("2: enough pods", format!("nobody named {pod:?}"));
             }

@@ -134,6 +134,7 @@ impl Translator {
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
             failures: plan::Failures::default(),
+            backoff: None,
         }
     }
 

@@ -146,6 +146,7 @@ impl Translator {
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some("node".to_owned()),
             phase: pod.phase,
+            ended_at_once: None,
             ready_since: pod.ready.map(moment),
             gate: match pod.gate {
                 Gate::Absent => plan::Gate::None,

@@ -211,3 +211,58 @@ fn annotations_that_make_no_sense_do_no_harm() {
     let slim = fold(None, Sight::Watched, &pod).unwrap();
     assert_eq!((slim.deletion_cost, slim.record.is_some()), (0, false));
 }
+
+#[test]
+fn a_pod_that_ended_before_it_lived_says_why() {
+    let why = |status: Value| {
+        let mut pod = pod(1, 1, "");
+        pod["status"] = status;
+        let pod = fold(None, Sight::Listed, &pod).unwrap();
+        pod.ended_at_once.map(|why| why.to_string())
+    };
+    let container = |state: Value| {
+        json!([{
+            "name": "game", "image": "game:v1", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+        }])
+    };
+    let ran = |from: &str, to: &str| {
+        let [from, to] = [from, to].map(|at| format!("2026-01-01T00:{at}Z"));
+        json!({"terminated": {"exitCode": 1, "startedAt": from, "finishedAt": to}})
+    };
+    let rejected = "OutOfcpu: Pod was rejected: no cpu";
+    for (status, expected) in [
+        (
+            json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: no cpu"}),
+            Some(rejected),
+        ),
+        (json!({"phase": "Running"}), None),
+        (
+            json!({"phase": "Failed", "containerStatuses": container(json!({"waiting": {}}))}),
+            Some(""),
+        ),
+        (
+            json!({"phase": "Failed", "containerStatuses": container(ran("00:00", "00:09"))}),
+            Some("container game ended with exit code 1"),
+        ),
+        (
+            json!({"phase": "Failed", "containerStatuses": container(ran("00:00", "00:10"))}),
+            None,
+        ),
+        (
+            json!({"phase": "Failed", "initContainerStatuses": container(ran("00:00", "05:00"))}),
+            None,
+        ),
+        (
+            // As the kubelet shows it after it was restarted.
+            json!({"phase": "Failed", "containerStatuses": container(json!({"terminated": {"exitCode": 137}}))}),
+            None,
+        ),
+        (
+            // Marked by the pod garbage collector.
+            json!({"phase": "Failed", "containerStatuses": container(json!({"running": {}}))}),
+            None,
+        ),
+    ] {
+        assert_eq!(why(status.clone()).as_deref(), expected, "{status}");
+    }
+}

@@ -1,12 +1,14 @@
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
 use kube::ResourceExt;
+use serde::Serialize;
 use serde_json::json;
 
 use super::story::{Story, set, story};
 use crate::api::HookPhase;
 use crate::api::names;
-use crate::plan::{Action, Attempt, Planned as _, PodPhase};
+use crate::plan::{Action, Attempt, Planned, PodPhase};
 
 fn guarded(replicas: i32) -> Story {
     let mut story = story(
@@ -425,6 +427,80 @@ fn a_refusal_is_told_as_what_it_is_and_while_it_is_asked_for() {
         story.hooks_end("pre-delete", HookPhase::Successful);
         assert_eq!(refused(story.settle(), &[]), None);
     }
+}
+
+/// Pods made while a kubelet rejects all of them for so many seconds.
+fn made_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
+    let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
+    let before = story.count(is_creation);
+    story.rejects = Some("OutOfcpu: Pod was rejected".into());
+    story.settle();
+    for _ in 0..seconds {
+        story.wait(1).settle();
+    }
+    story.count(is_creation) - before
+}
+
+#[test]
+fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly() {
+    fn tell<K: Planned + Serialize>(mut story: Story<K>) {
+        story.settle();
+        let running = story.names();
+        story.user(json!({"replicas": 5}));
+        // Two at first, and again at once, after 10, 30 and 70 s.
+        assert_eq!(made_while_rejected(&mut story, 69), 8);
+        assert!(running.iter().all(|name| story.names().contains(name)));
+        let (reason, message) = story.condition("FailedScale").expect("condition");
+        assert_eq!(reason, "PodsEndAtOnce");
+        assert!(message.contains("OutOfcpu"), "{message}");
+        assert_eq!(
+            story.plan().wake,
+            Some(story.world.now + SignedDuration::from_secs(1))
+        );
+        story.rejects = None;
+        story.wait(1).settle();
+        assert_eq!(story.columns(), "5 5 5 5 5");
+        assert_eq!(story.condition("FailedScale"), None);
+    }
+    tell(story(3, json!({})));
+    tell(set(3, json!({"podManagementPolicy": "Parallel"})));
+    let mut ordered = set(3, json!({}));
+    ordered.settle();
+    ordered.user(json!({"replicas": 5}));
+    assert_eq!(made_while_rejected(&mut ordered, 69), 4);
+}
+
+#[test]
+fn pods_that_a_kubelet_rejects_go_at_once_when_they_are_not_to_be_replaced() {
+    let mut story = story(3, json!({}));
+    story.settle();
+    story.user(json!({"replicas": 5}));
+    made_while_rejected(&mut story, 5);
+    assert_eq!(story.pods().len(), 5);
+    story.user(json!({"replicas": 4})).settle();
+    assert_eq!(story.pods().len(), 4);
+    story.user(json!({"replicas": 3})).settle();
+    assert_eq!(story.columns(), "3 3 3 3 3");
+    assert_eq!(story.condition("FailedScale"), None);
+}
+
+#[test]
+fn a_rollout_whose_pods_end_at_once_says_so() {
+    let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 1}}));
+    story.settle();
+    story.image("v2");
+    made_while_rejected(&mut story, 5);
+    assert_eq!(story.images(), "v1 v1 v2");
+    let (reason, _) = story.condition("FailedUpdate").expect("condition");
+    assert_eq!(reason, "PodsEndAtOnce");
+    assert_eq!(story.condition("FailedScale"), None);
+    story.rejects = None;
+    story.image("v1").settle();
+    assert_eq!(
+        story.images(),
+        "v1 v1 v1",
+        "what lost its revision need not wait"
+    );
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub struct Story<K = GameDeployment> {
     pub refuses: Option<String>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
+    /// Why the kubelet rejects new pods.
+    pub rejects: Option<String>,
     /// Whether new and changed pods become ready by themselves.
     pub kubelet: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
@@ -73,6 +75,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
         failures: Failures::default(),
+        backoff: None,
     };
     let mut story = Story {
         object: serde_json::from_value(manifest).expect("manifest"),
@@ -81,6 +84,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         refused: Vec::new(),
         refuses: None,
         quota: None,
+        rejects: None,
         kubelet: true,
         slow_to_end: false,
         clock: 100,
@@ -167,6 +171,13 @@ impl<K: Planned + Serialize> Story<K> {
         }
         let deletes = |it: &Action| matches!(it, Action::DeletePod(_) | Action::ForceDeletePod(_));
         let leaves_garbage = after.iter().any(deletes);
+        let backs_off = after.iter().any(|action| match action {
+            Action::DeletePod(it) => it.reason == DeletionReason::EndedAtOnce,
+            _ => false,
+        });
+        if backs_off {
+            self.world.backoff = Some(Backoff::after(self.world.backoff, self.world.now));
+        }
         after.into_iter().for_each(|action| self.carry_out(action));
         if leaves_garbage {
             self.collect_garbage();
@@ -604,10 +615,13 @@ impl<K: Planned + Serialize> Story<K> {
         self.clock += 1;
         for slot in &mut self.world.pods {
             let mut pod = slot.as_ref().clone();
-            pod.phase = if pod.ended() {
-                pod.phase
-            } else {
-                PodPhase::Running
+            pod.phase = match (&self.rejects, pod.phase) {
+                (_, PodPhase::Failed | PodPhase::Succeeded) => pod.phase,
+                (Some(why), PodPhase::Pending) => {
+                    pod.ended_at_once = Some(why.as_str().into());
+                    PodPhase::Failed
+                }
+                _ => PodPhase::Running,
             };
             pod.observed_generation = pod.generation;
             let runs = !pod.ended();
@@ -707,6 +721,7 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         record: None,
         node: Some("node".to_owned()),
         phase: PodPhase::Pending,
+        ended_at_once: None,
         ready_since: None,
         gate: if new.pod["spec"]["readinessGates"].is_array() {
             Gate::Unset
