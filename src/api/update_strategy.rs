@@ -73,7 +73,7 @@ pub struct CanaryStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryPause {
-    /// Seconds as an integer, or a string such as 90s, 5m, 1h30m.
+    /// Seconds as an integer (also as text), or a string such as 90s, 5m, 1h30m.
     #[schemars(schema_with = "schema::pause_duration")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<IntOrString>,

@@ -72,8 +72,8 @@ impl Rules {
             (Ok(Cel::Bool(true)), _) => return None,
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
             (Ok(_), scalar) => format!("{scalar}: {message}"),
-            (Err(ExecutionError::FunctionError { message: error, .. }), _) => {
-                format!("\"\": {error} evaluating rule: {message}")
+            (Err(ExecutionError::FunctionError { function, .. }), _) => {
+                format!("\"\": {} evaluating rule: {message}", failed(&function))
             }
             // What cannot be evaluated here is left to the API server.
             (Err(_), _) => return None,
@@ -104,6 +104,15 @@ impl Rules {
     }
 }
 
+/// What the API server says when a conversion fails.
+fn failed(function: &str) -> String {
+    let to = match function {
+        "duration" => "google.protobuf.Duration",
+        other => other,
+    };
+    format!("type conversion error from 'string' to '{to}'")
+}
+
 /// Nanoseconds stand for a duration: all that the rules do is compare.
 fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
     let positive = text.strip_prefix('-').unwrap_or(&text);
@@ -111,12 +120,9 @@ fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
         .ok()
         .and_then(|duration| i64::try_from(duration.as_nanos()).ok());
     let sign = if positive.len() < text.len() { -1 } else { 1 };
-    parsed.map(|nanos| sign * nanos).ok_or_else(|| {
-        ExecutionError::function_error(
-            "duration",
-            "type conversion error from 'string' to 'google.protobuf.Duration'",
-        )
-    })
+    parsed
+        .map(|nanos| sign * nanos)
+        .ok_or_else(|| ExecutionError::function_error("duration", "cannot be read"))
 }
 
 fn of_json(value: &Value) -> Cel {

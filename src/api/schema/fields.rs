@@ -27,8 +27,11 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "x-kubernetes-validations": [Rule::new(
-            "type(self) in [int] ? int(self) > 0 && int(self) <= 3153600000 : \
-             duration(self) > duration('0s') && duration(self) <= duration('876000h')",
+            // Digits, as a number or as text, are seconds. The last letter tells them from a duration;
+            // a pattern would cost too much.
+            "type(self) in [string] && (self.endsWith('s') || self.endsWith('m') || self.endsWith('h')) ? \
+             duration(self) > duration('0s') && duration(self) <= duration('876000h') : \
+             int(self) > 0 && int(self) <= 3153600000",
         )
         .message(
             "must be more than 0 and at most a century: a number of seconds, or text such as 90s, \
