@@ -3,7 +3,11 @@
 //! A kubelet that cannot restarts the container, which ends a match. So until one pod of a revision
 //! has shown the new image in the same container, no second one is patched.
 
+use jiff::{SignedDuration, Timestamp};
+
+use super::draft::Draft;
 use super::in_place::same_image;
+use super::update::Blocked;
 use super::{Container, ContainerChange, Pod};
 
 /// What the hot-patched pods of a revision have shown.
@@ -40,6 +44,27 @@ pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: &str) -> Proof {
         }
     }
     proof
+}
+
+/// How long a hot patch may take before that is told: an image has to be pulled.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is told of the first hot patch, which all others wait for, when it has not shown for long.
+pub fn overdue(pod: &Pod, now: Timestamp, draft: &mut Draft) -> Option<Blocked> {
+    let patched_at = pod.record.as_ref()?.patched_at;
+    let due = patched_at.checked_add(PATIENCE).ok()?;
+    if due > now {
+        draft.wake_at(due);
+        return None;
+    }
+    Some(Blocked {
+        reason: "HotPatchNotShown",
+        message: format!(
+            "pod {} was hot-patched at {patched_at} and does not show the new image yet, and no other is patched before it \
+             does; see whether its node can pull the image, and whether its kubelet knows hot patches",
+            pod.name
+        ),
+    })
 }
 
 fn changes(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerChange)> {

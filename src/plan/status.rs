@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::hooks::Hooks;
 use super::pods::{available_at, is_available};
 use super::update::Blocked;
+use super::workload::UpdateType;
 use super::{Pod, Rollout, Workload};
 use crate::api::PauseReason;
 
@@ -104,12 +105,19 @@ type Told = (&'static str, bool, &'static str, String);
 fn ready(workload: &Workload, outcome: &Outcome) -> Told {
     let available = i64::from(outcome.counts.available);
     if outcome.complete {
-        return (
-            "Ready",
-            true,
-            "AllPodsAvailable",
-            format!("{available} pods are available at the wanted revision"),
-        );
+        let updated = i64::from(outcome.counts.updated);
+        let message = if updated >= workload.replicas {
+            format!("{available} pods are available at the wanted revision")
+        } else {
+            let others = match workload.update {
+                UpdateType::OnDelete => "the others are updated when they are deleted",
+                _ => "the partition keeps the others",
+            };
+            format!(
+                "{available} pods are available, {updated} of them at the update revision: {others}"
+            )
+        };
+        return ("Ready", true, "AllPodsAvailable", message);
     }
     if available < workload.replicas {
         let message = format!("{available} of {} pods are available", workload.replicas);

@@ -107,15 +107,15 @@ pub fn move_pods<'a>(
 struct Mover<'s, 'a> {
     scene: &'s Scene<'a>,
     methods: BTreeMap<&'a str, Method>,
-    hot: OnceCell<HotPatches>,
+    hot: OnceCell<HotPatches<'a>>,
 }
 
 /// Hot patches to the update revision that were made before this plan.
-struct HotPatches {
+struct HotPatches<'a> {
     /// What they have shown.
     proof: Proof,
-    /// Whether one has not shown yet.
-    under_way: bool,
+    /// A pod of which it has not shown yet.
+    under_way: Option<&'a Pod>,
 }
 
 impl<'a> Mover<'_, 'a> {
@@ -319,7 +319,8 @@ impl<'a> Mover<'_, 'a> {
             proof: hot_patch::proof(kept.iter().copied(), update),
             under_way: kept
                 .iter()
-                .any(|pod| pod.revision() == update && hot_patch::is_under_way(pod)),
+                .find(|pod| pod.revision() == update && hot_patch::is_under_way(pod))
+                .copied(),
         });
         match &hot.proof {
             Proof::Restarted(name) => {
@@ -331,7 +332,10 @@ impl<'a> Mover<'_, 'a> {
                     ),
                 });
             }
-            Proof::None if hot.under_way || draft.patches_pods() => {}
+            Proof::None if let Some(first) = hot.under_way => {
+                return hot_patch::overdue(first, world.now, draft);
+            }
+            Proof::None if draft.patches_pods() => {}
             _ if may_start => {
                 let patch = in_place::patch_of(pod, update, change, world.now, true);
                 draft.push(Action::PatchInPlace(patch));

@@ -306,6 +306,34 @@ fn a_hot_patch_restarts_nothing_and_proves_itself_on_one_pod() {
 }
 
 #[test]
+fn a_first_hot_patch_that_never_shows_says_what_holds_the_others() {
+    let mut story = story(
+        3,
+        json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
+    );
+    story.settle();
+    story.kubelet = false;
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v1 v1 v2");
+    assert_eq!(
+        story.condition("FailedUpdate"),
+        None,
+        "it may take its time"
+    );
+    let wake = story.plan().wake.expect("a look later");
+    story.wait(60).settle();
+    assert_eq!(wake, story.world.now);
+    let (reason, message) = story.condition("FailedUpdate").expect("condition");
+    assert_eq!(reason, "HotPatchNotShown");
+    let patched = story.pods().into_iter().find(|pod| pod.hot_patched);
+    assert!(message.contains(&patched.expect("a pod").name), "{message}");
+    story.kubelet = true;
+    story.settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+    assert_eq!(story.condition("FailedUpdate"), None);
+}
+
+#[test]
 fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
     let mut story = story(
         3,

@@ -321,6 +321,17 @@ fn an_ordinal_is_not_made_again_before_its_pod_is_gone() {
 }
 
 #[test]
+fn with_on_delete_ready_says_how_many_pods_are_updated() {
+    let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
+    story.settle();
+    let ready = |story: &Set| story.condition("Ready").expect("condition").1;
+    assert_eq!(ready(&story), "3 pods are available at the wanted revision");
+    story.image("v2").settle();
+    let message = "3 pods are available, 0 of them at the update revision: the others are updated when they are deleted";
+    assert_eq!(ready(&story), message);
+}
+
+#[test]
 fn an_orphan_that_ended_gives_its_ordinal_back() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
