@@ -31,7 +31,7 @@ pub enum Kind {
     Pod,
     /// ControllerRevision
     Revision,
-    /// Node, for its deletion cost, and whether it is lost.
+    /// Node, for its deletion cost, whether it is lost, and what its kubelet can do.
     Node,
     /// PersistentVolumeClaim, for its owners.
     Claim,
@@ -170,6 +170,8 @@ pub struct NodeHead {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: NodeSpec,
+    #[serde(default)]
+    status: NodeStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -181,6 +183,31 @@ struct NodeSpec {
 #[derive(Debug, Deserialize)]
 struct Taint {
     key: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeStatus {
+    node_info: NodeInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeInfo {
+    kubelet_version: String,
+}
+
+/// The first minor version of a kubelet that restarts a native sidecar whose image changed
+/// (kubernetes/kubernetes#126525).
+const RESTARTS_SIDECARS: u32 = 32;
+
+/// A kubelet's version, `v1.31.4-eks-1`, when it ignores that. Other numbers than Kubernetes' own
+/// (kwok has some) say nothing.
+fn old_kubelet(version: &str) -> Option<Arc<str>> {
+    let minor = version.trim_start_matches('v').strip_prefix("1.")?;
+    let minor = minor.split(|c: char| !c.is_ascii_digit()).next()?;
+    let minor: u32 = minor.parse().ok()?;
+    (minor < RESTARTS_SIDECARS).then(|| version.into())
 }
 
 /// What the node lifecycle controller puts on a node that does not answer.
@@ -196,6 +223,8 @@ pub struct NodeState {
     pub cost: Option<i32>,
     /// Whether it does not answer any more.
     pub lost: bool,
+    /// Its kubelet's version, if that ignores other images of native sidecars.
+    pub old_kubelet: Option<Arc<str>>,
 }
 
 impl NodeState {
@@ -205,9 +234,11 @@ impl NodeState {
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
         let lost = node.spec.taints.iter().any(|it| it.key == UNREACHABLE);
-        (lost || annotation.is_some()).then(|| Self {
+        let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
+        (lost || annotation.is_some() || old_kubelet.is_some()).then(|| Self {
             cost: annotation.map(|annotation| cost(Some(annotation))),
             lost,
+            old_kubelet,
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             version: version_number(&meta.resource_version.unwrap_or_default()),
@@ -275,5 +306,25 @@ impl Cached for Claim {
             .chain(owners)
             .map(str::to_owned)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelets_before_1_32_ignore_other_images_of_sidecars() {
+        for (version, is_old) in [
+            ("v1.31.4", true),
+            ("v1.29.15-eks-1", true),
+            ("v1.32.0", false),
+            ("v1.36.3+k3s1", false),
+            ("v0.8.0", false),
+            ("kwok-v0.8.0", false),
+            ("", false),
+        ] {
+            assert_eq!(old_kubelet(version).is_some(), is_old, "{version}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::core::{Selector, SelectorExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::kinds::Whole;
 use super::store::{Cached, ObjectKey};
@@ -24,6 +24,8 @@ pub struct Known {
     traits: BTreeSet<Trait>,
     /// Whether its pods are forced off nodes that are lost.
     pub forced_off_lost_nodes: bool,
+    /// Whether its pods have init containers that keep running.
+    pub has_sidecars: bool,
 }
 
 /// Something that objects and the workloads that they concern have in common.
@@ -35,6 +37,12 @@ enum Trait {
     ClaimPrefix(String),
     /// The name of a HookTemplate.
     HookTemplate(String),
+}
+
+fn has_sidecars(template: &Value) -> bool {
+    let init = template.pointer("/spec/initContainers");
+    let mut init = init.and_then(Value::as_array).into_iter().flatten();
+    init.any(|container| container["restartPolicy"] == "Always")
 }
 
 /// All workloads.
@@ -68,6 +76,7 @@ impl KnownWorkloads {
                 .chain(label.map(Trait::Label))
                 .collect(),
             forced_off_lost_nodes: forced == Some(&json!("true")),
+            has_sidecars: has_sidecars(object.pod_template()),
         };
         let by_trait = self
             .by_trait
@@ -170,7 +179,6 @@ impl KnownWorkloads {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
 
     use super::*;
     use crate::api::GameDeployment;

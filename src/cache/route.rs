@@ -118,14 +118,20 @@ impl Router {
         }
     }
 
-    /// A node was lost, or came back: who forces pods off lost nodes looks.
+    /// A node was lost, or came back: workloads that force pods off lost nodes look. Its kubelet was
+    /// upgraded: those with native sidecars do.
     pub fn node(&self, (old, new): &Transition<NodeState>) {
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
-        if lost(old) == lost(new) {
+        let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
+        let is_lost = lost(old) != lost(new);
+        let is_upgraded = kubelet(old) != kubelet(new);
+        if !is_lost && !is_upgraded {
             return;
         }
         let workloads = self.read();
-        self.tell(workloads.all().filter(|it| it.forced_off_lost_nodes));
+        self.tell(workloads.all().filter(|it| {
+            (is_lost && it.forced_off_lost_nodes) || (is_upgraded && it.has_sidecars)
+        }));
     }
 
     fn owners<T: Cached>(&self, transition: &Transition<T>) {
@@ -193,7 +199,10 @@ mod tests {
             "metadata": {"namespace": "games", "name": "world", "uid": "world-uid"},
             "spec": {
                 "selector": {"matchLabels": {"app": "world"}},
-                "template": {"metadata": {"annotations": {names::FORCE_OFF_LOST_NODES: "true"}}},
+                "template": {
+                    "metadata": {"annotations": {names::FORCE_OFF_LOST_NODES: "true"}},
+                    "spec": {"initContainers": [{"name": "proxy", "restartPolicy": "Always"}]},
+                },
                 "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
             },
         });
@@ -330,6 +339,21 @@ mod tests {
         ] {
             assert!(claim(strange).is_empty(), "{strange}");
         }
+    }
+
+    #[test]
+    fn an_upgraded_kubelet_concerns_workloads_with_sidecars() {
+        let (router, keys) = router();
+        let node = |version: &str| {
+            let node = json!({
+                "metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": version}},
+            });
+            NodeState::new(serde_json::from_value(node).unwrap()).map(Arc::new)
+        };
+        router.node(&(node("v1.31.0"), node("v1.32.0")));
+        assert_eq!(told(&keys), ["workload games/world"]);
+        router.node(&(node("v1.32.0"), node("v1.36.0")));
+        assert!(told(&keys).is_empty());
     }
 
     #[test]

@@ -57,7 +57,11 @@ pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answe
             })
             .collect()
     };
-    let (node_costs, lost_nodes) = nodes(cache, &pods);
+    let Nodes {
+        node_costs,
+        lost_nodes,
+        old_kubelets,
+    } = nodes(cache, &pods);
     World {
         now: Timestamp::now(),
         pods,
@@ -69,6 +73,7 @@ pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answe
         templates,
         node_costs,
         lost_nodes,
+        old_kubelets,
         claims: claims(cache, workload),
         verdicts: answers.verdicts,
         taken: answers.taken,
@@ -77,19 +82,35 @@ pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answe
     }
 }
 
-/// Deletion costs of the nodes that these pods are bound to, and which of them are lost.
-fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> (BTreeMap<String, i32>, BTreeSet<String>) {
+/// What matters of nodes to a plan.
+#[derive(Default)]
+struct Nodes {
+    /// Their deletion costs.
+    node_costs: BTreeMap<String, i32>,
+    /// Those that are lost.
+    lost_nodes: BTreeSet<String>,
+    /// Versions of kubelets that ignore other images of native sidecars.
+    old_kubelets: BTreeMap<String, Arc<str>>,
+}
+
+/// What matters of the nodes that these pods are bound to.
+fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
     let store = cache.nodes.store();
     let names: HashSet<&String> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();
-    let (mut costs, mut lost) = (BTreeMap::new(), BTreeSet::new());
+    let mut nodes = Nodes::default();
     for name in names {
         let Some(node) = store.get("", name) else {
             continue;
         };
-        costs.extend(node.cost.map(|cost| (name.clone(), cost)));
-        lost.extend(node.lost.then(|| name.clone()));
+        let node_cost = node.cost.map(|cost| (name.clone(), cost));
+        nodes.node_costs.extend(node_cost);
+        nodes.lost_nodes.extend(node.lost.then(|| name.clone()));
+        let version = node.old_kubelet.clone();
+        nodes
+            .old_kubelets
+            .extend(version.map(|it| (name.clone(), it)));
     }
-    (costs, lost)
+    nodes
 }
 
 /// Claims that are named after the workload's pods, or that it owns.

@@ -85,6 +85,22 @@ pub fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Me
     }
 }
 
+/// How a pod whose kubelet is of that version, which ignores other images of native sidecars, gets to
+/// the update revision; None when that is no different from other pods. Its gate would stay closed,
+/// because the change would never be seen done.
+pub fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
+    let Method::InPlace(change) = method else {
+        return None;
+    };
+    let refusal = NotInPlace {
+        path: change.sidecar.clone()?,
+        why: format!(
+            "is the image of a native sidecar, and kubelets before 1.32 do not restart these: a node has {version}"
+        ),
+    };
+    Some(refuse_or_recreate(workload, refusal))
+}
+
 fn refuse_or_recreate(workload: &Workload, error: NotInPlace) -> Method {
     match workload.policy {
         InPlacePolicy::InPlaceOnly => Method::Refused(error),

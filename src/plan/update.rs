@@ -12,7 +12,7 @@ use super::guard::{self, may_touch};
 use super::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent};
 use super::hot_patch::{self, Proof};
 use super::in_place::{self, Change, InPlaceState};
-use super::method::{Method, method_from, not_in_place};
+use super::method::{Method, method_from, not_in_place, on_old_kubelet};
 use super::pods::is_available;
 use super::{Action, DeletionReason, Gate, Pod, PodPhase, Revisions, Rollout, Workload, World};
 use crate::api::names::HookPoint;
@@ -73,6 +73,14 @@ impl Blocked {
     }
 }
 
+/// The version of a pod's kubelet, where that ignores other images of native sidecars. A pod that was
+/// changed already is followed to its end all the same.
+fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
+    let version = world.old_kubelets.get(pod.node.as_ref()?)?;
+    let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
+    (!is_patched).then_some(version)
+}
+
 /// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
 pub fn replace_named<'a>(
     scene: &Scene<'a>,
@@ -99,6 +107,7 @@ pub fn move_pods<'a>(
     let mover = Mover {
         scene,
         methods: BTreeMap::new(),
+        on_old_kubelets: BTreeMap::new(),
         hot: OnceCell::new(),
     };
     mover.run(budget, hooks, draft)
@@ -106,7 +115,10 @@ pub fn move_pods<'a>(
 
 struct Mover<'s, 'a> {
     scene: &'s Scene<'a>,
+    /// By the revision that a pod is at.
     methods: BTreeMap<&'a str, Method>,
+    /// By revision and the kubelet's version, where that makes a difference.
+    on_old_kubelets: BTreeMap<(&'a str, &'a str), Method>,
     hot: OnceCell<HotPatches<'a>>,
 }
 
@@ -130,24 +142,32 @@ impl<'a> Mover<'_, 'a> {
             rollout,
             revisions,
             moves,
+            world,
             ..
         } = self.scene;
         if rollout.paused || moves.count <= 0 {
             return None;
         }
         for pod in &moves.old {
-            self.methods
-                .entry(pod.revision())
-                .or_insert_with(|| method_from(workload, revisions, pod.revision()));
+            let revision = pod.revision();
+            let method = self.methods.entry(revision);
+            let method = method.or_insert_with(|| method_from(workload, revisions, revision));
+            let version = old_kubelet_of(world, pod);
+            if let Some((version, other)) =
+                version.and_then(|it| Some((it, on_old_kubelet(workload, method, it)?)))
+            {
+                self.on_old_kubelets.insert((revision, version), other);
+            }
         }
-        let blocked = self.methods.values().find_map(|method| match method {
+        let all = self.methods.values().chain(self.on_old_kubelets.values());
+        let blocked = all.into_iter().find_map(|method| match method {
             Method::Refused(error) => Some(not_in_place(error)),
             _ => None,
         });
-        let is_movable = |pod: &&&Pod| {
-            !workload.is_named(pod) && !matches!(self.methods[pod.revision()], Method::Refused(_))
+        let is_movable = |pod: &&'a Pod| {
+            !workload.is_named(pod) && !matches!(self.method(pod), Method::Refused(_))
         };
-        let mut movable: Vec<&Pod> = moves.old.iter().filter(is_movable).copied().collect();
+        let mut movable: Vec<&Pod> = moves.old.iter().copied().filter(is_movable).collect();
         movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
         movable.truncate(usize::try_from(moves.count).unwrap_or(0));
         if movable.is_empty() {
@@ -163,7 +183,7 @@ impl<'a> Mover<'_, 'a> {
         for pod in movable {
             let slot = budget.take(self.scene, pod);
             let may_start = slot && accepted;
-            problem = problem.or(match &self.methods[pod.revision()] {
+            problem = problem.or(match self.method(pod) {
                 Method::InPlace(change) if room > 0 => {
                     self.change_in_place(pod, change, may_start, hooks, draft);
                     None
@@ -179,6 +199,13 @@ impl<'a> Mover<'_, 'a> {
             room -= 1;
         }
         blocked.or(problem)
+    }
+
+    fn method(&self, pod: &'a Pod) -> &Method {
+        let revision = pod.revision();
+        let other = old_kubelet_of(self.scene.world, pod);
+        let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        other.unwrap_or_else(|| &self.methods[revision])
     }
 
     /// Whose turn comes first: pods under way, then those that are not available, then those whose
@@ -202,8 +229,8 @@ impl<'a> Mover<'_, 'a> {
         )
     }
 
-    fn point_and_modified(&self, pod: &Pod, hooks: &Hooks) -> (HookPoint, Vec<String>) {
-        match &self.methods[pod.revision()] {
+    fn point_and_modified(&self, pod: &'a Pod, hooks: &Hooks) -> (HookPoint, Vec<String>) {
+        match self.method(pod) {
             Method::InPlace(change) => {
                 let modified = change.images.iter().map(|(name, _)| name.clone()).collect();
                 (guard::point_of_change(hooks), modified)

@@ -28,6 +28,9 @@ pub struct World {
     pub node_costs: BTreeMap<String, i32>,
     /// Nodes that pods are bound to and that do not answer any more.
     pub lost_nodes: BTreeSet<String>,
+    /// Nodes that pods are bound to and whose kubelet ignores other images of native sidecars, with its
+    /// version.
+    pub old_kubelets: BTreeMap<String, Arc<str>>,
     /// Claims by name, as far as they are named after pods of the workload, or owned by it.
     pub claims: BTreeMap<String, Arc<Claim>>,
     /// What the API server said of revisions.

@@ -130,6 +130,7 @@ impl Translator {
             templates: BTreeMap::from([(TEMPLATE.to_owned(), self.hook_template.clone())]),
             node_costs: BTreeMap::new(),
             lost_nodes: BTreeSet::new(),
+            old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),

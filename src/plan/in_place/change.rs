@@ -18,6 +18,8 @@ pub struct Change {
     pub annotations: Vec<(String, Option<String>)>,
     /// Containers with other resources: (name, resources).
     pub resources: Vec<(String, Value)>,
+    /// Path of the first image that is a native sidecar's: not every kubelet restarts these.
+    pub sidecar: Option<String>,
 }
 
 /// Why a change cannot be made in place.
@@ -55,6 +57,10 @@ pub fn between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
             };
             let name = text(container, "name");
             if text(before, "image") != text(container, "image") {
+                if list == "initContainers" {
+                    let path = || format!("spec.initContainers[{index}].image");
+                    change.sidecar.get_or_insert_with(path);
+                }
                 change
                     .images
                     .push((name.to_owned(), text(container, "image").to_owned()));

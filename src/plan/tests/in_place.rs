@@ -1,8 +1,8 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::story::{Story, story};
 use crate::api::HookPhase;
-use crate::plan::{Action, Gate, Resize};
+use crate::plan::{Action, Gate, Pod, Resize};
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
     let mut story = story(
@@ -287,6 +287,72 @@ fn somebody_elses_resize_does_not_hold_up_a_change_of_images() {
     assert_eq!(story.images(), "v2");
     assert_eq!(story.columns(), "1 1 1 1 1");
     assert!(story.condition("FailedUpdate").is_none());
+}
+
+/// Two pods with a native sidecar, the second one on a node with an old kubelet.
+fn with_sidecars(policy: &str) -> Story {
+    let mut story = story(
+        2,
+        json!({
+            "updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": policy}},
+            "template": {"spec": {"initContainers": [sidecar("v1")]}},
+        }),
+    );
+    story.settle();
+    let second = story.names().remove(1);
+    story.edit_pod(&second, |pod| pod.node = Some("old".to_owned()));
+    let version = "v1.31.4".into();
+    story.world.old_kubelets.insert("old".to_owned(), version);
+    story.user(json!({"template": {"spec": {"initContainers": [sidecar("v2")]}}}));
+    story
+}
+
+fn sidecar(tag: &str) -> Value {
+    json!({"name": "proxy", "image": format!("proxy:{tag}"), "restartPolicy": "Always"})
+}
+
+/// Images of the sidecars, pod by pod.
+fn sidecars(story: &Story) -> Vec<String> {
+    let image = |pod: &&Pod| pod.containers[1].image.clone();
+    story.pods().iter().map(image).collect()
+}
+
+#[test]
+fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it() {
+    let mut story = with_sidecars("InPlaceOnly");
+    story.settle();
+    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v1"]);
+    let (reason, message) = story.condition("FailedUpdate").expect("condition");
+    assert_eq!(reason, "NotInPlace");
+    for word in [
+        "spec.template.spec.initContainers[0].image",
+        "v1.31.4",
+        "InPlaceIfPossible",
+    ] {
+        assert!(message.contains(word), "{message}");
+    }
+    story.world.old_kubelets.clear();
+    story.settle();
+    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v2"]);
+    assert_eq!(story.condition("FailedUpdate"), None);
+}
+
+#[test]
+fn a_pod_on_an_old_kubelet_is_recreated_where_the_policy_allows_it() {
+    let mut story = with_sidecars("InPlaceIfPossible");
+    let before = story.names();
+    story.settle();
+    assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v2"]);
+    let after = story.names();
+    assert!(after.contains(&before[0]) && !after.contains(&before[1]));
+}
+
+#[test]
+fn other_changes_are_made_in_place_on_old_kubelets_too() {
+    let mut story = with_sidecars("InPlaceOnly");
+    story.user(json!({"template": {"spec": {"initContainers": [sidecar("v1")]}}}));
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2 v2");
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         templates: BTreeMap::new(),
         node_costs: BTreeMap::new(),
         lost_nodes: BTreeSet::new(),
+        old_kubelets: BTreeMap::new(),
         claims: BTreeMap::new(),
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
@@ -682,15 +683,21 @@ fn start(container: &mut Container, runs: bool, now: Timestamp) {
 fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
     let labels: BTreeMap<String, String> =
         serde_json::from_value(new.pod["metadata"]["labels"].clone()).expect("labels");
-    let containers = new.pod["spec"]["containers"]
-        .as_array()
-        .expect("containers")
-        .iter()
-        .enumerate();
-    let containers = containers.map(|(index, it)| Container {
+    let of = |list: &str| {
+        new.pod["spec"][list]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let lists = [("containers", false), ("initContainers", true)].into_iter();
+    let containers = lists.flat_map(|(list, init)| {
+        let containers = of(list).into_iter().enumerate();
+        containers.map(move |(index, it)| (index, init, it))
+    });
+    let containers = containers.map(|(index, init, it)| Container {
         name: it["name"].as_str().expect("name").to_owned(),
         index,
-        init: false,
+        init,
         image: it["image"].as_str().expect("image").to_owned(),
         resources: it["resources"].to_string().into(),
         status: Some(ContainerStatus {
