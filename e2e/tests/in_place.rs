@@ -20,6 +20,7 @@ e2e::tests![
     pods_without_the_gate_are_updated_too,
     only_the_changed_container_restarts,
     a_sidecar_is_changed_in_place,
+    a_sidecar_waits_for_a_kubelet_that_restarts_it,
 ];
 
 async fn settled(case: &Case, game: Game, replicas: i64) -> Result<()> {
@@ -312,6 +313,66 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
             .iter()
             .all(|pod| restarts(pod) == [Some(0), Some(1)]),
     )
+}
+
+async fn a_sidecar_waits_for_a_kubelet_that_restarts_it(case: &mut Case) -> Result<()> {
+    let node = format!("old-kubelet-{}", std::process::id());
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
+        "spec": {
+            "podCIDR": "127.102.0.0/16",
+            "taints": [{"key": "only", "value": case.namespace, "effect": "NoSchedule"}],
+        },
+    }))
+    .await?;
+    let is_of = async |version: &str| {
+        let status = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
+        let (node, status) = (format!("node/{node}"), format!("-p={status}"));
+        let args = [
+            "patch",
+            &node,
+            "--subresource=status",
+            "--type=merge",
+            &status,
+        ];
+        case.kubectl(&args).await
+    };
+    case.eventually("the node is ready", async || {
+        let found = case.plane().get(&format!("/api/v1/nodes/{node}")).await?;
+        ensure!(
+            !found["status"]["nodeInfo"]["kubeletVersion"].is_null(),
+            "{found}"
+        );
+        Ok(())
+    })
+    .await?;
+    is_of("v1.31.4").await?;
+    let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
+    let game = Game::in_place(1)
+        .set("/spec/template/spec/nodeName", node.as_str())
+        .set("/spec/template/spec/initContainers", sidecar);
+    let tolerations = json!([{"operator": "Exists"}]);
+    case.apply(game.set("/spec/template/spec/tolerations", tolerations))
+        .await?;
+    case.until_settled(1).await?;
+    case.replace("/spec/template/spec/initContainers/0/image", "log:v2")
+        .await?;
+    let view = case
+        .until("the refusal is told", |view| view.is_true("FailedUpdate"))
+        .await?;
+    let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
+    ensure!(condition.reason == "NotInPlace", "{condition:?}");
+    ensure!(condition.message.contains("v1.31.4"), "{condition:?}");
+    case.keeps("the pod stays ready", 2, |view| {
+        view.ready_with("game:v1") == 1
+    })
+    .await?;
+    is_of("v1.32.0").await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.condition("FailedUpdate").is_none())?;
+    case.kubectl(&["delete", "node", &node]).await?;
+    Ok(())
 }
 
 async fn a_sidecar_is_changed_in_place(case: &mut Case) -> Result<()> {

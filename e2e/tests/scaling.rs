@@ -1,9 +1,9 @@
 //! Which pods go, and which come instead.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::case::{Case, GAME};
 use e2e::manifest::Game;
-use e2e::view::View;
+use e2e::view::{Pod, View};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -15,6 +15,7 @@ e2e::tests![
     unready_pods_go_before_ready_ones,
     to_zero_and_back,
     a_deleted_pod_is_replaced,
+    pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly,
 ];
 
 async fn settled(case: &Case, replicas: i64) -> Result<View> {
@@ -199,4 +200,54 @@ async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
     case.kubectl(&["delete", "pod", name]).await?;
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&name))
+}
+
+async fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly(case: &mut Case) -> Result<()> {
+    // The simulated kubelet leaves such pods alone; the test rejects them in its place.
+    let game = Game::in_place(1).annotated("stage.gamekeeper/lost", "true");
+    case.apply(game).await?;
+    let rejected = json!({"status": {
+        "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: no cpu",
+    }});
+    let rejected = format!("-p={rejected}");
+    let is_new = |view: &View| matches!(&view.pods[..], [pod] if phase(pod) == "Pending");
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let view = case.until("a new pod", is_new).await?;
+        let pod = &view.pods[0];
+        uids.push(pod.uid().to_owned());
+        let args = [
+            "patch",
+            "pod",
+            pod.name(),
+            "--subresource=status",
+            "--type=merge",
+            &rejected,
+        ];
+        case.kubectl(&args).await?;
+    }
+    let view = case
+        .until("the rejection is told", |view| view.is_true("FailedScale"))
+        .await?;
+    let condition = view.condition("FailedScale").context("FailedScale")?;
+    ensure!(condition.reason == "PodsEndAtOnce", "{condition:?}");
+    ensure!(condition.message.contains("OutOfcpu"), "{condition:?}");
+    case.keeps("the rejected pod keeps its place", 3, |view| {
+        view.pods.len() == 1 && view.pods[0].uid() == uids[1]
+    })
+    .await?;
+    let view = case.until("the next one", is_new).await?;
+    let accepted = [
+        "annotate",
+        "pod",
+        view.pods[0].name(),
+        "stage.gamekeeper/lost-",
+    ];
+    case.kubectl(&accepted).await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.condition("FailedScale").is_none())
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.0["status"]["phase"].as_str().unwrap_or_default()
 }
