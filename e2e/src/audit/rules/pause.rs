@@ -80,6 +80,21 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_an_update_has_made_above_replicas_may_go_while_paused() {
+        let surging = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
+        let mut story = Story::with(json!({"replicas": 3, "updateStrategy": surging}));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story.create("d", "v2");
+        story.spec("user", json!({"updateStrategy": {"paused": true}}));
+        story.wait(2);
+        story.delete("d");
+        assert_eq!(story.verdict(), []);
+        story.delete("a");
+        assert!(story.broken().contains(&"pause"));
+    }
+
+    #[test]
     fn scaling_goes_on_while_paused() {
         let mut story = paused("InplaceUpdate");
         story.spec("user", json!({"replicas": 2}));

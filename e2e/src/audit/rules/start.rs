@@ -124,10 +124,12 @@ fn act(before: &Value, after: &Value) -> Option<Act> {
     is_changed.then_some(act)
 }
 
-/// Pods above replicas that an update may have now.
+/// Pods above replicas that an update may have now: none while it is paused, which leaves those above
+/// replicas without a purpose.
 fn surge(active: &[&Pod], version: &Version) -> i64 {
     let in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
-    if !version.is_rolling() || in_place || version.strategy() == "HotPatchUpdate" {
+    let is_hot = version.strategy() == "HotPatchUpdate";
+    if !version.is_rolling() || version.is_paused() || in_place || is_hot {
         return 0;
     }
     let old = active
