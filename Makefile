@@ -29,7 +29,7 @@ crds: ## write crds/ and the chart's CRDs anew from the types in src/api
 	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say
 
 test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
-	@e2e/require.sh cargo cc go flock script
+	@e2e/require.sh cargo cc go flock script faketime
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	e2e/alerts/check.sh
@@ -45,7 +45,7 @@ image-check: ## what the Dockerfile builds, as far as that goes here: labels, fi
 COUNT ?= 300
 SEED ?= 0
 campaign: ## COUNT (300) histories from SEED (0) on: faults, kills and changes of mind, judged; their figures
-	@e2e/require.sh cargo cc go flock
+	@e2e/require.sh cargo cc go flock faketime
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)

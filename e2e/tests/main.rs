@@ -9,6 +9,7 @@ mod chart;
 mod chart_values;
 mod examples;
 mod first_hour;
+mod histories;
 mod hook_examples;
 mod hook_jobs;
 mod hook_options;
@@ -41,6 +42,7 @@ mod walkthroughs;
 fn main() -> anyhow::Result<ExitCode> {
     let tests = [
         walkthroughs::tests(),
+        histories::tests(),
         canary::tests(),
         chart::tests(),
         chart_values::tests(),
