@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
-    USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
+    HeaderMap, HeaderValue, LOCATION, USER_AGENT,
 };
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -41,6 +41,9 @@ const MAX_REDIRECTS: usize = 5;
 /// Who calls.
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
+
+/// The content coding of answers: none.
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// What the operator's administrator decides.
 #[derive(Clone, Copy, Debug, Default)]
@@ -218,8 +221,18 @@ impl Http {
 }
 
 /// Reads the body. One that is longer than the limit is an error: what was cut off might be what the
-/// condition is about.
+/// condition is about. So is a compressed one, which was not asked for: a few kilobytes can stand for
+/// gigabytes.
 async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, String> {
+    if let Some(coding) = response.headers().get(CONTENT_ENCODING)
+        && coding != IDENTITY
+    {
+        return Err(format!(
+            "the answer is compressed ({}), although the request accepts only identity; switch \
+             compression off in the server",
+            String::from_utf8_lossy(coding.as_bytes())
+        ));
+    }
     let (mut incoming, mut body) = (response.into_body(), Vec::new());
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| cause(&error))?;
@@ -261,6 +274,7 @@ impl Request {
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, AGENT);
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        headers.insert(ACCEPT_ENCODING, IDENTITY);
         headers.extend(user.map(|user| (AUTHORIZATION, user)));
         headers.extend(self.headers.clone());
         Ok(request)
