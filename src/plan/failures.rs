@@ -1,16 +1,13 @@
 //! What was refused: which condition tells of it, and for how long.
 //!
-//! A refusal is told for as long as plans ask for such an action. What nobody asks for any more has
-//! failed no longer, whatever the reason.
+//! A refusal is told for as long as plans ask for such an action. What is no longer asked for
+//! has no longer failed, whatever the reason.
 
 use std::collections::BTreeMap;
 
-use kube::ResourceExt;
-
+use super::hooks::is_for_removal;
 use super::update::Blocked;
 use super::{Action, DeletionReason};
-use crate::api::HookRun;
-use crate::api::names;
 
 /// A sort of action that the API server may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,11 +70,6 @@ impl Attempt {
             Self::ChangePod => "FailedUpdate",
         }
     }
-}
-
-fn is_for_removal(run: &HookRun) -> bool {
-    let target = run.annotations().get(names::RUN_TARGET);
-    target.is_some_and(String::is_empty)
 }
 
 /// What the API server said to the last action of each sort, where that was no.

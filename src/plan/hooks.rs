@@ -110,10 +110,7 @@ impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod asks whether it may go for good.
     pub fn waits_to_go(&self, pod: &Pod) -> bool {
         let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid.as_str()));
-        let target = |run: &HookRun| run.annotations().get(names::RUN_TARGET).cloned();
-        runs.into_iter()
-            .flatten()
-            .any(|run| target(run).is_some_and(|target| target.is_empty()))
+        runs.into_iter().flatten().any(|run| is_for_removal(run))
     }
 
     /// Whether this pod's hook was successful for that target and still is good.
@@ -276,7 +273,8 @@ impl<'a> Hooks<'a> {
             modified: intent.modified,
         };
         let run = match hook.maker(self.workload, self.world) {
-            // A run of that name is about an earlier pod of the same ordinal; it goes first.
+            // Enough are started already, or a run of that name is about an earlier pod of the same
+            // ordinal, and goes first.
             Ok(maker) if !draft.may_start_hook() || self.is_taken(&maker.name(&subject)) => {
                 self.marked
                     .extend(pod.marked_deleting.then_some(pod.uid.as_str()));
@@ -348,6 +346,12 @@ pub fn is_read_alike(old: &HookRun, new: &HookRun) -> bool {
         && before.labels == after.labels
         && before.annotations == after.annotations
         && before.deletion_timestamp == after.deletion_timestamp
+}
+
+/// Whether a pod's run asks whether the pod may go for good.
+pub fn is_for_removal(run: &HookRun) -> bool {
+    let target = run.annotations().get(names::RUN_TARGET);
+    target.is_some_and(String::is_empty)
 }
 
 /// A run's phase.
