@@ -15,7 +15,13 @@ package_of() {
 
 missing=()
 for program in "$@"; do
-  command -v "$program" >/dev/null && continue
+  if command -v "$program" >/dev/null; then
+    # rustup's cargo fails as long as the toolchain of rust-toolchain.toml is not installed.
+    if [ "$program" = cargo ] && ! cargo --version >/dev/null 2>&1; then
+      rustup toolchain install --no-self-update >&2 || { echo "the toolchain of rust-toolchain.toml could not be installed" >&2; exit 1; }
+    fi
+    continue
+  fi
   case $program in
     cargo) echo "cargo is missing: install Rust, see https://rustup.rs" >&2; exit 1 ;;
     go) echo "go is missing: install Go, see https://go.dev/dl" >&2; exit 1 ;;

@@ -24,6 +24,8 @@ for manifest in */Cargo.toml; do
   grep -q "^COPY $manifest $member/\$" Dockerfile || fail "the Dockerfile does not copy $manifest"
   install -D "$manifest" "$work/places/$manifest"
 done
+rust=$(sed -n 's/^channel = "\([0-9]*\.[0-9]*\).*/\1/p' rust-toolchain.toml)
+grep -q "^ARG RUST_IMAGE=.*/rust:$rust-" Dockerfile || fail "the Dockerfile does not build with Rust $rust"
 # What only other systems need was not downloaded for the build, and is not asked for.
 host=$(rustc -vV | sed -n 's/^host: //p')
 (cd "$work/places" && "$OLDPWD/e2e/image/places.sh" \
