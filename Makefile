@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test image-check campaign bench
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint image-check campaign bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -31,11 +31,16 @@ crds: ## write crds/ and the chart's CRDs anew from the types in src/api
 test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock script faketime
 	cargo fmt --all --check
+	@$(MAKE) --no-print-directory lint
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
 	e2e/image/check.sh
+
+lint: ## shellcheck over the scripts
+	@e2e/require.sh shellcheck
+	checks/scripts.sh
 
 image-check: ## what the Dockerfile builds, as far as that goes here: labels, files, an end on SIGTERM
 	@e2e/require.sh cargo cc

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { echo "up.sh: $*" >&2; exit 1; }
 
-prometheus= fair=
+prometheus='' fair=''
 if [ "${1:-}" = --prometheus ]; then prometheus=1; shift; fi
 if [ "${1:-}" = --fair ]; then fair=1; shift; fi
 [ $# = 1 ] || die "usage: up.sh [--prometheus] [--fair] NAME"

@@ -1,4 +1,5 @@
 # Sourced by start.sh: a rollout in steps.
+# shellcheck shell=bash
 
 say "A game in four pods, to be updated in steps: one pod, pause, two pods, pause for 10 s, ask a hook"
 apply_example examples/canary/hooktemplate.yaml

@@ -1,4 +1,5 @@
 # Sourced by start.sh: pods that wait for a hook before they go or change.
+# shellcheck shell=bash
 
 seconds=('s/interval: 60s/interval: 3s/')
 

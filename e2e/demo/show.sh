@@ -1,6 +1,7 @@
 # Sourced by start.sh: how the walkthroughs are shown.
+# shellcheck shell=bash
 
-bold= plain=
+bold='' plain=''
 if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 
 # A heading.
@@ -61,7 +62,7 @@ wait_for() {
     fi
     if [ $SECONDS -ge $until ]; then
       echo "demo: after 90 s still not: $what (expected $expected, found $printed)" >&2
-      echo "demo: the cluster is still up; logs are in $state" >&2
+      echo "demo: the cluster is still up; logs are in ${state:?}" >&2
       exit 1
     fi
     sleep 0.2

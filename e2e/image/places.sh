@@ -7,7 +7,7 @@ for manifest in Cargo.toml */Cargo.toml; do
   mkdir -p "$member/src"
   : >"$member/src/lib.rs"
   echo 'fn main() {}' >"$member/src/main.rs"
-  for path in $(sed -n 's/^path = "\(.*\.rs\)"/\1/p' "$manifest"); do
+  sed -n 's/^path = "\(.*\.rs\)"/\1/p' "$manifest" | while read -r path; do
     mkdir -p "$member/$(dirname "$path")"
     echo 'fn main() {}' >"$member/$path"
   done
