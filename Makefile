@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint image-check campaign bench
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint deny advisories image-check campaign bench
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -38,9 +38,18 @@ test: ## formatting, clippy, unit and property tests, then e2e on a real control
 	cargo test --workspace --locked
 	e2e/image/check.sh
 
-lint: ## shellcheck over the scripts
+lint: deny ## the scripts, the spelling, and what the dependencies may be
 	@e2e/require.sh shellcheck
 	checks/scripts.sh
+	$$(checks/tools.sh)/typos
+
+deny: ## the dependencies' licences, versions and sources (deny.toml)
+	@e2e/require.sh cargo cc flock python3
+	$$(checks/tools.sh)/cargo-deny --workspace --locked check bans licenses sources
+
+advisories: ## what RustSec's database, which is fetched for it, says about the dependencies
+	@e2e/require.sh cargo cc flock python3
+	$$(checks/tools.sh)/cargo-deny --workspace --locked check advisories
 
 image-check: ## what the Dockerfile builds, as far as that goes here: labels, files, an end on SIGTERM
 	@e2e/require.sh cargo cc

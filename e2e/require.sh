@@ -8,6 +8,7 @@ package_of() {
   case $1 in
     cc) echo "gcc libc6-dev" ;;
     flock) echo util-linux ;;
+    python3) echo "python3 python3-venv" ;;
     script) echo bsdutils ;;
     *) echo "$1" ;;
   esac
