@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint deny advisories image-check campaign bench
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint deny advisories image-check random campaign bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -38,17 +38,18 @@ test: ## formatting, clippy, unit and property tests, then e2e on a real control
 	cargo test --workspace --locked
 	e2e/image/check.sh
 
-lint: deny ## the scripts, the spelling, and what the dependencies may be
+lint: deny ## the scripts, the workflows, the spelling, and what the dependencies may be
 	@e2e/require.sh shellcheck
 	checks/scripts.sh
+	$$(checks/tools.sh)/actionlint
 	$$(checks/tools.sh)/typos
 
 deny: ## the dependencies' licences, versions and sources (deny.toml)
-	@e2e/require.sh cargo cc flock python3
+	@e2e/require.sh cargo cc go flock python3
 	$$(checks/tools.sh)/cargo-deny --workspace --locked check bans licenses sources
 
 advisories: ## what RustSec's database, which is fetched for it, says about the dependencies
-	@e2e/require.sh cargo cc flock python3
+	@e2e/require.sh cargo cc go flock python3
 	$$(checks/tools.sh)/cargo-deny --workspace --locked check advisories
 
 image-check: ## what the Dockerfile builds, as far as that goes here: labels, files, an end on SIGTERM
@@ -57,7 +58,12 @@ image-check: ## what the Dockerfile builds, as far as that goes here: labels, fi
 	e2e/image/check.sh
 
 COUNT ?= 300
+CASES ?= 2000
 SEED ?= 0
+random: ## all random tests with CASES (2000) cases from SEED (0), other ones than `make test` always plays
+	@e2e/require.sh cargo cc
+	PROPTEST_RNG_SEED=$(SEED) PROPTEST_CASES=$(CASES) cargo test --workspace --exclude e2e --locked
+
 campaign: ## COUNT (300) histories from SEED (0) on: faults, kills and changes of mind, judged; their figures
 	@e2e/require.sh cargo cc go flock faketime
 	@e2e/cluster/build.sh >/dev/null
@@ -70,3 +76,8 @@ bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and
 	cargo build --release --locked --package gamekeeper --package e2e --bins
 	cargo bench --locked --package gamekeeper --bench plan
 	target/release/bench $(PART)
+
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+archives: ## what a release has of VERSION for this architecture, in target/archives
+	@e2e/require.sh cargo cc
+	release/archives.sh $(VERSION)

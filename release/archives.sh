@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Builds the operator and the plugin for this machine's architecture, and packs each into target/archives.
+# The same commit gives archives with the same files, times and owners.
+# usage: archives.sh VERSION    (what Cargo.toml and the chart say it is, or it fails)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+die() { echo "archives.sh: $*" >&2; exit 1; }
+[ $# = 1 ] || die "usage: archives.sh VERSION"
+version=$1
+
+release/version.sh "$version"
+case $(uname -sm) in
+  "Linux x86_64") platform=linux_amd64 ;;
+  "Linux aarch64") platform=linux_arm64 ;;
+  *) die "no release is made for $(uname -sm)" ;;
+esac
+release/notes.sh "$version" >/dev/null
+cargo build --release --locked --package gamekeeper --package kubectl-game --bins
+
+binaries=${CARGO_TARGET_DIR:-target}/release
+rm -rf target/archives
+mkdir -p target/archives
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+time=$(git show --no-patch --format=%ct)
+
+# pack NAME FILE...
+pack() {
+  local name=$1
+  shift
+  mkdir "$work/$name"
+  cp -- "$@" LICENSE "$work/$name"
+  tar --create --directory "$work/$name" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$time" . \
+    | gzip --no-name >"target/archives/${name}_${version}_$platform.tar.gz"
+}
+pack gamekeeper "$binaries/gamekeeper"
+pack kubectl-game "$binaries/kubectl-game" kubectl-game/kubectl_complete-game
+ls -l target/archives

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Prints what CHANGELOG.md says of a version, and fails if that is nothing.
+# usage: notes.sh VERSION
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+notes=$(awk -v heading="## [$1]" 'index($0, "## ") == 1 { on = index($0, heading) == 1; next } on' CHANGELOG.md)
+[ -n "$notes" ] || { echo "notes.sh: CHANGELOG.md has no section $1" >&2; exit 1; }
+echo "$notes"
