@@ -16,6 +16,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY kubectl-game/Cargo.toml kubectl-game/
 COPY model/Cargo.toml model/
 COPY e2e/Cargo.toml e2e/
+COPY e2e/judge/Cargo.toml e2e/judge/
 COPY e2e/image/places.sh /
 RUN /places.sh && cargo build --release --locked --package gamekeeper --bin gamekeeper
 COPY . .

@@ -19,7 +19,7 @@ trap clean EXIT
 # The layer of the dependencies: every manifest, and a place for what it names.
 mkdir "$work/places"
 cp Cargo.toml Cargo.lock "$work/places/"
-for manifest in */Cargo.toml; do
+for manifest in */Cargo.toml */*/Cargo.toml; do
   member=${manifest%/*}
   grep -q "^COPY $manifest $member/\$" Dockerfile || fail "the Dockerfile does not copy $manifest"
   install -D "$manifest" "$work/places/$manifest"

@@ -2,7 +2,7 @@
 # places.sh: where there are only the manifests of the workspace, makes a place for each program and
 # library that they name, so that cargo builds the dependencies alone.
 set -eu
-for manifest in Cargo.toml */Cargo.toml; do
+for manifest in Cargo.toml */Cargo.toml */*/Cargo.toml; do
   member=$(dirname "$manifest")
   mkdir -p "$member/src"
   : >"$member/src/lib.rs"

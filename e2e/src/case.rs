@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use judge::object::{controller, text, uid};
+use judge::{Counts, Event, Violation, Witness};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::audit::object::{controller, text, uid};
-use crate::audit::{Counts, Event, Violation, Witness, judge, unanswered};
 use crate::command::{Ended, run, run_to_end};
 use crate::control_plane::ControlPlane;
 use crate::hook_server::HookServer;
@@ -107,7 +107,7 @@ impl Case {
         }
         let mut events = self.plane.audit.writes(&self.namespace)?;
         if let Some(witness) = &self.witness {
-            let made = unanswered(&events, &witness.sights().await?);
+            let made = witness.unanswered(&events).await?;
             events.extend(made);
         }
         let accounts = format!("system:serviceaccount:{}:", self.namespace);
@@ -120,7 +120,9 @@ impl Case {
             "the operator lacks permissions:\n{}",
             refused.join("\n")
         );
-        Ok(judge(&events, |user| user.starts_with(&accounts)))
+        Ok(judge::violations(&events, |user| {
+            user.starts_with(&accounts)
+        }))
     }
 
     /// kill -9 of the operator.

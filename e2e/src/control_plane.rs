@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use http::Request;
+use judge::AuditLog;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::audit::AuditLog;
 use crate::chart;
 use crate::command::run;
 use crate::faults::FaultProxy;

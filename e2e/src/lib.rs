@@ -2,10 +2,9 @@
 //!
 //! `trial` runs the tests, each in a [`case::Case`]: a namespace with an operator, a kubectl and a
 //! hook server of its own on the [`control_plane`] that all tests share. When a test is over, the
-//! judge in [`audit`] reads what the API server logged about its namespace. `evidence` keeps what
+//! [`judge`] reads what the API server logged about its namespace. `evidence` keeps what
 //! is worth reading when it failed.
 
-pub mod audit;
 pub mod authority;
 pub mod bad_manifest;
 pub mod campaign;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use judge::Event;
 use serde_json::json;
 
-use crate::audit::Event;
 use crate::case::Case;
 use crate::operator::Operator;
 use crate::wait::eventually;

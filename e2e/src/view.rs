@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
+use judge::names;
+use judge::object::{self, annotation, label, text};
 use serde_json::Value;
-
-use crate::audit::names;
-use crate::audit::object::{self, annotation, label, text};
 
 /// A workload with its pods and HookRuns.
 #[derive(Clone, Debug)]

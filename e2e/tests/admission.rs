@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::audit::Event;
 use e2e::bad_manifest::{BadManifest, manifests};
 use e2e::case::{Case, GAME};
 use e2e::command::{Ended, run, run_to_end};
@@ -15,6 +14,7 @@ use e2e::operator::{ACCOUNT, free_port};
 use e2e::shell::Shell;
 use e2e::wait::throughout;
 use e2e::webhook::{BAD, Webhook, refused};
+use judge::Event;
 use serde_json::json;
 use tokio::process::Command;
 

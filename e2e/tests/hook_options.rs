@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::audit::object::text;
 use e2e::case::Case;
 use e2e::hook_server::Answer;
 use e2e::manifest::Game;
+use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::run::{hook_run, status, until_phase, web};

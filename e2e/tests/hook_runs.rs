@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::audit::object::text;
 use e2e::case::Case;
 use e2e::hook_server::Answer;
 use e2e::wait::throughout;
+use judge::object::text;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

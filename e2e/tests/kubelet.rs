@@ -2,8 +2,8 @@
 //! what the other tests show on it holds on real nodes too.
 
 use anyhow::{Result, ensure};
-use e2e::audit::object::{is_true, text};
 use e2e::case::Case;
+use judge::object::{is_true, text};
 use serde_json::{Value, json};
 
 e2e::tests![

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::audit::leadership::{takeovers, writes_without_lease};
 use e2e::case::Case;
 use e2e::link::Link;
 use e2e::manifest::Game;
@@ -12,6 +11,7 @@ use e2e::operator::Operator;
 use e2e::random::Random;
 use e2e::takeover::{End, takeover};
 use e2e::wait::{eventually, throughout};
+use judge::{takeovers, writes_without_lease};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -28,7 +28,7 @@ fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
         let is_pod = object.resource == "pods" && object.subresource.is_empty();
         event.verb == verb && is_pod && event.succeeded() && event.is_write()
     });
-    let name = |event: e2e::audit::Event| {
+    let name = |event: judge::Event| {
         let sent = event.request_object.unwrap_or_default();
         let named = sent.pointer("/metadata/name").and_then(|it| it.as_str());
         let named = named.map(str::to_owned);

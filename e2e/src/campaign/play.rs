@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use judge::Violation;
 use tokio::time::{Instant, sleep_until};
 
 use super::history::History;
 use super::moment::Moment;
 use super::settle::settle;
 use super::workload::Kind;
-use crate::audit::Violation;
 use crate::case::Case;
 use crate::control_plane::ControlPlane;
 use crate::evidence;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use judge::Event;
+use judge::object::text;
 
 use super::{Stage, VICTIM};
-use crate::audit::Event;
-use crate::audit::object::text;
 
 /// Histogram of the looks at a GameDeployment.
 const LOOKS: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use e2e::audit::Counts;
+use judge::Counts;
 
 use crate::PODS;
 use crate::subject::{Measured, Phase, Subject};

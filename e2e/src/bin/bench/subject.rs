@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use e2e::audit::{Counts, Event};
 use e2e::case::Case;
 use e2e::control_plane::ControlPlane;
 use e2e::manifest::Game;
 use e2e::wait::eventually;
+use judge::{Counts, Event};
 use serde_json::{Value, json};
 
 use crate::bare::{Bare, GATE};

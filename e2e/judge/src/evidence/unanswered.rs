@@ -1,0 +1,239 @@
+//! Writes that were made although whoever asked for them was gone before the answer.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::event::{Event, ResponseStatus};
+use super::witness::Sight;
+use crate::object::resource_version;
+
+/// A resource and a name.
+type Key = (String, String);
+
+/// The writes without an answer that took effect, each with the answer that it should have got: the
+/// version that was seen and that no answer gave.
+pub(crate) fn unanswered(events: &[Event], sights: &[Sight]) -> Vec<Event> {
+    let tells_nothing = |event: &&Event| is_lost(event) || is_silent(event);
+    let mut unknown: Vec<&Event> = events.iter().filter(tells_nothing).collect();
+    // What was made for certain first.
+    unknown.sort_by_key(|event| (is_lost(event), event.received));
+    let mut unexplained = unexplained(events, sights);
+    let found = unknown.into_iter().filter_map(|event| {
+        let sights = unexplained.get_mut(&key(event)?)?;
+        let made = sights.iter().position(|sight| fits(event, sight))?;
+        let sight = sights.remove(made);
+        is_lost(event).then(|| answered(event, sight.sight))
+    });
+    found.collect()
+}
+
+/// What was seen and no answer told of.
+struct Unexplained<'a> {
+    sight: &'a Sight,
+    is_first: bool,
+}
+
+/// Whether a write got no answer. Without a body (but for deletions, which need none) it was given
+/// up before it was read.
+fn is_lost(event: &Event) -> bool {
+    event.is_write()
+        && event.code() >= 500
+        && (event.request_object.is_some() || event.verb == "delete")
+}
+
+/// Whether an answer does not say which version it made: the scheduler's bindings.
+fn is_silent(event: &Event) -> bool {
+    let reference = event.object_ref.as_ref();
+    event.is_write() && event.succeeded() && reference.is_some_and(|it| it.subresource == "binding")
+}
+
+/// What was seen and is no answered write's doing, oldest first.
+fn unexplained<'a>(events: &[Event], sights: &'a [Sight]) -> HashMap<Key, Vec<Unexplained<'a>>> {
+    let answers = || {
+        let done = events
+            .iter()
+            .filter(|event| event.is_write() && event.succeeded());
+        done.filter_map(|event| Some((event, event.response_object.as_ref()?)))
+    };
+    let mut explained: HashSet<u64> = answers()
+        .filter_map(|(_, it)| resource_version(it))
+        .collect();
+    let ended: HashSet<&str> = answers()
+        .filter(|(event, _)| event.verb.starts_with("delete"))
+        .filter_map(|(_, answer)| text(answer, "/details/uid").or(text(answer, "/metadata/uid")))
+        .collect();
+    let mut sights: Vec<&Sight> = sights.iter().collect();
+    sights.sort_by_key(|sight| resource_version(&sight.object));
+    let mut known: HashSet<&str> = HashSet::new();
+    let mut by_object: HashMap<Key, Vec<Unexplained>> = HashMap::new();
+    for sight in sights {
+        let uid = text(&sight.object, "/metadata/uid").unwrap_or_default();
+        let is_first = known.insert(uid);
+        let is_new =
+            resource_version(&sight.object).is_some_and(|version| explained.insert(version));
+        if is_new && !(sight.is_gone && ended.contains(uid)) {
+            let name = text(&sight.object, "/metadata/name").unwrap_or_default();
+            let key = (sight.resource.clone(), name.to_owned());
+            let unexplained = Unexplained { sight, is_first };
+            by_object.entry(key).or_default().push(unexplained);
+        }
+    }
+    by_object
+}
+
+/// Whether a write can have led to what was seen.
+fn fits(event: &Event, Unexplained { sight, is_first }: &Unexplained) -> bool {
+    let is_going = sight.is_gone
+        || sight
+            .object
+            .pointer("/metadata/deletionTimestamp")
+            .is_some();
+    let is_of_its_sort = match event.verb.as_str() {
+        "delete" => is_going,
+        "create" if !is_silent(event) => *is_first,
+        _ => !sight.is_gone,
+    };
+    is_of_its_sort && sight.at >= event.received
+}
+
+/// The write with its answer. It was there when it was seen, which may be long after the API server gave
+/// it up: what has no version of its own is placed by such times.
+fn answered(event: &Event, sight: &Sight) -> Event {
+    Event {
+        done: sight.at,
+        response_object: Some(sight.object.clone()),
+        response_status: Some(ResponseStatus {
+            code: 200,
+            ..ResponseStatus::default()
+        }),
+        ..event.clone()
+    }
+}
+
+/// The object that a write is about. A creation's body has the name.
+fn key(event: &Event) -> Option<Key> {
+    let reference = event.object_ref.as_ref()?;
+    let named = || text(event.request_object.as_ref()?, "/metadata/name");
+    let name = Some(reference.name.as_str()).filter(|name| !name.is_empty());
+    Some((reference.resource.clone(), name.or_else(named)?.to_owned()))
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
+    object.pointer(path)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::replay::history::history;
+
+    fn object(version: u64, status: &str) -> Value {
+        let metadata = json!({"name": "x", "uid": "u", "resourceVersion": version.to_string()});
+        json!({"kind": "HookRun", "metadata": metadata, "status": status})
+    }
+
+    fn event(verb: &str, code: u16, second: u32, answer: Value) -> Event {
+        let event = json!({
+            "stage": "ResponseComplete", "requestURI": "/x", "verb": verb,
+            "user": {"username": "u"}, "responseStatus": {"code": code},
+            "objectRef": {"resource": "hookruns", "subresource": "", "name": "x"},
+            "requestReceivedTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            "stageTimestamp": format!("2026-01-01T00:00:{second:02}.1Z"),
+            "requestObject": {}, "responseObject": answer,
+        });
+        serde_json::from_value(event).expect("an event")
+    }
+
+    fn sight(second: u32, object: Value, is_gone: bool) -> Sight {
+        let at = format!("2026-01-01T00:00:{second:02}Z");
+        Sight {
+            at: at.parse().expect("a time"),
+            resource: "hookruns".to_owned(),
+            object,
+            is_gone,
+        }
+    }
+
+    /// What is found of a write at second 2, lost after one that made version 5.
+    fn found(verb: &str, later: &[Event], sights: &[&Sight]) -> Vec<Value> {
+        let sights: Vec<Sight> = sights.iter().copied().cloned().collect();
+        let made = event("patch", 200, 1, object(5, "Running"));
+        let lost = event(verb, 504, 2, Value::Null);
+        let events = [&[made, lost], later].concat();
+        let found = unanswered(&events, &sights).into_iter();
+        found.filter_map(|event| event.response_object).collect()
+    }
+
+    #[test]
+    fn a_lost_write_was_made_if_a_version_was_seen_that_no_answer_gave() {
+        let (old, new) = (object(5, "Running"), object(6, "Successful"));
+        let before = sight(1, old.clone(), false);
+        let after = sight(2, new.clone(), false);
+        let made = found("patch", &[], &[&before, &after]);
+        assert_eq!(made.as_slice(), std::slice::from_ref(&new));
+        assert!(
+            found("patch", &[], &[&before]).is_empty(),
+            "nothing new was seen"
+        );
+        let other = event("patch", 200, 3, new.clone());
+        assert!(
+            found("patch", &[other], &[&after]).is_empty(),
+            "somebody else wrote it"
+        );
+        assert!(
+            found("delete", &[], &[&after]).is_empty(),
+            "it is still there"
+        );
+        assert!(
+            found("patch", &[], &[&sight(1, new, false)]).is_empty(),
+            "it was there before"
+        );
+    }
+
+    #[test]
+    fn a_lost_write_pushes_nothing_behind_it_that_was_done_before_it_was_seen() {
+        let lost = event("patch", 504, 2, Value::Null);
+        let seen = sight(9, object(20, "Running"), false);
+        let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
+        let mut other = event("delete", 200, 3, json!({"kind": "Status"}));
+        other.object_ref.as_mut().expect("a reference").name = "y".to_owned();
+        let events = [
+            made,
+            vec![other, event("patch", 200, 4, object(12, "Running"))],
+        ]
+        .concat();
+        let names: Vec<String> = history(&events).into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["y", "x", "x"]);
+    }
+
+    #[test]
+    fn a_binding_is_no_lost_write() {
+        let mut bound = event("create", 201, 2, json!({"kind": "Status"}));
+        let reference = bound.object_ref.as_mut().expect("a reference");
+        reference.subresource = "binding".to_owned();
+        let created = sight(1, object(5, "Running"), false);
+        let scheduled = sight(2, object(6, "Running"), false);
+        let seen = [&created, &scheduled];
+        assert!(
+            found("create", &[], &seen).is_empty(),
+            "it was there already"
+        );
+        assert!(
+            found("patch", &[bound], &seen).is_empty(),
+            "the scheduler did it"
+        );
+    }
+
+    #[test]
+    fn a_lost_deletion_was_made_if_the_end_was_seen_and_nobody_else_made_it() {
+        let end = sight(2, object(7, "Running"), true);
+        assert_eq!(found("delete", &[], &[&end]).len(), 1);
+        assert!(found("patch", &[], &[&end]).is_empty());
+        let done = json!({"kind": "Status", "details": {"uid": "u"}});
+        let other = event("delete", 200, 3, done);
+        assert!(found("delete", &[other], &[&end]).is_empty());
+    }
+}

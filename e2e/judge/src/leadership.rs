@@ -1,0 +1,142 @@
+//! Whether everybody who wrote was the leader then, as the Lease has it.
+//!
+//! Operators are told apart by their accounts. Who wrote the Lease last, and did not give it back, is
+//! the leader; and he may write for as long after his last renewal as the election allows.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::evidence::Event;
+
+/// A leader writes at most so long after he began to renew, and a request takes some time to arrive.
+const LIMIT: SignedDuration = SignedDuration::from_millis(10_000 + 1_000);
+
+/// A version of the Lease.
+struct Tenure<'a> {
+    version: u64,
+    /// None from when it was given back.
+    leader: Option<&'a str>,
+    from: Timestamp,
+}
+
+/// How often the lease went from one to another.
+pub fn takeovers(events: &[Event]) -> usize {
+    let leases = leases(events);
+    let leaders: Vec<&str> = leases.iter().filter_map(|it| it.leader).collect();
+    leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
+/// Writes of these operators that began when another one led, or nobody.
+pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
+    let leases = leases(events);
+    let about_leases = |event: &Event| event.resource() == "leases";
+    let writes = events
+        .iter()
+        .filter(|event| is_operator(&event.user.username) && !about_leases(event));
+    let wrong = writes.filter_map(|event| {
+        let reason = reason(&leases, event)?;
+        Some(format!(
+            "{} {} {} {}: {reason}",
+            event.received, event.user.username, event.verb, event.uri
+        ))
+    });
+    wrong.collect()
+}
+
+/// Why a write should not have been.
+fn reason(leases: &[Tenure<'_>], event: &Event) -> Option<String> {
+    let before = leases.iter().rev().find(|it| it.from <= event.received);
+    let Some(newest) = before else {
+        return Some("nobody led yet".to_owned());
+    };
+    let late = event.received.duration_since(newest.from);
+    match newest.leader {
+        Some(leader) if leader != event.user.username => {
+            Some(format!("{leader} had led for {late:#}"))
+        }
+        None => Some(format!("the lease had been given back for {late:#}")),
+        Some(_) if late > LIMIT => Some(format!("the last renewal was {late:#} before")),
+        Some(_) => None,
+    }
+}
+
+/// The versions of the Lease in their order.
+fn leases(events: &[Event]) -> Vec<Tenure<'_>> {
+    let written = events
+        .iter()
+        .filter(|event| event.resource() == "leases" && event.succeeded());
+    let mut leases: Vec<Tenure<'_>> = written
+        .filter_map(|event| {
+            let lease = event.response_object.as_ref()?;
+            let version = lease["metadata"]["resourceVersion"]
+                .as_str()?
+                .parse()
+                .ok()?;
+            let holder = lease["spec"]["holderIdentity"].as_str();
+            let leader = holder.filter(|holder| !holder.is_empty());
+            Some(Tenure {
+                version,
+                leader: leader.map(|_| event.user.username.as_str()),
+                from: event.received,
+            })
+        })
+        .collect();
+    leases.sort_by_key(|it| it.version);
+    leases
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(second: u32, user: &str, lease: Option<&str>) -> Event {
+        let time = format!("2026-01-01T00:00:{second:02}.000000Z");
+        let line = json!({
+            "verb": "update", "requestURI": "/x", "user": {"username": user},
+            "objectRef": {"resource": if lease.is_some() { "leases" } else { "pods" }},
+            "responseStatus": {"code": 200},
+            "responseObject": {
+                "metadata": {"resourceVersion": second.to_string()},
+                "spec": {"holderIdentity": lease},
+            },
+            "requestReceivedTimestamp": time, "stageTimestamp": time, "stage": "ResponseComplete",
+        });
+        Event::parse(line.to_string().as_bytes()).expect("an event")
+    }
+
+    fn wrong(events: &[Event]) -> usize {
+        writes_without_lease(events, |_| true).len()
+    }
+
+    #[test]
+    fn a_leader_may_write_until_his_deadline() {
+        let lead = [event(1, "a", Some("a1")), event(11, "a", None)];
+        assert_eq!(wrong(&lead), 0);
+        let late = [event(1, "a", Some("a1")), event(13, "a", None)];
+        assert_eq!(wrong(&late), 1);
+    }
+
+    #[test]
+    fn a_write_beside_the_leader_is_found() {
+        let mut story = vec![event(1, "a", Some("a1")), event(2, "b", None)];
+        assert_eq!(wrong(&story), 1);
+        story = vec![
+            event(1, "a", Some("a1")),
+            event(3, "b", Some("b1")),
+            event(4, "a", None),
+        ];
+        assert_eq!(wrong(&story), 1);
+        assert_eq!(takeovers(&story), 1);
+    }
+
+    #[test]
+    fn a_write_after_the_lease_was_given_back_is_found() {
+        let story = [
+            event(1, "a", Some("a1")),
+            event(2, "a", Some("")),
+            event(3, "a", None),
+        ];
+        assert_eq!(wrong(&story), 1);
+    }
+}

@@ -1,0 +1,257 @@
+//! Reading the objects in the log: what the rules want to know of a pod, a workload, a HookRun.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::names;
+
+/// A string somewhere in an object; empty when it is not there.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    let found = object.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default()
+}
+
+/// A time somewhere in an object.
+pub(crate) fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
+    text(object, pointer).parse().ok()
+}
+
+/// A label.
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/labels")?.get(key)?.as_str()
+}
+
+/// An annotation.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+/// Uid.
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+/// The resourceVersion of an object, or of the list that an answer is.
+pub(crate) fn resource_version(object: &Value) -> Option<u64> {
+    let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
+    // Lists (the answer to a deletecollection) carry the version of the list.
+    text.parse().ok()
+}
+
+/// Uid of the object that controls it.
+pub fn controller(object: &Value) -> Option<&str> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
+    owners.iter().find(controls)?.get("uid")?.as_str()
+}
+
+/// Whether it is being deleted.
+pub fn is_terminating(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// A condition of its status.
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|c| text(c, "/type") == type_)
+}
+
+/// Whether a condition of its status is True.
+pub fn is_true(object: &Value, type_: &str) -> bool {
+    condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
+}
+
+/// Since when a pod is ready; the kubelet cuts it to the second.
+pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
+    let ready = condition(pod, "Ready").filter(|c| text(c, "/status") == "True")?;
+    time(ready, "/lastTransitionTime")
+}
+
+/// Whether the readiness gate of in-place updates was closed.
+pub(crate) fn gate_is_closed(pod: &Value) -> bool {
+    condition(pod, names::GATE).is_some_and(|c| text(c, "/status") == "False")
+}
+
+/// Whether the readiness gate of in-place updates is open.
+pub(crate) fn gate_is_open(pod: &Value) -> bool {
+    is_true(pod, names::GATE)
+}
+
+/// Whether a pod has the readiness gate of in-place updates.
+pub(crate) fn has_gate(pod: &Value) -> bool {
+    let gates = pod
+        .pointer("/spec/readinessGates")
+        .and_then(Value::as_array);
+    gates.is_some_and(|gates| {
+        gates
+            .iter()
+            .any(|gate| text(gate, "/conditionType") == names::GATE)
+    })
+}
+
+/// A pod's revision.
+pub fn revision(pod: &Value) -> &str {
+    label(pod, names::REVISION).unwrap_or_default()
+}
+
+/// status.phase.
+pub fn phase(object: &Value) -> &str {
+    text(object, "/status/phase")
+}
+
+/// Whether a pod has ended.
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    matches!(phase(pod), "Failed" | "Succeeded")
+}
+
+/// Whether one of a pod's containers runs, native sidecars among them. Where nothing is said of a
+/// container, the phase has to do.
+pub fn runs(pod: &Value) -> bool {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let is_running = |container: &Value| {
+        let mut statuses = items_of(pod, lists);
+        let name = text(container, "/name");
+        match statuses.find(|status| text(status, "/name") == name) {
+            Some(status) => status.pointer("/state/running").is_some(),
+            None => phase(pod) == "Running",
+        }
+    };
+    let lasts = |container: &&Value| text(container, "/restartPolicy") == "Always";
+    let sidecars = items_of(pod, ["/spec/initContainers"]).filter(lasts);
+    items_of(pod, ["/spec/containers"])
+        .chain(sidecars)
+        .any(is_running)
+}
+
+/// The items of some lists of an object, as far as they are there.
+fn items_of<'a, const N: usize>(
+    object: &'a Value,
+    lists: [&str; N],
+) -> impl Iterator<Item = &'a Value> {
+    let lists = lists.map(|list| object.pointer(list).and_then(Value::as_array));
+    lists.into_iter().flatten().flatten()
+}
+
+/// Whether every container that has a status is ready.
+pub(crate) fn containers_are_ready(pod: &Value) -> bool {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    items_of(pod, lists).all(|status| status.get("ready") == Some(&Value::Bool(true)))
+}
+
+/// Restarts of all containers.
+pub fn restarts(pod: &Value) -> i64 {
+    let statuses = pod.pointer("/status/containerStatuses");
+    let statuses = statuses.and_then(Value::as_array);
+    let restarts = |status: &Value| status.get("restartCount").and_then(Value::as_i64);
+    statuses.map_or(0, |all| all.iter().filter_map(restarts).sum())
+}
+
+/// What is run: images and resources by container.
+pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
+    items_of(pod, ["/spec/initContainers", "/spec/containers"])
+        .map(|container| {
+            let resources = container.get("resources").cloned().unwrap_or_default();
+            let (name, image) = (text(container, "/name"), text(container, "/image"));
+            (name.to_owned(), image.to_owned(), resources)
+        })
+        .collect()
+}
+
+/// Labels and annotations that belong to the template: all but the operator's notes, and the labels
+/// of a pod's identity, which are mended where somebody damages them.
+pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
+    let map = |pointer| {
+        let found = pod.pointer(pointer).and_then(Value::as_object);
+        found.cloned().unwrap_or_default()
+    };
+    let mut annotations = map("/metadata/annotations");
+    for note in [names::DELETING, names::RECORD] {
+        annotations.remove(note);
+    }
+    let mut labels = map("/metadata/labels");
+    for label in names::IDENTITY {
+        labels.remove(label);
+    }
+    (labels, annotations)
+}
+
+/// A hook as a workload names it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Hook<'a> {
+    /// The HookTemplate.
+    pub(crate) template: &'a str,
+    /// Arguments.
+    pub(crate) args: Vec<(&'a str, &'a str)>,
+}
+
+/// Names and values of a list of arguments.
+pub fn arguments<'a>(object: &'a Value, pointer: &str) -> Vec<(&'a str, &'a str)> {
+    let args = object.pointer(pointer).and_then(Value::as_array);
+    let pair = |arg: &'a Value| (text(arg, "/name"), text(arg, "/value"));
+    args.map_or_else(Vec::new, |args| args.iter().map(pair).collect())
+}
+
+/// The hook of a pod's point (`preDelete`, `preInplace`, `postInplace`) in a workload.
+pub(crate) fn pod_hook<'a>(workload: &'a Value, point: &str) -> Option<Hook<'a>> {
+    let base = format!("/spec/{point}UpdateStrategy/hook");
+    hook_at(workload, &base)
+}
+
+fn hook_at<'a>(workload: &'a Value, base: &str) -> Option<Hook<'a>> {
+    let template = text(workload, &format!("{base}/templateName"));
+    let args = arguments(workload, &format!("{base}/args"));
+    (!template.is_empty()).then_some(Hook { template, args })
+}
+
+/// Which point of a pod's life, or Step, a HookRun is for.
+pub fn point(run: &Value) -> &str {
+    let labels = names::RUN_TYPE.iter();
+    labels
+        .filter_map(|key| label(run, key))
+        .next()
+        .unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_runs_as_long_as_a_container_or_native_sidecar_does() {
+        let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
+        let pod = |phase: &str, game: Value, sidecar: &str, setup: &str| {
+            let init = [state("sidecar", sidecar), state("setup", setup)];
+            json!({
+                "spec": {
+                    "containers": [{"name": "game"}],
+                    "initContainers": [
+                        {"name": "sidecar", "restartPolicy": "Always"}, {"name": "setup"},
+                    ],
+                },
+                "status": {
+                    "phase": phase, "containerStatuses": [game], "initContainerStatuses": init,
+                },
+            })
+        };
+        let game = |is| state("game", is);
+        assert!(runs(&pod("Pending", game("running"), "waiting", "waiting")));
+        assert!(runs(&pod("Pending", game("waiting"), "running", "waiting")));
+        assert!(!runs(&pod(
+            "Pending",
+            game("waiting"),
+            "waiting",
+            "running"
+        )));
+        assert!(!runs(&pod(
+            "Running",
+            game("terminated"),
+            "waiting",
+            "terminated"
+        )));
+        let unsaid = state("other", "running");
+        assert!(runs(&pod("Running", unsaid.clone(), "waiting", "waiting")));
+        assert!(!runs(&pod("Pending", unsaid, "waiting", "waiting")));
+    }
+}

@@ -1,0 +1,384 @@
+//! Puts the writes of a namespace in the order in which they took effect, each with the object
+//! before and after it.
+//!
+//! The log is in the order in which answers went out, which is not the order in etcd. The
+//! resourceVersion in an answer is; the few answers without one (deletions of custom resources)
+//! are placed by their time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::rebuild::{is_partial, rebuild};
+use crate::evidence::{Event, ObjectRef};
+use crate::object::resource_version;
+
+/// What a write was about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// A pod.
+    Pod,
+    /// A GameDeployment or GameStatefulSet.
+    Workload,
+    /// A HookRun.
+    HookRun,
+    /// Something that the log does not show the content of.
+    Other(String),
+}
+
+impl Resource {
+    fn of(plural: &str) -> Self {
+        match plural {
+            "pods" => Resource::Pod,
+            "gamedeployments" | "gamestatefulsets" => Resource::Workload,
+            "hookruns" => Resource::HookRun,
+            other => Resource::Other(other.to_owned()),
+        }
+    }
+}
+
+/// A write that took effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// When the API server got it.
+    pub(crate) received: Timestamp,
+    /// When it had answered.
+    pub(crate) done: Timestamp,
+    /// Who asked.
+    pub(crate) user: String,
+    /// What was asked.
+    pub(crate) verb: String,
+    /// Path and query.
+    pub(crate) uri: String,
+    /// What about.
+    pub(crate) resource: Resource,
+    /// Plural name of the resource.
+    pub(crate) plural: String,
+    /// Name of the object.
+    pub(crate) name: String,
+    /// status, scale, resize, ... or empty.
+    pub(crate) subresource: String,
+    /// Whether it named the resourceVersion of what it was about: any write since would have made it
+    /// fail.
+    pub(crate) names_version: bool,
+    /// The object before; None when it did not exist.
+    pub(crate) before: Option<Arc<Value>>,
+    /// The object after; None when it is gone.
+    pub(crate) after: Option<Arc<Value>>,
+}
+
+impl Write {
+    /// Whether anything became different. Writes whose content the log does not show count as
+    /// changes.
+    pub(crate) fn changed(&self) -> bool {
+        let version = |object: &Option<Arc<Value>>| {
+            let object = object.as_ref()?;
+            Some(object.pointer("/metadata/resourceVersion")?.clone())
+        };
+        match (version(&self.before), version(&self.after)) {
+            (Some(before), Some(after)) => before != after,
+            _ => true,
+        }
+    }
+
+    /// Whether a hook's metric made it.
+    pub(crate) fn is_of_a_hook(&self) -> bool {
+        self.uri.contains("fieldManager=gamekeeper-hooks")
+    }
+}
+
+/// Orders the events of one namespace and follows each object through them.
+pub(crate) fn history(events: &[Event]) -> Vec<Write> {
+    let mut objects: HashMap<(String, String), Arc<Value>> = HashMap::new();
+    let mut writes = Vec::new();
+    for event in in_order(events) {
+        let reference = event.object_ref.clone().unwrap_or_default();
+        for name in names_of(event, &reference, &objects) {
+            let key = (reference.resource.clone(), name.clone());
+            let before = objects.get(&key).cloned();
+            let after = after(event, &reference, &name, before.as_ref());
+            match &after {
+                Some(object) => objects.insert(key, object.clone()),
+                None => objects.remove(&key),
+            };
+            writes.push(Write {
+                received: event.received,
+                done: event.done,
+                user: event.user.username.clone(),
+                verb: event.verb.clone(),
+                uri: event.uri.clone(),
+                resource: Resource::of(&reference.resource),
+                plural: reference.resource.clone(),
+                name,
+                subresource: reference.subresource.clone(),
+                names_version: event.request_object.as_ref().is_some_and(names_version),
+                before,
+                after,
+            });
+        }
+    }
+    writes
+}
+
+/// Whether a body (delete options, a patch, an object) holds for one resourceVersion only.
+fn names_version(body: &Value) -> bool {
+    const VERSION: &str = "/metadata/resourceVersion";
+    let is_test = |operation: &Value| operation["op"] == "test" && operation["path"] == VERSION;
+    match body.as_array() {
+        Some(operations) => operations.iter().any(is_test),
+        None => [VERSION, "/preconditions/resourceVersion"]
+            .iter()
+            .any(|pointer| body.pointer(pointer).is_some_and(|it| !it.is_null())),
+    }
+}
+
+/// Successful writes by resourceVersion.
+fn in_order(events: &[Event]) -> Vec<&Event> {
+    let mut by_time: Vec<&Event> = events
+        .iter()
+        .filter(|event| event.is_write() && event.succeeded())
+        .collect();
+    by_time.sort_by_key(|event| event.done);
+    let mut newest = 0;
+    let mut placed: Vec<(u64, &Event)> = Vec::new();
+    for event in by_time {
+        let version = event.response_object.as_ref().and_then(resource_version);
+        newest = newest.max(version.unwrap_or(0));
+        placed.push((version.unwrap_or(newest), event));
+    }
+    placed.sort_by_key(|(version, _)| *version);
+    placed.into_iter().map(|(_, event)| event).collect()
+}
+
+/// The objects that an event is about: one, or all of a resource that were deleted together.
+fn names_of(
+    event: &Event,
+    reference: &ObjectRef,
+    objects: &HashMap<(String, String), Arc<Value>>,
+) -> Vec<String> {
+    if event.verb == "deletecollection" {
+        let mut names: Vec<String> = objects
+            .keys()
+            .filter(|(resource, _)| *resource == reference.resource)
+            .map(|(_, name)| name.clone())
+            .collect();
+        names.sort();
+        return names;
+    }
+    let answered = event.response_object.as_ref();
+    let name = answered.and_then(|object| object.pointer("/metadata/name")?.as_str());
+    match name {
+        Some(name) if reference.name.is_empty() => vec![name.to_owned()],
+        _ => vec![reference.name.clone()],
+    }
+}
+
+/// What an object is like after an event.
+fn after(
+    event: &Event,
+    reference: &ObjectRef,
+    name: &str,
+    before: Option<&Arc<Value>>,
+) -> Option<Arc<Value>> {
+    let terminating = |pod: &Arc<Value>| Arc::new(terminating(pod, event.done));
+    match (event.verb.as_str(), reference.subresource.as_str()) {
+        ("deletecollection", _) => match Resource::of(&reference.resource) {
+            Resource::Pod => before.map(terminating),
+            _ => None,
+        },
+        (_, "eviction") => before.map(terminating),
+        (_, "binding") => before.cloned(),
+        (_, "scale") => {
+            before.map(|workload| Arc::new(scaled(workload, event.response_object.as_ref())))
+        }
+        ("delete", _) => {
+            let object = answered(event, reference, before)?;
+            (!is_gone(&object)).then(|| Arc::new(object))
+        }
+        _ => {
+            let object = answered(event, reference, before).map(Arc::new);
+            let object = object.or_else(|| before.cloned())?;
+            (name == reference_name(&object) && !is_finalized(&object)).then_some(object)
+        }
+    }
+}
+
+/// The object that an answer shows, if it shows one.
+fn answered(event: &Event, reference: &ObjectRef, before: Option<&Arc<Value>>) -> Option<Value> {
+    let answer = event.response_object.as_ref()?;
+    if is_partial(answer) {
+        let is_status = reference.subresource == "status";
+        return Some(rebuild(event, is_status, before.map(Arc::as_ref), answer));
+    }
+    (answered_kind(Some(answer)) != Some("Status")).then(|| answer.clone())
+}
+
+fn answered_kind(answer: Option<&Value>) -> Option<&str> {
+    answer?.get("kind")?.as_str()
+}
+
+fn reference_name(object: &Value) -> &str {
+    let name = object.pointer("/metadata/name");
+    name.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A deletion answers with an object also when nothing is left of it.
+fn is_gone(object: &Value) -> bool {
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds");
+    grace.and_then(Value::as_i64).unwrap_or(0) == 0 && !has_finalizers(object)
+}
+
+/// Whether a write took the last finalizer off something that was deleted before.
+fn is_finalized(object: &Value) -> bool {
+    let is_pod = answered_kind(Some(object)) == Some("Pod");
+    !is_pod && object.pointer("/metadata/deletionTimestamp").is_some() && !has_finalizers(object)
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers");
+    finalizers
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+}
+
+fn terminating(pod: &Value, since: Timestamp) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"]["deletionTimestamp"] = json!(since.to_string());
+    pod
+}
+
+/// A write of the scale subresource answers with a Scale; the workload follows from it.
+fn scaled(workload: &Value, scale: Option<&Value>) -> Value {
+    let mut workload = workload.clone();
+    let Some(scale) = scale else { return workload };
+    let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+    if workload.pointer("/spec/replicas") != Some(&replicas) {
+        let generation = workload.pointer("/metadata/generation");
+        let generation = generation.and_then(Value::as_i64).unwrap_or(0) + 1;
+        workload["metadata"]["generation"] = json!(generation);
+        workload["spec"]["replicas"] = replicas;
+    }
+    if let Some(version) = scale.pointer("/metadata/resourceVersion") {
+        workload["metadata"]["resourceVersion"] = version.clone();
+    }
+    workload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(verb: &str, path: &str, second: u32, answer: Value) -> Event {
+        let (resource, subresource) = path.split_once('/').unwrap_or((path, ""));
+        let event = json!({
+            "stage": "ResponseComplete", "requestURI": "/x", "verb": verb,
+            "user": {"username": "u"}, "responseStatus": {"code": 200},
+            "objectRef": {"resource": resource, "subresource": subresource, "name": "x"},
+            "requestReceivedTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            "stageTimestamp": format!("2026-01-01T00:00:{second:02}.1Z"),
+            "responseObject": answer,
+        });
+        serde_json::from_value(event).expect("an event")
+    }
+
+    fn object(kind: &str, version: u64, spec: Value) -> Value {
+        let metadata = json!({"name": "x", "resourceVersion": version.to_string()});
+        json!({"kind": kind, "metadata": metadata, "spec": spec})
+    }
+
+    #[test]
+    fn writes_are_ordered_by_version_and_follow_their_object() {
+        let events = [
+            event("patch", "pods", 3, object("Pod", 12, json!(2))),
+            event("create", "pods", 1, object("Pod", 10, json!(1))),
+            event("patch", "pods/status", 2, object("Pod", 11, json!(1))),
+        ];
+        let writes = history(&events);
+        let specs = |object: &Option<Arc<Value>>| object.as_ref().map(|o| o["spec"].clone());
+        let steps: Vec<_> = writes
+            .iter()
+            .map(|write| (specs(&write.before), specs(&write.after)))
+            .collect();
+        let (one, two) = (Some(json!(1)), Some(json!(2)));
+        assert_eq!(
+            steps,
+            [(None, one.clone()), (one.clone(), one.clone()), (one, two)]
+        );
+    }
+
+    #[test]
+    fn a_write_says_in_its_own_way_that_nothing_may_have_changed() {
+        let test = |path: &str| json!([{"op": "test", "path": path, "value": "7"}]);
+        for (body, expected) in [
+            (
+                json!({"preconditions": {"uid": "u", "resourceVersion": "7"}}),
+                true,
+            ),
+            (
+                json!({"preconditions": {"uid": "u", "resourceVersion": null}}),
+                false,
+            ),
+            (test("/metadata/resourceVersion"), true),
+            (test("/metadata/uid"), false),
+            (
+                json!({"metadata": {"uid": "u", "resourceVersion": "7"}}),
+                true,
+            ),
+            (json!({"metadata": {"uid": "u"}}), false),
+        ] {
+            assert_eq!(names_version(&body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_without_an_object_is_placed_by_its_time() {
+        let status = json!({"kind": "Status", "metadata": {}});
+        let events = [
+            event("create", "hookruns", 1, object("HookRun", 10, json!(1))),
+            event("create", "hookruns", 3, object("HookRun", 11, json!(2))),
+            event("delete", "hookruns", 2, status),
+        ];
+        let gone: Vec<bool> = history(&events).iter().map(|w| w.after.is_none()).collect();
+        assert_eq!(gone, [false, true, false]);
+    }
+
+    #[test]
+    fn scaling_shows_in_the_workload() {
+        let events = [
+            event(
+                "create",
+                "gamedeployments",
+                1,
+                object("GameDeployment", 10, json!({"replicas": 1})),
+            ),
+            event(
+                "patch",
+                "gamedeployments/scale",
+                2,
+                object("Scale", 11, json!({"replicas": 5})),
+            ),
+        ];
+        let writes = history(&events);
+        let after = writes[1].after.as_ref().expect("a workload");
+        assert_eq!(after["spec"]["replicas"], 5);
+        assert_eq!(after["metadata"]["generation"], 1);
+    }
+
+    #[test]
+    fn a_pod_lives_until_its_grace_period_is_over() {
+        let mut deleted = object("Pod", 11, json!(1));
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:02Z");
+        deleted["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        let mut gone = deleted.clone();
+        gone["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        let events = [
+            event("create", "pods", 1, object("Pod", 10, json!(1))),
+            event("delete", "pods", 2, deleted),
+            event("delete", "pods", 3, gone),
+        ];
+        let lives: Vec<bool> = history(&events).iter().map(|w| w.after.is_some()).collect();
+        assert_eq!(lives, [true, true, false]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Whole objects from answers that only show metadata.
+//!
+//! The operator asks for no more than metadata when it writes, so the log has what it sent and the
+//! metadata that came of it. Together with the object before, that is the object after.
+
+use json_patch::Patch;
+use serde_json::Value;
+
+use crate::evidence::Event;
+
+/// Whether an answer only shows metadata.
+pub(crate) fn is_partial(answer: &Value) -> bool {
+    answer.get("kind").and_then(Value::as_str) == Some("PartialObjectMetadata")
+}
+
+/// The object after a write that was answered with metadata.
+pub(crate) fn rebuild(
+    event: &Event,
+    is_status: bool,
+    before: Option<&Value>,
+    answer: &Value,
+) -> Value {
+    let sent = event.request_object.as_ref();
+    let before = before.cloned();
+    let mut object = match (event.verb.as_str(), before) {
+        ("patch", Some(before)) => patched(before, sent),
+        ("update", Some(mut before)) if is_status => {
+            before["status"] = sent
+                .and_then(|sent| sent.get("status"))
+                .cloned()
+                .unwrap_or_default();
+            before
+        }
+        ("delete", Some(before)) => before,
+        _ => sent.cloned().unwrap_or_default(),
+    };
+    object["metadata"] = answer["metadata"].clone();
+    object
+}
+
+fn patched(mut object: Value, patch: Option<&Value>) -> Value {
+    match patch {
+        Some(Value::Array(_)) => {
+            let patch = patch.cloned().map(serde_json::from_value::<Patch>);
+            if let Some(Ok(patch)) = patch {
+                // The API server took it; whatever does not fit here is some default that it adds.
+                let _ = json_patch::patch(&mut object, &patch);
+            }
+        }
+        Some(patch) => merge(&mut object, patch),
+        None => {}
+    }
+    object
+}
+
+/// Kubernetes' strategic merge, as far as pods need it; without lists of objects that is a merge
+/// patch. Lists of objects are merged by the first key that their items have.
+fn merge(object: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    for (key, value) in fields.iter().filter(|(key, _)| !key.starts_with('$')) {
+        match value {
+            Value::Null => {
+                object.as_object_mut().map(|object| object.remove(key));
+            }
+            Value::Array(items) if items.iter().all(Value::is_object) => {
+                merge_list(&mut object[key.as_str()], items);
+            }
+            _ => merge(&mut object[key.as_str()], value),
+        }
+    }
+}
+
+fn merge_list(list: &mut Value, items: &[Value]) {
+    if !list.is_array() {
+        *list = Value::Array(Vec::new());
+    }
+    let Some(list) = list.as_array_mut() else {
+        return;
+    };
+    for item in items {
+        let key = ["type", "uid", "name"]
+            .into_iter()
+            .find(|key| item.get(key).is_some());
+        let same = |other: &Value| key.is_some_and(|key| other.get(key) == item.get(key));
+        let at = list.iter().position(same);
+        match (at, item.get("$patch").and_then(Value::as_str)) {
+            (Some(at), Some("delete")) => {
+                list.remove(at);
+            }
+            (Some(at), _) => merge(&mut list[at], item),
+            (None, Some("delete")) => {}
+            (None, _) => list.push(item.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_sorts_of_patches_are_followed() {
+        let pod = json!({
+            "spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let strategic = json!({
+            "spec": {"$setElementOrder/containers": [], "containers": [{"name": "b", "image": "2"}]},
+            "status": {"conditions": [{"type": "Gate", "status": "False"},
+                {"$patch": "delete", "type": "Ready"}]},
+        });
+        let expected = json!({
+            "spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]},
+            "status": {"conditions": [{"type": "Gate", "status": "False"}]},
+        });
+        assert_eq!(patched(pod.clone(), Some(&strategic)), expected);
+        let operations = json!([{"op": "replace", "path": "/spec/containers/1/image", "value": "2"},
+            {"op": "remove", "path": "/status"}]);
+        let mut expected = expected;
+        expected.as_object_mut().map(|pod| pod.remove("status"));
+        assert_eq!(patched(pod, Some(&operations)), expected);
+    }
+}

@@ -1,0 +1,316 @@
+//! One version of a workload, and the numbers that follow from it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Span, Timestamp};
+use serde_json::Value;
+
+use crate::names;
+use crate::object::{annotation, text};
+
+/// A version of a workload.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    /// When it was there for all to read.
+    pub(crate) at: Timestamp,
+    /// The whole object.
+    pub(crate) object: Arc<Value>,
+    /// spec.replicas when the rollout came to the step that it is at.
+    pub(crate) replicas_at_step: i64,
+}
+
+impl Version {
+    /// An object as it was at that moment, for what does not rest on steps.
+    pub(crate) fn of(object: &Arc<Value>, at: Timestamp) -> Self {
+        Self {
+            at,
+            object: object.clone(),
+            replicas_at_step: 0,
+        }
+    }
+
+    fn number(&self, pointer: &str) -> Option<i64> {
+        self.object.pointer(pointer)?.as_i64()
+    }
+
+    /// spec.replicas.
+    pub(crate) fn replicas(&self) -> i64 {
+        self.number("/spec/replicas").unwrap_or(1)
+    }
+
+    /// spec.minReadySeconds.
+    pub(crate) fn min_ready(&self) -> SignedDuration {
+        SignedDuration::from_secs(self.number("/spec/minReadySeconds").unwrap_or(0))
+    }
+
+    /// spec.updateStrategy.type.
+    pub(crate) fn strategy(&self) -> &str {
+        text(&self.object, "/spec/updateStrategy/type")
+    }
+
+    /// spec.updateStrategy.paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
+    }
+
+    /// Whether the operator's own pause is noted on it.
+    pub(crate) fn has_pause_note(&self) -> bool {
+        annotation(&self.object, names::PAUSE).is_some()
+    }
+
+    /// Whether a user lets this rollout skip its steps.
+    pub(crate) fn is_promoted(&self) -> bool {
+        let note = annotation(&self.object, names::PROMOTE);
+        let note = note.and_then(|note| serde_json::from_str::<Value>(note).ok());
+        note.is_some_and(|note| {
+            (text(&note, "/revision"), text(&note, "/stepHash")) == self.rollout()
+        })
+    }
+
+    /// Pod names in spec.scaleStrategy.podsToDelete.
+    pub(crate) fn is_to_delete(&self, pod: &str) -> bool {
+        let list = self.object.pointer("/spec/scaleStrategy/podsToDelete");
+        let list = list.and_then(Value::as_array);
+        list.is_some_and(|names| names.iter().any(|name| name.as_str() == Some(pod)))
+    }
+
+    /// status.updateRevision.
+    pub(crate) fn update_revision(&self) -> &str {
+        text(&self.object, "/status/updateRevision")
+    }
+
+    /// status.canary.revision.
+    pub(crate) fn stable_revision(&self) -> &str {
+        text(&self.object, "/status/canary/revision")
+    }
+
+    /// status.currentStepIndex.
+    pub(crate) fn step_index(&self) -> usize {
+        let index = self.number("/status/currentStepIndex").unwrap_or(0);
+        usize::try_from(index).unwrap_or(0)
+    }
+
+    /// spec.updateStrategy.canary.steps.
+    pub(crate) fn steps(&self) -> &[Value] {
+        let steps = self.object.pointer("/spec/updateStrategy/canary/steps");
+        steps.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// What makes this rollout this rollout: update revision and step list.
+    pub(crate) fn rollout(&self) -> (&str, &str) {
+        (
+            self.update_revision(),
+            text(&self.object, "/status/currentStepHash"),
+        )
+    }
+
+    /// Whether there is an update that not all pods have had.
+    pub(crate) fn is_rolling(&self) -> bool {
+        let stable = self.stable_revision();
+        !stable.is_empty() && stable != self.update_revision()
+    }
+
+    /// A field of updateStrategy, which a GameStatefulSet may also have one level down.
+    fn limit(&self, name: &str) -> Option<&Value> {
+        let outer = self.object.pointer("/spec/updateStrategy");
+        let outer = outer.and_then(|strategy| strategy.get(name));
+        let inner = self.object.pointer("/spec/updateStrategy/rollingUpdate");
+        outer.or_else(|| inner.and_then(|rolling| rolling.get(name)))
+    }
+
+    /// maxSurge in pods.
+    pub(crate) fn max_surge(&self) -> i64 {
+        resolve(self.limit("maxSurge"), self.replicas(), Round::Up).unwrap_or(0)
+    }
+
+    /// maxUnavailable in pods.
+    pub(crate) fn max_unavailable(&self) -> i64 {
+        let surge = self.max_surge();
+        let round = if surge > 0 { Round::Down } else { Round::Up };
+        let default = Value::from(match (self.is_set(), self.is_ordered()) {
+            (false, _) => "20%",
+            (true, false) => "25%",
+            (true, true) => "1",
+        });
+        let limit = self.limit("maxUnavailable").unwrap_or(&default);
+        let pods = resolve(Some(limit), self.replicas(), round).unwrap_or(0);
+        if pods == 0 && surge == 0 { 1 } else { pods }
+    }
+
+    /// Whether its pods have ordinals.
+    pub(crate) fn is_set(&self) -> bool {
+        text(&self.object, "/kind") == "GameStatefulSet"
+    }
+
+    /// Whether its pods are made and removed one after the other.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.is_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
+    }
+
+    /// The ordinals of its pods, surge apart.
+    pub(crate) fn ordinals(&self) -> Range<i64> {
+        let start = self.number("/spec/ordinals/start").unwrap_or(0);
+        start..start + self.replicas()
+    }
+
+    /// The ordinal that a pod's name says, if it is one of this workload's.
+    pub(crate) fn ordinal(&self, pod: &str) -> Option<i64> {
+        let name = text(&self.object, "/metadata/name");
+        let digits = pod.strip_prefix(name)?.strip_prefix('-')?;
+        digits.parse().ok()
+    }
+
+    /// Whether a pod of a GameStatefulSet is one that there is to be, surge apart.
+    pub(crate) fn is_regular(&self, pod: &str) -> bool {
+        let ordinal = self.ordinal(pod);
+        ordinal.is_some_and(|ordinal| self.ordinals().contains(&ordinal))
+    }
+
+    /// The policy for claims of pods that are scaled in.
+    pub(crate) fn deletes_claims_when_scaled(&self) -> bool {
+        let policy = "/spec/persistentVolumeClaimRetentionPolicy/whenScaled";
+        text(&self.object, policy) == "Delete"
+    }
+
+    /// The lowest ordinal that may be at the update revision now, if any may. Rounded as
+    /// [`Version::may_be_updated`].
+    pub(crate) fn first_to_update(&self) -> Option<i64> {
+        if !self.is_rolling() {
+            return Some(i64::MIN);
+        }
+        let partition = self.partition()?;
+        let most = self.beyond(partition.as_ref(), self.replicas());
+        Some(self.ordinals().end - most)
+    }
+
+    /// Pods that may be at the update revision now.
+    ///
+    /// What a percentage of the partition rounds to is nobody's promise, so it counts for the most.
+    pub(crate) fn may_be_updated(&self) -> i64 {
+        if !self.is_rolling() {
+            return i64::MAX;
+        }
+        let Some(partition) = self.partition() else {
+            return 0;
+        };
+        self.beyond(partition.as_ref(), self.replicas_held())
+    }
+
+    /// replicas, but no more than there were when the step was entered, while one holds.
+    pub(crate) fn replicas_held(&self) -> i64 {
+        match self.step_index() >= self.steps().len() {
+            true => self.replicas(),
+            false => self.replicas().min(self.replicas_at_step),
+        }
+    }
+
+    /// The partition that holds now; None before the first partition step.
+    fn partition(&self) -> Option<Option<Value>> {
+        let (steps, index) = (self.steps(), self.step_index());
+        if index >= steps.len() {
+            return Some(self.limit("partition").cloned());
+        }
+        let mut reached = steps.iter().take(index + 1);
+        let last = reached.rfind(|step| step.get("partition").is_some())?;
+        Some(last.get("partition").cloned())
+    }
+
+    /// Pods of so many beyond a partition.
+    fn beyond(&self, partition: Option<&Value>, replicas: i64) -> i64 {
+        let kept = resolve(partition, replicas, Round::Down).unwrap_or(0);
+        let is_share = partition.is_some_and(|it| it.is_string() && it != "100%");
+        (replicas - kept).max(i64::from(is_share && replicas > 0))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Round {
+    Up,
+    Down,
+}
+
+/// A number, or a percentage of something.
+fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
+    let value = value?;
+    if let Some(number) = value.as_i64() {
+        return Some(number);
+    }
+    let text = value.as_str()?;
+    let Some(percent) = text.strip_suffix('%') else {
+        return text.parse().ok();
+    };
+    let hundredths = percent.parse::<i64>().ok()? * of;
+    Some(match round {
+        Round::Up => (hundredths + 99) / 100,
+        Round::Down => hundredths / 100,
+    })
+}
+
+/// The length of a pause step: seconds, or a string such as 90s or 1h30m. None without an end.
+pub(crate) fn pause_of(step: &Value) -> Option<SignedDuration> {
+    let duration = step.pointer("/pause/duration")?;
+    if let Some(seconds) = duration.as_i64() {
+        return Some(SignedDuration::from_secs(seconds));
+    }
+    let text = duration.as_str()?;
+    let seconds = text.parse().map(SignedDuration::from_secs).ok();
+    seconds.or_else(|| SignedDuration::try_from(text.parse::<Span>().ok()?).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn version(replicas: i64, at_step: i64, strategy: Value, status: Value) -> Version {
+        Version {
+            at: Timestamp::UNIX_EPOCH,
+            object: Arc::new(json!({
+                "spec": {"replicas": replicas, "updateStrategy": strategy},
+                "status": status,
+            })),
+            replicas_at_step: at_step,
+        }
+    }
+
+    #[test]
+    fn limits_round_as_the_documents_say() {
+        let unavailable = |strategy| version(6, 6, strategy, json!({})).max_unavailable();
+        assert_eq!(unavailable(json!({})), 2);
+        assert_eq!(unavailable(json!({"maxSurge": "10%"})), 1);
+        assert_eq!(
+            unavailable(json!({"maxUnavailable": "10%", "maxSurge": 1})),
+            0
+        );
+        assert_eq!(unavailable(json!({"maxUnavailable": 0})), 1);
+        assert_eq!(unavailable(json!({"maxUnavailable": 3})), 3);
+    }
+
+    #[test]
+    fn steps_bound_the_pods_at_the_update_revision() {
+        let steps = json!([{"pause": {}}, {"partition": 3}, {"pause": {}}, {"partition": "50%"}]);
+        let strategy = json!({"partition": 1, "canary": {"steps": steps}});
+        let allowed = |index: i64, replicas, at_step| {
+            let status = json!({"updateRevision": "b", "canary": {"revision": "a"},
+                "currentStepIndex": index});
+            version(replicas, at_step, strategy.clone(), status).may_be_updated()
+        };
+        assert_eq!(allowed(0, 4, 4), 0);
+        assert_eq!(allowed(1, 4, 4), 1);
+        assert_eq!(allowed(2, 8, 4), 1, "a scale-out adds none");
+        assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the old ones");
+        assert_eq!(allowed(3, 4, 4), 2);
+        assert_eq!(allowed(4, 8, 4), 7);
+    }
+
+    #[test]
+    fn pauses_are_numbers_or_go_durations() {
+        let seconds = |step| pause_of(&step).map(|pause| pause.as_secs());
+        assert_eq!(seconds(json!({"pause": {}})), None);
+        assert_eq!(seconds(json!({"pause": {"duration": 60}})), Some(60));
+        assert_eq!(seconds(json!({"pause": {"duration": "60"}})), Some(60));
+        assert_eq!(seconds(json!({"pause": {"duration": "1h30m"}})), Some(5400));
+    }
+}

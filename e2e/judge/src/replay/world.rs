@@ -1,0 +1,306 @@
+//! What there was in a namespace at any moment: the writes of a history, replayed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::history::{Resource, Write};
+use super::workload::Version;
+use crate::object::{
+    containers, containers_are_ready, controller, gate_is_closed, has_ended, has_gate,
+    is_terminating, phase, ready_since, restarts, revision, runs, uid,
+};
+
+/// How old a view of the world may be when somebody acts on it: what changed later may have
+/// changed while the request was on the way.
+pub(crate) const LAG: SignedDuration = SignedDuration::from_secs(1);
+
+/// A namespace at a moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct World {
+    /// Workloads by uid.
+    pub(crate) workloads: BTreeMap<String, Workload>,
+    /// Pods by name.
+    pub(crate) pods: BTreeMap<String, Pod>,
+    /// Pods that are gone.
+    departed: Vec<Pod>,
+    /// HookRuns by uid, deleted ones included.
+    pub(crate) runs: BTreeMap<String, Run>,
+}
+
+/// A workload, with all its versions so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Workload {
+    /// Oldest first.
+    pub(crate) versions: Vec<Version>,
+    /// When it went.
+    pub(crate) gone: Option<Timestamp>,
+}
+
+/// A pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    /// The newest version.
+    pub(crate) object: Arc<Value>,
+    /// Since when a container of it runs.
+    pub(crate) running_since: Option<Timestamp>,
+    /// When it was ready: each from, and until.
+    pub(crate) ready: Vec<(Timestamp, Option<Timestamp>)>,
+    /// Since when a container is not ready.
+    pub(crate) unready_since: Option<Timestamp>,
+    /// The update that it is in the middle of.
+    pub(crate) under_way: Option<UnderWay>,
+    /// What made it count no longer.
+    pub(crate) end: Option<End>,
+}
+
+/// What ended an object: its deletion, or for a pod also what its containers came to.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    /// When: no earlier than this.
+    pub(crate) at: Timestamp,
+    /// Who wrote it.
+    pub(crate) by: String,
+}
+
+impl End {
+    fn of(write: &Write) -> Self {
+        End {
+            at: write.received,
+            by: write.user.clone(),
+        }
+    }
+
+    /// Whether who wrote this may not have known of it: somebody else did it, and not more than
+    /// [`LAG`] before.
+    pub(crate) fn may_be_unseen_by(&self, write: &Write) -> bool {
+        self.by != write.user && self.at + LAG >= write.received
+    }
+}
+
+/// An update of a pod that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum UnderWay {
+    /// The gate is closed; it ends when that opens.
+    Gate {
+        /// Whether anything was changed yet.
+        changed: bool,
+    },
+    /// There is no gate; it ends when a container was restarted and the pod is ready.
+    Restart {
+        /// Restarts before.
+        from: i64,
+    },
+}
+
+/// A HookRun.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// The newest version.
+    pub(crate) object: Arc<Value>,
+    /// Since when the API server has had it as Successful. When its measurement ended is told by the
+    /// operator's clock, which may be wrong.
+    pub(crate) succeeded: Option<Timestamp>,
+    /// Who made it.
+    pub(crate) maker: String,
+    /// Its deletion.
+    pub(crate) end: Option<End>,
+}
+
+impl World {
+    /// What comes of a write.
+    pub(crate) fn apply(&mut self, write: &Write) {
+        match write.resource {
+            Resource::Workload => self.apply_workload(write),
+            Resource::Pod => self.apply_pod(write),
+            Resource::HookRun => self.apply_run(write),
+            Resource::Other(_) => {}
+        }
+    }
+
+    fn apply_workload(&mut self, write: &Write) {
+        let Some(object) = &write.after else {
+            if let Some(before) = &write.before {
+                let workload = self.workloads.entry(uid(before).to_owned()).or_default();
+                workload.gone = Some(write.done);
+            }
+            return;
+        };
+        let workload = self.workloads.entry(uid(object).to_owned()).or_default();
+        let mut version = Version {
+            at: write.done,
+            object: object.clone(),
+            replicas_at_step: 0,
+        };
+        let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
+        // While a user pauses, no step is entered.
+        let waits = |v: &Version| v.is_paused() && !v.has_pause_note();
+        version.replicas_at_step = match workload.versions.last() {
+            Some(last) if place(last) == place(&version) && !waits(last) => last.replicas_at_step,
+            _ => version.replicas(),
+        };
+        workload.versions.push(version);
+    }
+
+    fn apply_pod(&mut self, write: &Write) {
+        let old = self.pods.remove(&write.name);
+        let Some(object) = &write.after else {
+            let ended = old.map(|mut pod| {
+                pod.end.get_or_insert_with(|| End::of(write));
+                pod
+            });
+            self.departed.extend(ended);
+            return;
+        };
+        let same = old.filter(|pod| uid(&pod.object) == uid(object));
+        let mut pod = same.unwrap_or_else(|| Pod::new(object.clone()));
+        pod.follow(object.clone(), write);
+        self.pods.insert(write.name.clone(), pod);
+    }
+
+    fn apply_run(&mut self, write: &Write) {
+        let Some(object) = write.after.as_ref().or(write.before.as_ref()) else {
+            return;
+        };
+        let is_deleted = write.after.is_none() || is_terminating(object);
+        let known = self.runs.get(uid(object));
+        let succeeded = known.and_then(|run| run.succeeded);
+        let end = known.and_then(|run| run.end.clone());
+        let run = Run {
+            object: object.clone(),
+            succeeded: succeeded.or_else(|| (phase(object) == "Successful").then_some(write.done)),
+            maker: known.map_or_else(|| write.user.clone(), |run| run.maker.clone()),
+            end: end.or_else(|| is_deleted.then(|| End::of(write))),
+        };
+        self.runs.insert(uid(object).to_owned(), run);
+    }
+
+    /// The workload that controls an object.
+    pub(crate) fn workload_of(&self, object: &Value) -> Option<(&str, &Workload)> {
+        let (uid, workload) = self.workloads.get_key_value(controller(object)?)?;
+        Some((uid.as_str(), workload))
+    }
+
+    /// The pods of a workload.
+    pub(crate) fn pods_of(&self, workload: &str) -> impl Iterator<Item = &Pod> {
+        self.pods
+            .values()
+            .filter(move |pod| controller(&pod.object) == Some(workload))
+    }
+
+    /// The pods of a workload that a writer may believe to count: those that do, and those whose
+    /// end it may not have seen.
+    pub(crate) fn pods_seen_by<'a>(
+        &'a self,
+        write: &'a Write,
+        workload: &'a str,
+    ) -> impl Iterator<Item = &'a Pod> {
+        let is_its = move |pod: &&Pod| controller(&pod.object) == Some(workload);
+        let counts = |pod: &&Pod| match &pod.end {
+            None => true,
+            Some(end) => end.may_be_unseen_by(write),
+        };
+        let pods = self.pods.values().chain(&self.departed);
+        pods.filter(is_its).filter(counts)
+    }
+}
+
+impl Workload {
+    /// The versions that a request of this moment may rest on: those that were the newest at some
+    /// moment not more than [`LAG`] before it.
+    pub(crate) fn seen_at(&self, received: Timestamp) -> &[Version] {
+        let oldest = received - LAG;
+        let known = self.versions.iter().rposition(|v| v.at <= oldest);
+        &self.versions[known.unwrap_or(0)..]
+    }
+}
+
+impl Pod {
+    fn new(object: Arc<Value>) -> Self {
+        Pod {
+            object,
+            running_since: None,
+            ready: Vec::new(),
+            unready_since: None,
+            under_way: None,
+            end: None,
+        }
+    }
+
+    fn follow(&mut self, object: Arc<Value>, write: &Write) {
+        let at = write.done;
+        self.running_since = runs(&object).then(|| self.running_since.unwrap_or(at));
+        let since = ready_since(&object).filter(|_| !is_terminating(&object));
+        let is_ready = self.ready.last().is_some_and(|(_, until)| until.is_none());
+        match (since, is_ready) {
+            (Some(since), false) => self.ready.push((since, None)),
+            (None, true) => {
+                if let Some((_, until)) = self.ready.last_mut() {
+                    *until = Some(at);
+                }
+            }
+            _ => {}
+        }
+        let unready = (!containers_are_ready(&object)).then_some(at);
+        self.unready_since = unready.map(|now| self.unready_since.unwrap_or(now));
+        self.under_way = self.update_after(&object);
+        self.object = object;
+        if self.end.is_none() && !self.is_active() {
+            self.end = Some(End::of(write));
+        }
+    }
+
+    fn update_after(&self, new: &Value) -> Option<UnderWay> {
+        let changes =
+            containers(new) != containers(&self.object) || revision(new) != self.revision();
+        if has_gate(new) {
+            let had_changed = self.under_way == Some(UnderWay::Gate { changed: true });
+            let changed = changes || had_changed;
+            return gate_is_closed(new).then_some(UnderWay::Gate { changed });
+        }
+        match self.under_way {
+            _ if changes => Some(UnderWay::Restart {
+                from: restarts(&self.object),
+            }),
+            Some(UnderWay::Restart { from })
+                if restarts(new) > from && ready_since(new).is_some() =>
+            {
+                None
+            }
+            other => other,
+        }
+    }
+
+    /// Whether one of its containers runs.
+    pub(crate) fn runs(&self) -> bool {
+        runs(&self.object)
+    }
+
+    /// Its revision.
+    pub(crate) fn revision(&self) -> &str {
+        revision(&self.object)
+    }
+
+    /// Whether it counts: neither ended nor on its way out.
+    pub(crate) fn is_active(&self) -> bool {
+        !is_terminating(&self.object) && !has_ended(&self.object)
+    }
+
+    /// Whether it was available at a moment, or at some moment of the [`LAG`] before it.
+    pub(crate) fn may_be_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
+        self.ready.iter().any(|(from, until)| {
+            let from = *from + min_ready;
+            from <= at && until.is_none_or(|until| until >= at - LAG && until > from)
+        })
+    }
+
+    /// Whether it was available all the time from [`LAG`] before a moment up to it.
+    pub(crate) fn is_surely_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
+        // A kubelet cuts its times to the second, so up to a second more may be missing.
+        let early = min_ready + LAG + SignedDuration::from_secs(1);
+        let last = self.ready.last();
+        last.is_some_and(|(from, until)| *from + early <= at && until.is_none())
+    }
+}

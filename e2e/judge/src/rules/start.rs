@@ -1,0 +1,170 @@
+//! What the operator begins to do to a pod with a write.
+
+use serde_json::Value;
+
+use crate::names;
+use crate::object::{
+    annotation, containers, controller, gate_is_closed, is_terminating, point, revision,
+    template_metadata, uid,
+};
+use crate::replay::history::{Resource, Write};
+use crate::replay::workload::Version;
+use crate::replay::world::{Pod, Workload, World};
+
+/// A write of the operator to a pod that the rules are about.
+pub(crate) struct Start<'a> {
+    /// What it does.
+    pub(crate) act: Act,
+    /// The pod, before.
+    pub(crate) pod: &'a Pod,
+    /// Uid of its workload.
+    pub(crate) owner: &'a str,
+    /// The workload versions that the operator may have acted on.
+    pub(crate) versions: &'a [Version],
+}
+
+/// What is done to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// It is deleted.
+    Delete,
+    /// Its readiness gate is closed, which begins an in-place update.
+    CloseGate,
+    /// Images, resources, or labels and annotations of the template are changed.
+    Change,
+    /// Images are changed without a restart.
+    HotPatch,
+}
+
+/// What a deletion is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// There are more pods than wanted.
+    ScaleIn,
+    /// It is named in podsToDelete.
+    Replace,
+    /// A pod of another revision is to take its place.
+    Update,
+}
+
+impl<'a> Start<'a> {
+    /// Reads a write; None when it is not about a living pod of a workload.
+    pub(crate) fn of(world: &'a World, write: &Write) -> Option<Self> {
+        Self::of_any(world, write).filter(|start| start.pod.is_active())
+    }
+
+    /// The same, also of a pod that shows as ended: its containers may run all the same.
+    pub(crate) fn of_any(world: &'a World, write: &Write) -> Option<Self> {
+        if write.resource != Resource::Pod {
+            return None;
+        }
+        let pod = world.pods.get(&write.name)?;
+        let (owner, workload): (_, &Workload) = world.workload_of(&pod.object)?;
+        if is_terminating(&pod.object) {
+            return None;
+        }
+        let act = match &write.after {
+            _ if write.verb == "delete" => Act::Delete,
+            // What a hook notes on its pod is the measurement that its template asks for.
+            Some(after) if write.is_of_a_hook() && containers(&pod.object) == containers(after) => {
+                return None;
+            }
+            Some(after) => act(&pod.object, after)?,
+            None => return None,
+        };
+        Some(Start {
+            act,
+            pod,
+            owner,
+            versions: workload.seen_at(write.received),
+        })
+    }
+
+    /// Whether it is certain that nothing of the pod runs: what the API server had stored right
+    /// before says so, and the write would have failed had it been otherwise. Without that it was luck.
+    pub(crate) fn is_on_idle_pod(&self, write: &Write) -> bool {
+        !self.pod.runs() && write.names_version
+    }
+
+    /// What a deletion is for, under this version.
+    pub(crate) fn purpose(&self, world: &World, version: &Version) -> Purpose {
+        if version.is_set() {
+            return match version.is_regular(name(&self.pod.object)) {
+                true => Purpose::Update,
+                false => Purpose::ScaleIn,
+            };
+        }
+        let active: Vec<&Pod> = world
+            .pods_of(self.owner)
+            .filter(|p| p.is_active())
+            .collect();
+        if count(&active) > version.replicas() + surge(&active, version) {
+            Purpose::ScaleIn
+        } else if version.is_to_delete(name(&self.pod.object)) {
+            Purpose::Replace
+        } else {
+            Purpose::Update
+        }
+    }
+}
+
+fn act(before: &Value, after: &Value) -> Option<Act> {
+    let is_adopted = controller(before).is_none();
+    let is_released = controller(after).is_none();
+    if is_adopted || is_released || is_terminating(before) {
+        return None;
+    }
+    if gate_is_closed(after) && !gate_is_closed(before) {
+        return Some(Act::CloseGate);
+    }
+    let is_changed = containers(before) != containers(after)
+        || template_metadata(before) != template_metadata(after);
+    let is_hot = annotation(after, names::HOT_PATCH) == Some("true");
+    let act = if is_hot { Act::HotPatch } else { Act::Change };
+    is_changed.then_some(act)
+}
+
+/// Pods above replicas that an update may have now: none while it is paused, which leaves those above
+/// replicas without a purpose.
+fn surge(active: &[&Pod], version: &Version) -> i64 {
+    let in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
+    let is_hot = version.strategy() == "HotPatchUpdate";
+    if !version.is_rolling() || version.is_paused() || in_place || is_hot {
+        return 0;
+    }
+    let old = active
+        .iter()
+        .filter(|pod| pod.revision() != version.update_revision());
+    let kept = (version.replicas() - version.may_be_updated()).max(0);
+    let above = (old.count() as i64 - kept).max(0);
+    version.max_surge().min(above)
+}
+
+/// Whether a pod waits to be deleted for good.
+pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
+    world.runs.values().any(|run| {
+        let object = &run.object;
+        run.end.is_none()
+            && point(object) == "PreDelete"
+            && annotation(object, names::RUN_POD_UID) == Some(uid(&pod.object))
+            && annotation(object, names::RUN_TARGET)
+                .unwrap_or_default()
+                .is_empty()
+    })
+}
+
+/// How many pods these are.
+pub(crate) fn count(pods: &[&Pod]) -> i64 {
+    pods.len() as i64
+}
+
+/// The name of an object.
+pub(crate) fn name(object: &Value) -> &str {
+    crate::object::text(object, "/metadata/name")
+}
+
+/// The revision that a change brings a pod to, if another than it had.
+pub(crate) fn moved_to<'a>(before: Option<&Value>, after: &'a Value) -> Option<&'a str> {
+    let new = revision(after);
+    (before.map(revision) != Some(new) && !new.is_empty()).then_some(new)
+}

@@ -1,0 +1,421 @@
+//! Hand-made audit logs for the judge's own tests: a small cluster that writes down what happens.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::{Event, Violation, names, violations};
+
+/// Name of the workload, and what its uid and labels begin with.
+const GAME: &str = "game";
+/// The operator, as the API server knows it.
+pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
+
+/// A log in the making.
+pub(crate) struct Story {
+    events: Vec<Event>,
+    now: Timestamp,
+    version: u64,
+    workload: Value,
+    pods: BTreeMap<String, Value>,
+    runs: BTreeMap<String, Value>,
+    /// What the next request sends.
+    request: Value,
+}
+
+impl Story {
+    /// A GameDeployment with this spec, and as many ready pods of revision `v1`.
+    pub(crate) fn with(spec: Value) -> Self {
+        let mut story = Self::of("GameDeployment", spec);
+        for letter in (b'a'..).take(story.replicas()) {
+            story.create(&(letter as char).to_string(), "v1");
+        }
+        story.wait(5);
+        story
+    }
+
+    /// A GameDeployment of four pods of revision `v1` that are to be brought to `v2`.
+    pub(crate) fn updating(strategy: Value) -> Self {
+        let mut story = Self::with(json!({"replicas": 4, "updateStrategy": strategy}));
+        story.status(json!({"updateRevision": "v2"}));
+        story.wait(2);
+        story
+    }
+
+    /// A GameStatefulSet with this spec, and as many ready pods of revision `v1`.
+    pub(crate) fn of_set(spec: Value) -> Self {
+        let mut story = Self::of("GameStatefulSet", spec);
+        for ordinal in 0..story.replicas() {
+            story.create(&format!("{GAME}-{ordinal}"), "v1");
+            story.wait(2);
+        }
+        story.wait(5);
+        story
+    }
+
+    fn replicas(&self) -> usize {
+        let replicas = self.workload["spec"]["replicas"].as_u64();
+        replicas.expect("replicas") as usize
+    }
+
+    fn of(kind: &'static str, spec: Value) -> Self {
+        let mut story = Story {
+            events: Vec::new(),
+            now: "2026-01-01T00:00:00Z".parse().expect("a time"),
+            version: 100,
+            workload: json!({
+                "kind": kind,
+                "metadata": {"name": GAME, "uid": GAME, "generation": 1},
+                "spec": spec,
+            }),
+            pods: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            request: Value::Null,
+        };
+        let created = story.workload.clone();
+        let plural = story.plural();
+        story.workload = story.log("user", "create", &plural, "", GAME, created);
+        story.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
+        story
+    }
+
+    fn plural(&self) -> String {
+        let kind = self.workload["kind"].as_str().unwrap_or_default();
+        format!("{}s", kind.to_lowercase())
+    }
+
+    /// The operator makes a claim go with somebody.
+    pub(crate) fn own_claim(&mut self, name: &str, kind: &str, uid: &str) {
+        let owner = json!({"kind": kind, "name": "owner", "uid": uid, "controller": true});
+        let claim = json!({
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "uid": name, "ownerReferences": [owner]},
+        });
+        self.log(OPERATOR, "patch", "persistentvolumeclaims", "", name, claim);
+    }
+
+    /// The operator deletes a claim.
+    pub(crate) fn delete_claim(&mut self, name: &str) {
+        let gone = json!({"kind": "Status"});
+        self.log(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
+    }
+
+    /// Time passes.
+    pub(crate) fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    fn log(
+        &mut self,
+        user: &str,
+        verb: &str,
+        resource: &str,
+        subresource: &str,
+        name: &str,
+        mut answer: Value,
+    ) -> Value {
+        self.now += SignedDuration::from_millis(20);
+        self.version += 1;
+        if answer.get("metadata").is_some() {
+            answer["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        }
+        let event = json!({
+            "stage": "ResponseComplete",
+            "requestURI": "/x",
+            "verb": verb,
+            "user": {"username": user},
+            "objectRef": {"resource": resource, "subresource": subresource, "name": name},
+            "responseStatus": {"code": 200},
+            "requestObject": self.request.take(),
+            "responseObject": answer,
+            "requestReceivedTimestamp": self.now - SignedDuration::from_millis(5),
+            "stageTimestamp": self.now,
+        });
+        self.events
+            .push(serde_json::from_value(event).expect("an event"));
+        answer
+    }
+
+    fn write_workload(&mut self, user: &str, subresource: &str) {
+        let (workload, plural) = (self.workload.clone(), self.plural());
+        self.workload = self.log(user, "patch", &plural, subresource, GAME, workload);
+    }
+
+    /// Somebody patches the spec of the workload.
+    pub(crate) fn spec(&mut self, user: &str, patch: Value) {
+        merge(&mut self.workload["spec"], &patch);
+        let generation = self.workload["metadata"]["generation"]
+            .as_i64()
+            .unwrap_or(0);
+        self.workload["metadata"]["generation"] = json!(generation + 1);
+        self.write_workload(user, "");
+    }
+
+    /// The operator notes its own pause on the workload, and pauses.
+    pub(crate) fn pause(&mut self) {
+        self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
+        self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
+    }
+
+    /// Somebody lets the rollout to that revision skip its steps.
+    pub(crate) fn promote(&mut self, user: &str, revision: &str, steps: &str) {
+        let note = json!({"revision": revision, "stepHash": steps}).to_string();
+        self.workload["metadata"]["annotations"] = json!({names::PROMOTE: note});
+        self.write_workload(user, "");
+    }
+
+    /// A user runs kubectl apply of a manifest with this in it.
+    pub(crate) fn apply(&mut self, patch: Value) {
+        self.spec("user", patch);
+        if let Some(event) = self.events.last_mut() {
+            event
+                .uri
+                .push_str("?fieldManager=kubectl-client-side-apply");
+        }
+    }
+
+    /// The operator writes the status.
+    pub(crate) fn status(&mut self, patch: Value) {
+        if self.workload.get("status").is_none() {
+            self.workload["status"] = json!({});
+        }
+        merge(&mut self.workload["status"], &patch);
+        self.write_workload(OPERATOR, "status");
+    }
+
+    /// The operator shows that all is as wanted.
+    pub(crate) fn settle(&mut self) {
+        let replicas = &self.workload["spec"]["replicas"];
+        let generation = &self.workload["metadata"]["generation"];
+        self.status(json!({
+            "observedGeneration": generation, "replicas": replicas, "readyReplicas": replicas,
+            "availableReplicas": replicas, "updatedReplicas": replicas,
+            "updatedReadyReplicas": replicas,
+        }));
+    }
+
+    /// The same status is written again.
+    pub(crate) fn repeat_status(&mut self) {
+        self.version -= 1;
+        self.write_workload(OPERATOR, "status");
+    }
+
+    /// The operator makes a pod, and it becomes ready.
+    pub(crate) fn create(&mut self, name: &str, revision: &str) {
+        self.create_only(name, revision);
+        self.set_ready(name, true);
+    }
+
+    /// The operator makes a pod.
+    pub(crate) fn create_only(&mut self, name: &str, revision: &str) {
+        let which = match self.workload["kind"] == "GameStatefulSet" {
+            true => names::IDENTITY[2],
+            false => names::INSTANCE,
+        };
+        let pod = json!({
+            "kind": "Pod",
+            "metadata": {
+                "name": name, "uid": format!("uid-{name}"),
+                "labels": {names::REVISION: revision, which: name},
+                "ownerReferences": [{"controller": true, "uid": GAME}],
+            },
+            "spec": {
+                "readinessGates": [{"conditionType": names::GATE}],
+                "containers": [{"name": "main", "image": format!("image-{revision}")}],
+            },
+        });
+        let pod = self.log(OPERATOR, "create", "pods", "", name, pod);
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    /// The kubelet says which phase a pod is in, and whether its container runs.
+    pub(crate) fn reports(&mut self, name: &str, phase: &str, runs: bool) {
+        let state = if runs { "running" } else { "waiting" };
+        let mut status = json!({"name": "main", "ready": runs, "state": {}});
+        status["state"][state] = json!({});
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"]["phase"] = json!(phase);
+        pod["status"]["containerStatuses"] = json!([status]);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
+    /// The next request is only good for an object that has not changed.
+    pub(crate) fn if_unchanged(&mut self) -> &mut Self {
+        self.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});
+        self
+    }
+
+    fn write_pod(&mut self, user: &str, verb: &str, subresource: &str, name: &str) {
+        let pod = self.pods[name].clone();
+        let pod = self.log(user, verb, "pods", subresource, name, pod);
+        self.pods.insert(name.to_owned(), pod);
+    }
+
+    fn set_conditions(&mut self, user: &str, name: &str, gate: bool, ready: bool) {
+        let text = |yes| if yes { "True" } else { "False" };
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"]["phase"] = json!("Running");
+        pod["status"]["conditions"] = json!([
+            {"type": "Ready", "status": text(ready), "lastTransitionTime": self.now},
+            {"type": names::GATE, "status": text(gate)},
+        ]);
+        self.write_pod(user, "patch", "status", name);
+    }
+
+    /// The kubelet sees a pod become ready, or not ready.
+    pub(crate) fn set_ready(&mut self, name: &str, ready: bool) {
+        self.set_conditions("kubelet", name, true, ready);
+    }
+
+    /// The operator closes a pod's gate, and the kubelet follows.
+    pub(crate) fn close_gate(&mut self, name: &str) {
+        self.set_conditions(OPERATOR, name, false, true);
+        self.set_conditions("kubelet", name, false, false);
+    }
+
+    /// The operator opens a pod's gate, and the kubelet follows.
+    pub(crate) fn open_gate(&mut self, name: &str) {
+        self.set_conditions(OPERATOR, name, true, false);
+        self.set_conditions("kubelet", name, true, true);
+    }
+
+    /// The kubelet says which image a pod's container was started from.
+    pub(crate) fn runs_image(&mut self, name: &str, image: &str, ready: bool) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        let id = format!("containerd://0#{image}");
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "main", "containerID": id, "ready": ready}]);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
+    /// The operator brings a pod to a revision.
+    pub(crate) fn change(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["labels"][names::REVISION] = json!(revision);
+        pod["spec"]["containers"][0]["image"] = json!(format!("image-{revision}"));
+        self.write_pod(OPERATOR, "patch", "", name);
+    }
+
+    /// The operator hot patches a pod.
+    pub(crate) fn hot_patch(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["annotations"] = json!({names::HOT_PATCH: "true"});
+        self.change(name, revision);
+    }
+
+    /// The operator deletes a pod.
+    pub(crate) fn delete(&mut self, name: &str) {
+        self.delete_by(OPERATOR, name);
+    }
+
+    /// Somebody deletes a pod.
+    pub(crate) fn delete_by(&mut self, user: &str, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["deletionTimestamp"] = json!(self.now);
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        self.write_pod(user, "delete", "", name);
+    }
+
+    /// The kubelet has stopped a pod's containers, and takes it away.
+    pub(crate) fn end(&mut self, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        self.write_pod("kubelet", "delete", "", name);
+    }
+
+    /// The operator makes a HookRun for a pod.
+    pub(crate) fn run(&mut self, pod: &str, point: &str, target: &str) {
+        self.run_by(OPERATOR, pod, point, target);
+    }
+
+    /// Somebody makes a HookRun for a pod.
+    pub(crate) fn run_by(&mut self, user: &str, pod: &str, point: &str, target: &str) {
+        let prefix = point.to_lowercase();
+        let name = format!("{prefix}-{pod}-{}-test", self.version);
+        let run = json!({
+            "kind": "HookRun",
+            "metadata": {
+                "name": name, "uid": name,
+                "labels": {names::RUN_TYPE[0]: point},
+                "ownerReferences": [{"controller": true, "uid": GAME}],
+                "annotations": {
+                    names::RUN_POD_UID: format!("uid-{pod}"),
+                    names::RUN_TARGET: target,
+                    names::RUN_WORKLOAD_UID: GAME,
+                },
+            },
+            "status": {"phase": "Running"},
+        });
+        let run = self.log(user, "create", "hookruns", "", &name, run);
+        self.runs.insert(format!("{pod}/{point}"), run);
+    }
+
+    /// A HookRun ends.
+    pub(crate) fn finish(&mut self, pod: &str, point: &str, phase: &str) {
+        self.end_run(pod, point, phase, self.now);
+    }
+
+    fn end_run(&mut self, pod: &str, point: &str, phase: &str, at: Timestamp) {
+        let mut run = self.runs[&format!("{pod}/{point}")].clone();
+        run["status"] = json!({"phase": phase, "finishedAt": at});
+        let name = run["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let run = self.log(OPERATOR, "patch", "hookruns", "status", &name, run);
+        self.runs.insert(format!("{pod}/{point}"), run);
+    }
+
+    /// A HookRun ends well, by a clock that is so many seconds ahead.
+    pub(crate) fn finish_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
+        self.wait(seconds);
+        let ahead = self.now;
+        self.wait(-seconds);
+        self.end_run(pod, point, "Successful", ahead);
+    }
+
+    /// A HookRun is made and ends well.
+    pub(crate) fn pass(&mut self, pod: &str, point: &str, target: &str) {
+        self.run(pod, point, target);
+        self.finish(pod, point, "Successful");
+    }
+
+    /// The operator deletes a HookRun.
+    pub(crate) fn drop_run(&mut self, pod: &str, point: &str) {
+        self.drop_run_by(OPERATOR, pod, point);
+    }
+
+    /// Somebody deletes a HookRun.
+    pub(crate) fn drop_run_by(&mut self, user: &str, pod: &str, point: &str) {
+        let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
+        let name = run["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let gone = json!({"kind": "Status"});
+        self.log(user, "delete", "hookruns", "", &name, gone);
+    }
+
+    /// What the judge finds.
+    pub(crate) fn verdict(&self) -> Vec<Violation> {
+        violations(&self.events, |user| user == OPERATOR)
+    }
+
+    /// The rules that the judge finds broken.
+    pub(crate) fn broken(&self) -> Vec<&'static str> {
+        self.verdict().iter().map(|found| found.rule).collect()
+    }
+}
+
+/// JSON merge patch, without removals.
+fn merge(object: &mut Value, patch: &Value) {
+    match (object.as_object_mut(), patch.as_object()) {
+        (Some(object), Some(patch)) => {
+            for (key, value) in patch {
+                merge(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ => *object = patch.clone(),
+    }
+}

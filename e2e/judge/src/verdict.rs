@@ -1,0 +1,80 @@
+//! Runs all rules over a history.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::evidence::Event;
+use crate::replay::history::{Write, history};
+use crate::replay::world::World;
+use crate::rules;
+
+/// Something that must not have happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Violation {
+    /// The rule that it breaks.
+    pub rule: &'static str,
+    /// When.
+    pub at: Timestamp,
+    /// What was written.
+    pub write: String,
+    /// Why that was wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Violation {
+            rule,
+            at,
+            write,
+            why,
+        } = self;
+        write!(f, "{rule}: {at} {write}: {why}")
+    }
+}
+
+/// Looks at every write of a namespace; `is_operator` tells whose writes are the operator's.
+pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<Violation> {
+    let mut world = World::default();
+    let mut calm = rules::Calm::default();
+    let mut pauses = rules::Pauses::default();
+    let mut holds = rules::Holds::default();
+    let mut found = Vec::new();
+    for write in history(events) {
+        let is_operators = is_operator(&write.user);
+        let mut wrong: Vec<rules::Found> = Vec::new();
+        if is_operators {
+            let rules = [
+                rules::hooks,
+                rules::budget,
+                rules::partition,
+                rules::ordinals,
+                rules::pause,
+                rules::runs,
+                rules::done,
+                rules::gate,
+            ];
+            wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
+        }
+        world.apply(&write);
+        wrong.extend(calm.check(&world, &write, is_operators));
+        wrong.extend(pauses.check(&world, &write, is_operators));
+        wrong.extend(holds.check(&world, &write, is_operators));
+        found.extend(wrong.into_iter().map(|(rule, why)| Violation {
+            rule,
+            at: write.received,
+            write: describe(&write),
+            why,
+        }));
+    }
+    found
+}
+
+fn describe(write: &Write) -> String {
+    let sub = match write.subresource.as_str() {
+        "" => String::new(),
+        sub => format!("/{sub}"),
+    };
+    format!("{} {}{sub} {}", write.verb, write.plural, write.name)
+}
