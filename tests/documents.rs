@@ -1,18 +1,156 @@
-//! What the documents show is what is tested: their examples are the files in `examples`.
+//! The documents show the examples as they are, their links resolve, and the README stays short.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = top().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
 
 #[test]
 fn the_page_on_hooks_shows_the_examples_as_they_are() {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &str| fs::read_to_string(top.join(path)).expect("a file");
     let page = read("docs/hooks.md");
     for provider in ["web", "prometheus", "kubernetes", "job"] {
-        let example = read(&format!("examples/hooks/hook-template-{provider}.yaml"));
+        let example = read(format!("examples/hooks/hook-template-{provider}.yaml"));
         assert!(
             page.contains(&format!("```yaml\n{example}```\n")),
             "docs/hooks.md shows another example of {provider}"
         );
     }
+}
+
+#[test]
+fn the_readme_has_200_lines_at_most() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 200, "README.md has {lines} lines");
+}
+
+#[test]
+fn each_page_is_in_the_index() {
+    let index = read("docs/README.md");
+    for page in fs::read_dir(top().join("docs")).expect("docs") {
+        let name = page.expect("an entry").file_name();
+        let name = name.to_string_lossy();
+        let is_listed = name == "README.md" || index.contains(&format!("]({name})"));
+        assert!(is_listed, "docs/README.md does not list {name}");
+    }
+}
+
+#[test]
+fn relative_links_resolve() {
+    let documents = documents();
+    assert!(documents.len() > 15, "{documents:?}");
+    let texts: BTreeMap<PathBuf, String> = documents
+        .into_iter()
+        .map(|path| (path.clone(), prose(&read(&path))))
+        .collect();
+    let mut checked = 0;
+    let mut broken = Vec::new();
+    for (document, text) in &texts {
+        for link in links(text) {
+            checked += 1;
+            if let Err(why) = resolve(document, &link, &texts) {
+                broken.push(format!("{}: {link}: {why}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(checked > 50, "found only {checked} links");
+}
+
+/// Paths of all Markdown files of the repository.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(top().join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let is_folder = entry.file_type().expect("a type").is_dir();
+            if is_folder && !is_hidden && path != Path::new("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// A document without its fenced and indented blocks.
+fn prose(text: &str) -> String {
+    let mut fenced = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence && !line.starts_with("    ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Targets of the links to other files and sections.
+fn links(text: &str) -> Vec<String> {
+    let link = Regex::new(r"\]\(([^)\s]+)\)").expect("an expression");
+    let targets = link.captures_iter(text).map(|it| it[1].to_owned());
+    targets.filter(|it| !it.contains("://")).collect()
+}
+
+/// Whether the file of a link exists, and has the section that it names.
+fn resolve(
+    document: &Path,
+    link: &str,
+    texts: &BTreeMap<PathBuf, String>,
+) -> Result<(), &'static str> {
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let target = match file {
+        "" => document.to_owned(),
+        file => normal(&document.parent().unwrap_or(Path::new("")).join(file)),
+    };
+    if !top().join(&target).exists() {
+        return Err("no such file");
+    }
+    if anchor.is_empty() {
+        return Ok(());
+    }
+    let text = texts.get(&target).ok_or("not a document with sections")?;
+    match anchors(text).contains(anchor) {
+        true => Ok(()),
+        false => Err("no such section"),
+    }
+}
+
+/// A path without `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => {
+                normal.pop();
+            }
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// Anchors of the headings, as GitHub derives them: lower case, without punctuation, dashes for spaces.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let titles = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    let anchors = titles.map(|title| {
+        let kept = title
+            .chars()
+            .filter(|it| it.is_alphanumeric() || " -_".contains(*it));
+        kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+    });
+    anchors.collect()
 }

@@ -1,5 +1,5 @@
-//! What the documents tell a stranger to type, typed from top to bottom on an empty cluster, prints
-//! what they show.
+//! Types the commands of the README, the walkthroughs and the runbooks from top to bottom on an empty
+//! cluster, and compares the output with what the documents show.
 
 use std::path::Path;
 
@@ -11,27 +11,36 @@ use e2e::shell::Shell;
 use e2e::transcript::{Typed, commands};
 
 e2e::tests![
-    the_first_hour_is_as_the_readme_has_it,
-    a_canary_is_as_the_readme_has_it,
-    a_guarded_deletion_and_what_follows_are_as_the_documents_have_them,
-    no_command_of_the_readme_is_left_out,
+    the_first_hour_prints_what_the_readme_shows,
+    a_canary_prints_what_the_walkthrough_shows,
+    a_guarded_deletion_and_the_runbooks_print_what_the_documents_show,
+    no_command_of_the_tutorials_is_left_out,
 ];
 
-/// Sections of the README that are typed one after the other, on a cluster of their own each.
-const SECTIONS: [&[&str]; 3] = [
-    &["The first hour"],
+const README: &str = "README.md";
+const WALKTHROUGHS: &str = "docs/walkthroughs.md";
+
+/// A section of a document: (document, heading).
+type Section = (&'static str, &'static str);
+
+/// Sections that are typed one after the other. Each list has a cluster of its own.
+const SECTIONS: [&[Section]; 3] = [
+    &[(README, "The first hour")],
     &[
-        "Installing it in a cluster",
-        "A canary, step by step",
-        "kubectl game",
+        (README, "Install"),
+        (WALKTHROUGHS, "A canary, step by step"),
+        (WALKTHROUGHS, "kubectl game"),
     ],
-    &["A pod that is not deleted until its hook says so"],
+    &[
+        (WALKTHROUGHS, "A deletion guarded by a hook"),
+        (WALKTHROUGHS, "What kubectl apply refuses"),
+    ],
 ];
 
-/// Where the README installs.
+/// Namespace of the release in the README.
 const SYSTEM: &str = "gamekeeper-system";
 
-/// What the README tells to type, and nobody types here; and why.
+/// Commands of the documents that are not typed here, and why.
 const NOT_TYPED: [(&str, &str); 9] = [
     (
         "make demo",
@@ -65,7 +74,7 @@ const NOT_TYPED: [(&str, &str); 9] = [
     ),
 ];
 
-/// What the README tells of in the middle of a sentence.
+/// Commands that the documents name in the middle of a sentence.
 const IN_PASSING: [&str; 2] = ["make help", "gamekeeper run --help"];
 
 fn is_typed(command: &str) -> bool {
@@ -77,32 +86,41 @@ fn read(document: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-async fn no_command_of_the_readme_is_left_out(_: &mut Case) -> Result<()> {
-    let readme = read("README.md")?;
-    let mut blocks = commands(&readme)?;
+async fn no_command_of_the_tutorials_is_left_out(_: &mut Case) -> Result<()> {
+    // The minimum guards against a layout in which no commands are found.
+    all_commands_are_typed(README, 12)?;
+    all_commands_are_typed(WALKTHROUGHS, 16)
+}
+
+fn all_commands_are_typed(document: &str, at_least: usize) -> Result<()> {
+    let text = read(document)?;
+    let mut blocks = commands(&text)?;
     blocks.retain(|it| is_typed(&it.command));
     for typed in &blocks {
-        let section = typed.section.as_str();
-        let is_there = SECTIONS.iter().any(|sections| sections.contains(&section));
-        ensure!(is_there, "nobody types {typed:?}");
+        let mut sections = SECTIONS.iter().copied().flatten();
+        let is_there =
+            sections.any(|(name, section)| *name == document && *section == typed.section);
+        ensure!(is_there, "{document}: no test types {typed:?}");
     }
-    // So that nothing is passed over when somebody lays the document out in another way.
-    ensure!(blocks.len() > 30, "{blocks:#?}");
-    let text = readme.lines().filter(|line| !line.starts_with("    "));
-    let in_text = text.flat_map(|line| line.split('`').skip(1).step_by(2));
+    ensure!(blocks.len() >= at_least, "{document}: {blocks:#?}");
+    let prose = text.lines().filter(|line| !line.starts_with("    "));
+    let in_prose = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_command = |code: &&str| {
         let programs = ["make ", "docker ", "helm ", "cargo ", "gamekeeper "];
         programs.iter().any(|program| code.starts_with(program))
     };
-    for command in in_text.filter(is_command).filter(|it| is_typed(it)) {
-        ensure!(IN_PASSING.contains(&command), "nobody types `{command}`");
+    for command in in_prose.filter(is_command).filter(|it| is_typed(it)) {
+        ensure!(
+            IN_PASSING.contains(&command),
+            "{document}: no test types `{command}`"
+        );
     }
     Ok(())
 }
 
-async fn the_first_hour_is_as_the_readme_has_it(case: &mut Case) -> Result<()> {
+async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "first-hour", async |reader| {
-        reader.reads_the_readme(SECTIONS[0]).await?;
+        reader.reads(SECTIONS[0]).await?;
         for line in IN_PASSING {
             reader.types(&typed("In passing", line), "arena").await?;
         }
@@ -111,21 +129,21 @@ async fn the_first_hour_is_as_the_readme_has_it(case: &mut Case) -> Result<()> {
     .await
 }
 
-async fn a_canary_is_as_the_readme_has_it(case: &mut Case) -> Result<()> {
+async fn a_canary_prints_what_the_walkthrough_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "canary", async |reader| {
-        reader.reads_the_readme(SECTIONS[1]).await
+        reader.reads(SECTIONS[1]).await
     })
     .await
 }
 
-async fn a_guarded_deletion_and_what_follows_are_as_the_documents_have_them(
+async fn a_guarded_deletion_and_the_runbooks_print_what_the_documents_show(
     case: &mut Case,
 ) -> Result<()> {
     on_an_empty_cluster(case, "guarded", async |reader| {
         let install =
             "helm install gamekeeper charts/gamekeeper -n gamekeeper-system --create-namespace";
         reader.types(&typed("Before", install), "none").await?;
-        reader.reads_the_readme(SECTIONS[2]).await?;
+        reader.reads(SECTIONS[2]).await?;
         reader.reads_operations().await
     })
     .await
@@ -150,7 +168,7 @@ async fn on_an_empty_cluster(
     outcome.and(ended)
 }
 
-/// Somebody who types what he reads.
+/// A user who types the commands of the documents.
 struct Reader<'a> {
     shell: Shell,
     plane: &'a ControlPlane,
@@ -160,20 +178,23 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn reads_the_readme(&mut self, sections: &[&str]) -> Result<()> {
-        let mut typed = commands(&read("README.md")?)?;
-        typed.retain(|it| sections.contains(&it.section.as_str()));
-        for typed in typed {
-            let workload = match typed.section.as_str() {
+    async fn reads(&mut self, sections: &[Section]) -> Result<()> {
+        for (document, section) in sections {
+            let mut typed = commands(&read(document)?)?;
+            typed.retain(|it| it.section == *section);
+            ensure!(!typed.is_empty(), "{document} has no commands in {section}");
+            let workload = match *section {
                 "The first hour" => "arena",
                 _ => "test-gamedeployment",
             };
-            self.types(&typed, workload).await?;
+            for typed in &typed {
+                self.types(typed, workload).await?;
+            }
         }
         Ok(())
     }
 
-    /// `NAME` is a workload with each sort of hook, `RUN` one of the HookRuns that the README left.
+    /// `NAME` is a workload with each kind of hook, `RUN` one of the HookRuns that the walkthroughs left.
     async fn reads_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
         self.types(&typed("Before", example), "checked").await?;
