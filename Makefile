@@ -1,7 +1,7 @@
 # Every target is meant to be read: `make` alone lists them.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test lint deny advisories image-check random campaign bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check random campaign bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -28,15 +28,20 @@ install-plugin: ## build `kubectl game` and put it, with its completion, into PR
 crds: ## write crds/ and the chart's CRDs anew from the types in src/api
 	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say
 
-test: ## formatting, clippy, unit and property tests, then e2e on a real control plane
+test: ## formatting, lints, documentation, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock script faketime
 	cargo fmt --all --check
 	@$(MAKE) --no-print-directory lint
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@$(MAKE) --no-print-directory doc
 	e2e/alerts/check.sh
 	e2e/cluster/build.sh >/dev/null
 	cargo test --workspace --locked
 	e2e/image/check.sh
+
+doc: ## the code's documentation with all private items, without a warning, in target/doc
+	@e2e/require.sh cargo cc
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
 lint: deny ## the scripts, the workflows, the spelling, and what the dependencies may be
 	@e2e/require.sh shellcheck

@@ -1,6 +1,6 @@
 //! `make campaign`: plays seeded histories and prints their figures, for docs/reliability.md.
 //!
-//! Usage: campaign [COUNT [SEED]]; 300 histories from seed 0 on if nothing else is said. What a history
+//! Usage: `campaign [COUNT [SEED]]`; 300 histories from seed 0 on if nothing else is said. What a history
 //! that ends badly leaves is in target/e2e/campaign/SEED.
 
 use std::path::PathBuf;

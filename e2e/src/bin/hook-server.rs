@@ -1,7 +1,7 @@
 //! The web server of the walkthroughs: answers every call with the same person, on all loopback
 //! addresses, so for every pod of the simulated nodes too.
 //!
-//! Usage: hook-server [PORT], 9091 if none is given.
+//! Usage: `hook-server [PORT]`, 9091 if none is given.
 
 use anyhow::{Context, Result};
 use e2e::hook_server::HookServer;

@@ -3,7 +3,7 @@
 //!
 //! In a [`History`] a user changes his mind, hooks say yes and no, the operator is killed and its
 //! clock jumps, while the proxy plays faults. Then the faults stop and hooks say yes; all must
-//! settle. The judge reads the audit log. [`play`] plays one, [`Figures`] adds them up.
+//! settle. The judge reads the audit log. [`play()`] plays one, [`Figures`] adds them up.
 //!
 //! A history is a value: what it prints says what was done, and its seed makes it again. The
 //! processes that it meets are real, so what they do in between is not the same each time.

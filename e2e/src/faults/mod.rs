@@ -1,7 +1,7 @@
 //! A world that lies and is late: a proxy between an operator and the API server that does to
 //! requests, answers and watches what a script says, and a wall clock that jumps.
 //!
-//! [`Script`] is the value that says what goes wrong; a test writes one, or a seed does ([`seeded`]).
+//! [`Script`] is the value that says what goes wrong; a test writes one, or a seed does ([`seeded()`]).
 //! [`FaultProxy`] plays it. Between the two there is no other knob: what a proxy did can be said
 //! again by its script.
 

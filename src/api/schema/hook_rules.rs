@@ -46,7 +46,7 @@ pub fn job_rules() -> [Rule; 2] {
 }
 
 /// A condition, as a regular expression, that compares text `result` with a number literal: alone,
-/// so neither asInt(result) nor result.age, result[0] or my_result.
+/// so neither `asInt(result)` nor `result.age`, `result[0]` or `my_result`.
 const TEXT_WITH_NUMBER: &str = concat!(
     r"(^|[^\w.])result\s*([=!]=|[<>]=?|in\s*\[)\s*-?[.]?[0-9]",
     r"|(^|[^\w.])[0-9.]+\s*([=!]=|[<>]=?)\s*result\s*($|[^\w.\[\s(])",
