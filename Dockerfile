@@ -13,7 +13,9 @@ WORKDIR /src
 # Dependencies first, in a layer of their own, which stays until the manifests change. Of the program
 # there is only a place to be: a workspace must have its members' sources.
 COPY Cargo.toml Cargo.lock ./
+COPY core/Cargo.toml core/
 COPY kubectl-game/Cargo.toml kubectl-game/
+COPY lint-command/Cargo.toml lint-command/
 COPY model/Cargo.toml model/
 COPY e2e/Cargo.toml e2e/
 COPY e2e/judge/Cargo.toml e2e/judge/
@@ -21,7 +23,7 @@ COPY e2e/image/places.sh /
 RUN /places.sh && cargo build --release --locked --package gamekeeper --bin gamekeeper
 COPY . .
 # Cargo goes by times: the sources must be newer than what was built of the places.
-RUN find src -name '*.rs' -exec touch {} + \
+RUN find src core/src lint-command/src -name '*.rs' -exec touch {} + \
     && cargo build --release --locked --package gamekeeper --bin gamekeeper \
     && cp target/release/gamekeeper /usr/local/bin/
 # The program, the C library that it is linked with, and the authorities that hooks trust.

@@ -25,8 +25,8 @@ install-plugin: ## build `kubectl game` and put it, with its completion, into PR
 	cargo build --release --locked --package kubectl-game
 	install -D -t $(PREFIX)/bin target/release/kubectl-game kubectl-game/kubectl_complete-game
 
-crds: ## write crds/ and the chart's CRDs anew from the types in src/api
-	WRITE_CRDS=1 cargo test --quiet --lib the_crds_folders_hold_what_the_types_say
+crds: ## write crds/ and the chart's CRDs anew from the types in core/src/api
+	WRITE_CRDS=1 cargo test --quiet --package gamekeeper-core --lib the_crds_folders_hold_what_the_types_say
 
 test: ## formatting, lints, documentation, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock script faketime
@@ -79,7 +79,7 @@ bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins
-	cargo bench --locked --package gamekeeper --bench plan
+	cargo bench --locked --package gamekeeper-core --bench plan
 	target/release/bench $(PART)
 
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)

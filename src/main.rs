@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gamekeeper::causes::with_causes;
 use gamekeeper::manager::{Options, RunError};
-use gamekeeper::{lint, rehearsal};
+use gamekeeper::rehearsal;
+use gamekeeper_core::causes::with_causes;
 
 /// Runs game servers on Kubernetes without ever killing a match.
 #[derive(Parser)]
@@ -24,7 +24,7 @@ enum Command {
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
     Try(rehearsal::Options),
     /// Check manifests without a cluster. Exit code: 0 fine, 1 something is refused, 2 a file cannot be read.
-    Lint(lint::Options),
+    Lint(lint_command::Options),
 }
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
-        Command::Lint(options) => return ExitCode::from(lint::run(&options)),
+        Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +64,7 @@ async fn try_template(options: &rehearsal::Options) -> ExitCode {
 }
 
 fn print_crds() -> Result<(), Box<dyn std::error::Error>> {
-    for crd in gamekeeper::api::crds() {
+    for crd in gamekeeper_core::api::crds() {
         print!("---\n{}", serde_yaml_ng::to_string(&crd)?);
     }
     Ok(())

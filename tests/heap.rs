@@ -8,10 +8,10 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gamekeeper::api::{HookPhase, HookRun, Metric};
 use gamekeeper::cache::{CachedPod, Identity, Interner, Object, Sight, Store, slim_run};
-use gamekeeper::plan::hook_run::used_arguments;
 use gamekeeper::provider::{Call, HttpOptions, Probe};
+use gamekeeper_core::api::{HookPhase, HookRun, Metric};
+use gamekeeper_core::plan::hook_run::used_arguments;
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

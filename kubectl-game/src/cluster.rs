@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use gamekeeper::api::names::{PLUGIN_FIELD_MANAGER, WorkloadKind};
-use gamekeeper::api::{GameDeployment, GameStatefulSet, HookRun};
-use gamekeeper::causes::with_causes;
+use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, WorkloadKind};
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
+use gamekeeper_core::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -301,7 +301,7 @@ pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    object["apiVersion"] = Value::from(gamekeeper::api::API_VERSION);
+    object["apiVersion"] = Value::from(gamekeeper_core::api::API_VERSION);
     object["kind"] = Value::from(kind.as_str());
     Game::read(kind, object).map_err(|error| odd(&error))
 }

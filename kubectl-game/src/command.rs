@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory;
-use gamekeeper::api::HookRun;
-use gamekeeper::api::names::WorkloadKind;
-use gamekeeper::lint;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::WorkloadKind;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::Value;
@@ -276,9 +275,9 @@ async fn show_all_hooks(
 }
 
 /// As `gamekeeper lint`.
-async fn lint_files(options: lint::Options) -> Result<ExitCode, Error> {
+async fn lint_files(options: lint_command::Options) -> Result<ExitCode, Error> {
     // It waits for a thread of its own, which an asynchronous one must not.
-    let linted = tokio::task::spawn_blocking(move || lint::run(&options)).await;
+    let linted = tokio::task::spawn_blocking(move || lint_command::run(&options)).await;
     let code = linted.map_err(|error| Error::Odd(error.to_string()))?;
     Ok(ExitCode::from(code))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gamekeeper::causes::with_causes;
+use gamekeeper_core::causes::with_causes;
 use http::StatusCode;
 use kube::core::Status;
 

@@ -1,7 +1,7 @@
 //! Scenes for tests, as a cluster shows them.
 
-use gamekeeper::api::HookRun;
-use gamekeeper::api::names::WorkloadKind;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::WorkloadKind;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;

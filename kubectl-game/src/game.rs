@@ -1,12 +1,12 @@
 //! A workload of either kind as views and changes read it, resolved by the operator's own code: what
 //! "20%" of how many pods is, is decided in one place.
 
-use gamekeeper::api::names::{HookPoint, WorkloadKind};
-use gamekeeper::api::{
+use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
+use gamekeeper_core::api::{
     CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload,
     InPlacePolicy, PodHookStrategy, WorkloadStatus,
 };
-use gamekeeper::plan::{InvalidWorkload, Workload};
+use gamekeeper_core::plan::{InvalidWorkload, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub struct Game {
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// Its form is not that of this version.
-    #[error("the object does not have the form of {API}: {0}", API = gamekeeper::api::API_VERSION)]
+    #[error("the object does not have the form of {API}: {0}", API = gamekeeper_core::api::API_VERSION)]
     Form(#[from] serde_json::Error),
     /// The operator refuses it too.
     #[error(transparent)]

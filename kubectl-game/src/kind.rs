@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use gamekeeper::api::GROUP;
-use gamekeeper::api::names::WorkloadKind;
+use gamekeeper_core::api::GROUP;
+use gamekeeper_core::api::names::WorkloadKind;
 
 use crate::error::Error;
 use crate::suggest::closest;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::lint;
-use gamekeeper::plan::parse_duration;
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::plan::parse_duration;
 use jiff::SignedDuration;
 
 /// See and steer rollouts of GameDeployments and GameStatefulSets.
@@ -197,7 +196,7 @@ pub enum Command {
     },
     /// Check manifests without a cluster.
     #[command(after_help = LINT_EXIT_CODES)]
-    Lint(lint::Options),
+    Lint(lint_command::Options),
     /// Print a completion script.
     Completion {
         /// The shell.

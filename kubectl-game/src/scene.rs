@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use gamekeeper::api::names::{self, HookPoint};
-use gamekeeper::api::{HookPhase, HookRun};
-use gamekeeper::plan::recorded_template;
+use gamekeeper_core::api::names::{self, HookPoint};
+use gamekeeper_core::api::{HookPhase, HookRun};
+use gamekeeper_core::plan::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

@@ -1,9 +1,9 @@
 //! How a rollout is, and why it does not go on: one sentence for a person, one word for a table, one
 //! exit code for a script.
 
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{CanaryStep, HookRun, PauseReason, PodHookCondition};
-use gamekeeper::plan::duration;
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{CanaryStep, HookRun, PauseReason, PodHookCondition};
+use gamekeeper_core::plan::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, select_all};
 use futures::{StreamExt, TryStreamExt};
-use gamekeeper::api::HookRun;
+use gamekeeper_core::api::HookRun;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;

@@ -2,9 +2,9 @@
 //! the operator go on. Then all must come to rest, with the spec met unless something that a user
 //! has to see stands in its way; and a plan at rest writes nothing (invariant 8).
 
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{GameDeploymentStatus, HookPhase};
-use gamekeeper::plan;
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{GameDeploymentStatus, HookPhase};
+use gamekeeper_core::plan;
 
 use super::explore::Settled;
 use super::fingerprint::fingerprint;

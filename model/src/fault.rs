@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use gamekeeper::api::names::{self, HookPoint, WorkloadKind};
-use gamekeeper::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
-use gamekeeper::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Verdict, World};
+use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
+use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
+use gamekeeper_core::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Verdict, World};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

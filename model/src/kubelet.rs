@@ -1,6 +1,6 @@
 //! What kubelets do to pods, and what pods do by themselves.
 
-use gamekeeper::plan::PodPhase;
+use gamekeeper_core::plan::PodPhase;
 
 use super::scope::Scope;
 use super::state::*;

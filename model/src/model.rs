@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gamekeeper::api::HookPhase;
+use gamekeeper_core::api::HookPhase;
 
 use super::fault::Fault;
 use super::kubelet::Kubelet;

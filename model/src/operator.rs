@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use gamekeeper::api::{GameDeployment, GameDeploymentStatus, PodManagementPolicy};
-use gamekeeper::plan::{self, Phase, Plan, World};
+use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, PodManagementPolicy};
+use gamekeeper_core::plan::{self, Phase, Plan, World};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;

@@ -1,8 +1,8 @@
 //! Invariant 4: a pause step is left only by a user or its duration, a hook step by a success or a
 //! user, and within one rollout the step index only grows. The operator lifts no pause but its own.
 
-use gamekeeper::api::HookPhase;
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::HookPhase;
+use gamekeeper_core::api::names::HookPoint;
 
 use serde_json::Value;
 

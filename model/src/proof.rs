@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::names::HookPoint;
 
 use super::explore::explore;
 use super::fault::Fault;
@@ -238,7 +238,7 @@ fn bugs_in_what_is_taken_back_are_found() {
 
 #[test]
 fn bugs_with_ordinals_are_found() {
-    use gamekeeper::api::PodManagementPolicy::{OrderedReady, Parallel};
+    use gamekeeper_core::api::PodManagementPolicy::{OrderedReady, Parallel};
     let grown = || Scope {
         pre_delete: false,
         user: vec![User::Scale(5)],

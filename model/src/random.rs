@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::io::Write as _;
 
-use gamekeeper::api::UpdateStrategyType;
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::UpdateStrategyType;
+use gamekeeper_core::api::names::HookPoint;
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

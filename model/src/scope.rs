@@ -1,7 +1,7 @@
 //! A scope: how the workload is set up, who may do what, and how often.
 
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{PodManagementPolicy, UpdateStrategyType};
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::state::{Left, Name, Rev, Time};

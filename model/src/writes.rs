@@ -1,6 +1,6 @@
 //! What the API server makes of a write: its preconditions, and its effect.
 
-use gamekeeper::plan::PodPhase;
+use gamekeeper_core::plan::PodPhase;
 
 use super::model::Model;
 use super::pauses;
@@ -63,7 +63,7 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
         }
         Write::CreateRun(id) => state.runs.write(lags.runs).push(Run {
             id: id.clone(),
-            phase: gamekeeper::api::HookPhase::Pending,
+            phase: gamekeeper_core::api::HookPhase::Pending,
             finished: 0,
         }),
         Write::DeleteRun(id) => state.runs.write(lags.runs).retain(|run| run.id != *id),

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::request::{Answer, Content, Refusal, to_bytes};
 use super::{Applier, Target, Thing, Written, body, go_json};
-use crate::api::names;
-use crate::plan::{Action, PodRef};
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{Action, PodRef};
 
 type Note<'a> = &'a (dyn Fn(Written) + Send + Sync);
 

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Target;
-use crate::api::names;
-use crate::plan::{
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{
     ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, PodRef, WorkloadPatch,
 };
 
@@ -220,7 +220,7 @@ pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names::HookPoint;
+    use gamekeeper_core::api::names::HookPoint;
 
     fn patch() -> InPlacePatch {
         InPlacePatch {

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use super::{Answer, Refusal, Requests, Target, to_bytes};
-use crate::api::API_VERSION;
-use crate::api::names::FIELD_MANAGER;
-use crate::plan::Event;
+use gamekeeper_core::api::API_VERSION;
+use gamekeeper_core::api::names::FIELD_MANAGER;
+use gamekeeper_core::plan::Event;
 
 /// What may wait to be written.
 const WAITING: usize = 1024;

@@ -10,9 +10,9 @@ use prometheus_client::encoding::{
 };
 
 use super::{Refusal, Target};
-use crate::api::names::WorkloadKind;
 use crate::metrics::{Timing, Timings};
-use crate::plan::{Action, DeletionReason};
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::plan::{Action, DeletionReason};
 
 /// Buckets of bk-bcs.
 pub const BUCKETS: [f64; 11] = [

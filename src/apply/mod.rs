@@ -20,9 +20,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
-use crate::api::names::WorkloadKind;
-use crate::api::{GROUP, VERSION};
-use crate::plan::{Action, Attempt, Backoff, Failures, Verdict};
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GROUP, VERSION};
+use gamekeeper_core::plan::{Action, Attempt, Backoff, Failures, Verdict};
 
 pub use metrics::{BUCKETS, Ended, Metrics, Of};
 pub use proof::Patience;

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::run::Stop;
 use super::{Applier, Target};
-use crate::plan::Action;
+use gamekeeper_core::plan::Action;
 
 /// For how long a decision, and the proof that the workload has not moved, is good.
 pub const PROOF: Duration = Duration::from_millis(500);

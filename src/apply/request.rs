@@ -9,7 +9,7 @@ use kube::core::Status;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::api::names::FIELD_MANAGER;
+use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,7 +67,7 @@ struct Owner {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Notes {
-    /// [`RUN_WORKLOAD_UID`](crate::api::names::RUN_WORKLOAD_UID).
+    /// [`RUN_WORKLOAD_UID`](gamekeeper_core::api::names::RUN_WORKLOAD_UID).
     #[serde(rename = "gamekeeper.tkex.tencent.com/workload-uid")]
     workload: Option<String>,
 }

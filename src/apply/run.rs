@@ -14,8 +14,8 @@ use super::events::Told;
 use super::proof::{self, PRELUDE, PROOF, Proof};
 use super::tally::Tally;
 use super::{Answer, Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
-use crate::api::API_VERSION;
-use crate::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
+use gamekeeper_core::api::API_VERSION;
+use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// Writes under way at once.
 const CONCURRENCY: usize = 64;

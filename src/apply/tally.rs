@@ -9,8 +9,8 @@ use super::events::Told;
 use super::request::{Answer, Refusal};
 use super::run::Stop;
 use super::{Memory, Outcome};
-use crate::api::names::WorkloadKind;
-use crate::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 
 /// Counts the answers of one batch.
 #[derive(Default)]

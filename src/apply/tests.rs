@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
-use crate::api::names;
-use crate::plan::{
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{
     Action, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod, Plan, PodRef, WorkloadPatch,
 };
 
@@ -536,7 +536,12 @@ async fn a_refused_deletion_or_claim_does_not_slow_creations() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_over_when_such_an_action_is_taken_or_no_longer_asked_for() {
-    let hook = || Action::CreateHookRun(Box::new(crate::api::HookRun::new("run", <_>::default())));
+    let hook = || {
+        Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new(
+            "run",
+            <_>::default(),
+        )))
+    };
     let mut play = Play::new(|request, _| match request {
         line if line.starts_with("GET") => willing(line, 0),
         _ => (403, json!({"message": "not allowed"})),

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::Cache;
 use super::kinds::Kind;
 use super::watch::Source;
-use crate::causes::with_causes;
+use gamekeeper_core::causes::with_causes;
 
 /// How long a new leader waits for an event or bookmark before a kind is listed anew.
 const BOOKMARK: Duration = Duration::from_millis(200);

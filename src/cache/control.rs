@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-use crate::api::GROUP;
+use gamekeeper_core::api::GROUP;
 
 /// Who controls an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

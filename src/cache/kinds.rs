@@ -12,9 +12,9 @@ use super::control::{Control, control};
 use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
-use crate::api::names::{self, NODE_DELETION_COST};
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
-use crate::plan::{Claim, ClaimOwner, Revision, recorded_template};
+use gamekeeper_core::api::names::{self, NODE_DELETION_COST};
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
 /// A kind that is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::kinds::Whole;
 use super::store::{Cached, ObjectKey};
-use crate::api::GameWorkload;
-use crate::api::names::{self, WorkloadKind};
+use gamekeeper_core::api::GameWorkload;
+use gamekeeper_core::api::names::{self, WorkloadKind};
 
 /// What is known of a workload.
 pub struct Known {
@@ -181,7 +181,7 @@ impl KnownWorkloads {
 mod tests {
 
     use super::*;
-    use crate::api::GameDeployment;
+    use gamekeeper_core::api::GameDeployment;
 
     fn workload(name: &str, selector: Value) -> Whole<GameDeployment> {
         let workload = json!({

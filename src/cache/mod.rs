@@ -42,9 +42,9 @@ pub use store::{Cached, ObjectKey, Store, Transition};
 pub use watch::{Identity, Object, Source};
 
 use self::comparison::Newest;
-use crate::api::names::WorkloadKind;
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
-use crate::plan::Claim;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use gamekeeper_core::plan::Claim;
 
 /// All mirrors.
 #[derive(Default)]

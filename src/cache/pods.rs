@@ -18,7 +18,7 @@ use super::control::Control;
 use super::slim::{Interner, Sight, phase, slim};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
-use crate::plan::{Pod, PodPhase};
+use gamekeeper_core::plan::{Pod, PodPhase};
 
 /// A pod that nothing controls, or one of our workloads does.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState,
 use super::known::{Known, KnownWorkloads};
 use super::pods::CachedPod;
 use super::store::{Cached, ObjectKey, Transition};
-use crate::api::GameWorkload;
-use crate::api::names::WorkloadKind;
-use crate::plan::{Claim, is_read_alike};
+use gamekeeper_core::api::GameWorkload;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::plan::{Claim, is_read_alike};
 
 /// Takes keys that must be looked at; must not block.
 pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -166,9 +166,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::names;
-    use crate::api::{GameDeployment, GameStatefulSet};
     use crate::cache::{Interner, NodeHead, Sight, slim_claim, test_feed};
+    use gamekeeper_core::api::names;
+    use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
     /// A router that knows one workload, and the keys that it hands out.
     fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {

@@ -14,8 +14,8 @@ use tracing::warn;
 use super::control::{Control, control};
 use super::resources;
 use super::watch::version_number;
-use crate::api::names;
-use crate::plan::{
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{
     Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
 };
 

@@ -24,8 +24,8 @@ use tracing::{debug, warn};
 
 use super::control::Control;
 use super::store::ObjectKey;
-use crate::api::json_memory;
-use crate::causes::with_causes;
+use gamekeeper_core::api::json_memory;
+use gamekeeper_core::causes::with_causes;
 
 /// Seconds after which the server ends a watch, which is then resumed where it stood.
 const WATCH_SECONDS: u64 = 290;

@@ -1,7 +1,7 @@
 //! Thin loops: look at the cache, plan, carry out, wait for the next change.
 //!
 //! A controller decides nothing. It brings together what was seen ([`crate::cache`]), what is to
-//! be done ([`crate::plan`]) and the doing ([`crate::apply`]), one object at a time and many side
+//! be done ([`gamekeeper_core::plan`]) and the doing ([`crate::apply`]), one object at a time and many side
 //! by side; an error or panic in one never stops another.
 
 mod hook_run;

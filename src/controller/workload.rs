@@ -11,11 +11,11 @@ use tracing::{debug, info, warn};
 use super::Shared;
 use super::queue::{Looked, Next};
 use super::world::{Answers, world};
-use crate::api::names::WorkloadKind;
 use crate::apply::events::Told;
 use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
 use crate::cache::{Cache, Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
-use crate::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
 /// How long a plan may take before it is told: one of ten thousand pods takes a tenth of that.
 const SLOW: Duration = Duration::from_millis(500);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::core::SelectorExt;
 
-use crate::api::GameWorkload;
-use crate::api::names;
 use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Whole};
-use crate::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
+use gamekeeper_core::api::GameWorkload;
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
 /// What a plan reads of the answers that are remembered.
 pub struct Answers {
@@ -132,8 +132,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::GameStatefulSet;
     use crate::cache::slim_claim;
+    use gamekeeper_core::api::GameStatefulSet;
 
     #[test]
     fn a_set_sees_the_claims_that_are_named_after_its_pods_or_that_it_owns() {

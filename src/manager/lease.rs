@@ -24,8 +24,8 @@ use tracing::{debug, info, warn};
 
 use self::record::{Record, Step, taken};
 use super::gate::Gate;
-use crate::api::names::FIELD_MANAGER;
-use crate::causes::with_causes;
+use gamekeeper_core::api::names::FIELD_MANAGER;
+use gamekeeper_core::causes::with_causes;
 
 /// After its last renewal the leader may write for this long.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);

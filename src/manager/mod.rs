@@ -32,10 +32,10 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counted, Shown};
 use self::operator::Operator;
-use crate::causes::with_causes;
 use crate::inbound;
 use crate::provider::{HttpOptions, Probe, ProbeError};
 use crate::webhook;
+use gamekeeper_core::causes::with_causes;
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]

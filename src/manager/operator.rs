@@ -13,15 +13,15 @@ use super::RunError;
 use super::gate::Gate;
 use super::lease::Elector;
 use super::metrics::Counted;
-use crate::api::names::WorkloadKind;
 use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
-use crate::causes::with_causes;
 use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
 use crate::fair::Sizes;
-use crate::plan::{Event, Planned};
 use crate::provider::Probe;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::causes::with_causes;
+use gamekeeper_core::plan::{Event, Planned};
 
 /// Workloads of a kind that are looked at side by side.
 const WORKLOADS: Sizes = Sizes {

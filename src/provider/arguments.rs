@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::field::{NoField, field};
 use super::keys::{Keys, TooLong};
 use super::kubernetes;
 use super::measure::Probe;
 use super::room::{Room, SHORT};
 use super::secrets::Secrets;
-use crate::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
-use crate::expr::Document;
-use crate::plan::hook_run::used_arguments;
+use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
+use gamekeeper_core::expr::Document;
+use gamekeeper_core::expr::field::{NoField, field};
+use gamekeeper_core::plan::hook_run::used_arguments;
 
 /// What a measurement may look up, all values together, where there is room for long texts.
 const MAX_LOOKED_UP: usize = 256 << 10;
@@ -107,8 +107,8 @@ impl Arguments {
 }
 
 impl Sources {
-    /// Finds them, with the values of fields. What takes time with a large run is done on the guard's
-    /// threads.
+    /// Finds them, with the values of fields. What takes time with a large run is done on the evaluation
+    /// pool.
     async fn find(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -122,7 +122,7 @@ impl Sources {
         let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
         let run = Arc::clone(run);
         let found = probe
-            .guard
+            .evaluation
             .run(namespace, move || Sources::of(&run, metric, most));
         found.await.map_err(|panicked| panicked.to_string())?
     }

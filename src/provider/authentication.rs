@@ -16,7 +16,7 @@ use super::room::Room;
 use super::secrets::Secrets;
 use super::tls::Authorities;
 use super::tokens::{TokenKey, Tokens};
-use crate::api::{Authentication, OAuth2Authentication};
+use gamekeeper_core::api::{Authentication, OAuth2Authentication};
 
 /// A token is renewed so long before it ends.
 const MARGIN: Duration = Duration::from_secs(30);

@@ -1,11 +1,13 @@
-//! How arguments are filled into the texts of a measurement. To be done on the guard's threads.
+//! How arguments are filled into the texts of a measurement. To be done on the evaluation pool.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
 use super::room::SHORT;
-use crate::api::RawJson;
-use crate::plan::hook_run::{Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json};
+use gamekeeper_core::api::RawJson;
+use gamekeeper_core::plan::hook_run::{
+    Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,
+};
 
 /// Fills arguments into the texts of one measurement, which are bounded together.
 pub(super) struct Filling<'a> {

@@ -16,9 +16,9 @@ use super::cluster::Cluster;
 use super::filling::Filling;
 use super::measure::Measurement;
 use super::room::Room;
-use crate::api::names::job_name;
-use crate::api::{API_VERSION, HookPhase, HookRun, RawJson};
-use crate::plan::hook_run::{Outcome, Place};
+use gamekeeper_core::api::names::job_name;
+use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
+use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
 /// Longest time that a Job may take unless it says so itself: a hook must not hang.
 const DEADLINE_SECONDS: i64 = 3_600;

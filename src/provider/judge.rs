@@ -1,8 +1,8 @@
 //! From an answer to an outcome: the conditions of a metric on what was measured.
 
-use crate::api::{HookPhase, Metric};
-use crate::expr::{Condition, Subject, brief};
-use crate::plan::hook_run::{Outcome, judge};
+use gamekeeper_core::api::{HookPhase, Metric};
+use gamekeeper_core::expr::{Condition, Subject, brief};
+use gamekeeper_core::plan::hook_run::{Outcome, judge};
 
 /// The two conditions of a metric.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::Cluster;
 use super::room::Room;
-use crate::api::{Metric, SecretKeyRef};
+use gamekeeper_core::api::{Metric, SecretKeyRef};
 
 /// Keys that a measurement may need: each is looked for in all that a server answers.
 const MAX_KEYS: usize = 32;

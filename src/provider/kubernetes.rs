@@ -8,29 +8,20 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::field::{NoField, field, metadata_key};
 use super::filling::Filling;
 use super::judge::Conditions;
 use super::measure::Measurement;
 use super::room::Room;
-use crate::api::names::RUN_POD_UID;
-use crate::api::{HookPhase, HookRun, KubernetesField, KubernetesFunction, KubernetesMetric};
-use crate::expr::{Document, Subject, brief};
-use crate::plan::hook_run::Outcome;
+use gamekeeper_core::api::names::RUN_POD_UID;
+use gamekeeper_core::api::{
+    HookPhase, HookRun, KubernetesField, KubernetesFunction, KubernetesMetric,
+};
+use gamekeeper_core::expr::field::{NoField, field};
+use gamekeeper_core::expr::{Document, Subject, brief, writable};
+use gamekeeper_core::plan::hook_run::Outcome;
 
 /// Names of the arguments that say which pod.
 pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
-
-/// Keys that belong to Kubernetes, to the operator or to bk-bcs' own controllers.
-const FOREIGN: [&str; 6] = [
-    "kubernetes.io",
-    "k8s.io",
-    "tkex.tencent.com",
-    "bkbcs.tencent.com",
-    "io.tencent.bcs.dev",
-    "io.kubernetes.hotpatch.container",
-];
-const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
 /// Compares or writes fields of the pod.
 pub(super) async fn measure(
@@ -100,14 +91,14 @@ async fn get(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
         .await?;
     let run = Arc::clone(&of.call.run);
     let conditions = Conditions::of(of.metric());
-    let compared = of.guarded(move || {
+    let compared = of.evaluated(move || {
         let _room = room;
         compare(&run, &pod, &wanted, &conditions)
     });
     compared.await?
 }
 
-/// What the fields of a pod mean. Runs on the guard's threads.
+/// What the fields of a pod mean. Runs on the evaluation pool.
 fn compare(
     run: &HookRun,
     pod: &str,
@@ -196,59 +187,4 @@ async fn patch(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
         phase: HookPhase::Successful,
         ..Outcome::default()
     })
-}
-
-/// The label or annotation of a path, if hooks may write it.
-///
-/// # Errors
-/// In words, when they may not.
-pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
-    let (map, key) = metadata_key(path).ok_or_else(|| {
-        format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")
-    })?;
-    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
-    let is_of = |foreign: &str| {
-        domain
-            .strip_suffix(foreign)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
-    if FOREIGN.iter().any(|foreign| is_of(foreign)) || FOREIGN_LABELS.contains(&key) {
-        return Err(format!(
-            "{path} is not for hooks to write: take a key of your own"
-        ));
-    }
-    Ok((map, key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_own_labels_and_annotations_can_be_written() {
-        for path in [
-            "metadata.annotations.example.com/drained",
-            "metadata.labels.drained",
-            "metadata.annotations.notkubernetes.io/x",
-        ] {
-            assert!(writable(path).is_ok(), "{path}");
-        }
-        for path in [
-            "metadata.name",
-            "spec.nodeName",
-            "{.metadata.annotations.x}",
-            "metadata.annotations.",
-            "metadata.finalizers.0",
-            "metadata.annotations.controller.kubernetes.io/pod-deletion-cost",
-            "metadata.annotations.kubernetes.io/x",
-            "metadata.annotations.x.k8s.io/y",
-            "metadata.annotations.gamekeeper.tkex.tencent.com/in-place-record",
-            "metadata.labels.tkex.bkbcs.tencent.com/gamedeployment-instance-id",
-            "metadata.annotations.io.tencent.bcs.dev/game-pod-deleting",
-            "metadata.annotations.io.kubernetes.hotpatch.container",
-            "metadata.labels.controller-revision-hash",
-        ] {
-            assert!(writable(path).is_err(), "{path}");
-        }
-    }
 }

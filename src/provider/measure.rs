@@ -15,9 +15,9 @@ use super::room::{Room, Rooms};
 use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
-use crate::api::{Authentication, HookRun, Metric, SecretKeyRef};
-use crate::expr::Guard;
-use crate::plan::hook_run::Outcome;
+use crate::evaluation_pool::EvaluationPool;
+use gamekeeper_core::api::{Authentication, HookRun, Metric, SecretKeyRef};
+use gamekeeper_core::plan::hook_run::Outcome;
 
 /// A measurement to make.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Call {
 #[derive(Clone)]
 pub struct Probe {
     pub(super) http: Arc<Http>,
-    pub(super) guard: Guard,
+    pub(super) evaluation: EvaluationPool,
     pub(super) rooms: Arc<Rooms>,
     tokens: Arc<Tokens>,
     pub(super) cluster: Option<Cluster>,
@@ -62,7 +62,7 @@ impl Probe {
     pub fn new(options: HttpOptions, cluster: Option<Client>) -> Result<Self, ProbeError> {
         Ok(Probe {
             http: Arc::new(Http::new(options)?),
-            guard: Guard::start()?,
+            evaluation: EvaluationPool::start()?,
             rooms: Arc::default(),
             tokens: Arc::default(),
             cluster: cluster.map(Cluster::new),
@@ -181,13 +181,13 @@ impl Measurement {
         cluster.ok_or_else(|| "this metric needs a cluster".into())
     }
 
-    /// Does something on the guard's threads.
-    pub(super) async fn guarded<T: Send + 'static>(
+    /// Does something on the evaluation pool.
+    pub(super) async fn evaluated<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
         let namespace = self.run().metadata.namespace.as_deref().unwrap_or_default();
-        let done = self.probe.guard.run(namespace, work).await;
+        let done = self.probe.evaluation.run(namespace, work).await;
         done.map_err(|panicked| panicked.to_string())
     }
 
@@ -200,7 +200,7 @@ impl Measurement {
     ) -> Result<T, String> {
         loop {
             let (of, is_long) = (self.clone(), room.is_long());
-            let filled = self.guarded(move || {
+            let filled = self.evaluated(move || {
                 let mut filling = Filling::new(of.arguments.values(of.run()), is_long);
                 let filled = fill(&of, &mut filling);
                 (filled, filling.overflowed())
@@ -212,7 +212,7 @@ impl Measurement {
         }
     }
 
-    /// Sends a request, signed, and has its answer assessed on the guard's threads.
+    /// Sends a request, signed, and has its answer assessed on the evaluation pool.
     pub(super) async fn send(
         &self,
         request: Request,
@@ -255,7 +255,7 @@ impl Measurement {
         {
             tokens.forget(token);
         }
-        self.guarded(move || {
+        self.evaluated(move || {
             // Until then it takes room, and beyond that nothing of it is left.
             let _room = room;
             assess(&answer.shown())

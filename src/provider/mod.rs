@@ -1,11 +1,10 @@
 //! The calls of metrics: each makes one call and tells what came of it. No state of a run is kept
-//! here; [`crate::plan::hook_run`] decides what an outcome means for the run.
+//! here; [`gamekeeper_core::plan::hook_run`] decides what an outcome means for the run.
 
 mod address;
 mod arguments;
 mod authentication;
 mod cluster;
-mod field;
 mod filling;
 mod http;
 mod job;
@@ -23,7 +22,5 @@ mod tls;
 mod tokens;
 mod web;
 
-pub use field::{metadata_key, parse_field_path};
 pub use http::HttpOptions;
-pub use kubernetes::writable;
 pub use measure::{Call, Probe, ProbeError};

@@ -16,9 +16,9 @@ use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
 use super::room::Room;
 use super::web;
-use crate::api::PrometheusMetric;
-use crate::expr::{Subject, brief};
-use crate::plan::hook_run::Outcome;
+use gamekeeper_core::api::PrometheusMetric;
+use gamekeeper_core::expr::{Subject, brief};
+use gamekeeper_core::plan::hook_run::Outcome;
 
 const DEFAULT_TIMEOUT: u64 = 30;
 
@@ -101,7 +101,7 @@ struct Range {
     values: Vec<Sample>,
 }
 
-/// What an answer means. Runs on the guard's threads.
+/// What an answer means. Runs on the evaluation pool.
 fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
     let failed = |why: &str| {
         let Answer {

@@ -14,10 +14,10 @@ use super::http::{Answer, Request, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
 use super::room::Room;
-use crate::api::{WebMethod, WebMetric};
-use crate::expr::jsonpath::JsonPath;
-use crate::expr::{Document, DocumentError, brief};
-use crate::plan::hook_run::{Outcome, Place};
+use gamekeeper_core::api::{WebMethod, WebMetric};
+use gamekeeper_core::expr::jsonpath::JsonPath;
+use gamekeeper_core::expr::{Document, DocumentError, brief};
+use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
 /// Name of the header that tells a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -103,7 +103,7 @@ pub(super) fn header(
     Ok((name, value))
 }
 
-/// What an answer means. Runs on the guard's threads.
+/// What an answer means. Runs on the evaluation pool.
 pub(super) fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Outcome {
     let head = format!(
         "HTTP {} from {} in {}",

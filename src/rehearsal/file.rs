@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Options;
-use crate::admission::{Finding, unknown_fields};
-use crate::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec};
-use crate::lint::yaml::{self, Document};
-use crate::plan::hook_run::{missing_arguments, run_arguments, used_arguments};
+use gamekeeper_core::admission::{Finding, unknown_fields};
+use gamekeeper_core::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTemplateSpec};
+use gamekeeper_core::lint::yaml::{self, Document};
+use gamekeeper_core::plan::hook_run::{missing_arguments, run_arguments, used_arguments};
 
 /// Why a file cannot be tried.
 #[derive(Debug, thiserror::Error)]

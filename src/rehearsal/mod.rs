@@ -18,9 +18,11 @@ use tokio::time::sleep;
 
 pub use file::FileError;
 
-use crate::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
-use crate::plan::hook_run::{Measured, Outcome, Rules, assess, is_under_way, next_number};
 use crate::provider::{Call, HttpOptions, Probe, ProbeError};
+use gamekeeper_core::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
+use gamekeeper_core::plan::hook_run::{
+    Measured, Outcome, Rules, assess, is_under_way, next_number,
+};
 
 /// How long a wait is where nothing is due: until a call ends, or somebody interrupts.
 const LONG: Duration = Duration::from_secs(3_600);

@@ -22,8 +22,8 @@ use tracing::warn;
 use super::figures::Figures;
 use super::review::{Request, concerns_a_spec};
 use super::tellings::Tellings;
-use crate::admission::{Finding, is_dns_label};
-use crate::api::names::{MAX_NAME, claim_template_name};
+use gamekeeper_core::admission::{Finding, is_dns_label};
+use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
 /// How long the API server may take for all that is asked about one object: well below the timeout
 /// that the chart gives the webhook.

@@ -10,8 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use super::review::Request;
-use crate::admission::KINDS;
 use crate::metrics::{Counts, Timing, Timings};
+use gamekeeper_core::admission::KINDS;
 
 /// From a review of cached knowledge alone to one that waited for the API server in vain.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];

@@ -1,5 +1,5 @@
 //! Admission over HTTPS: the API server asks here before it stores one of our objects, and gets the
-//! findings of [`crate::admission`].
+//! findings of [`gamekeeper_core::admission`].
 //!
 //! What it promises: nobody but writers of our four kinds is ever asked, and when no operator
 //! answers, all is let through (the webhook's failurePolicy is Ignore, its timeout short): the rules
@@ -29,8 +29,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::cache::Cache;
-use crate::expr::Guard;
-use crate::plan::parse_duration;
+use crate::evaluation_pool::EvaluationPool;
+use gamekeeper_core::plan::parse_duration;
 
 pub use figures::Figures;
 pub use server::Serving;
@@ -98,7 +98,7 @@ pub fn start(
     figures.begin();
     let serving = Arc::new(Serving::default());
     let desk = Desk {
-        guard: Guard::start()?,
+        evaluation: EvaluationPool::start()?,
         dry_run: DryRun::new(place.client.clone(), figures.clone()),
         figures: figures.clone(),
         scope: place.scope,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dry_run::Judgement;
-use crate::admission::{Finding, Templates, check, lies_in};
-use crate::api::GROUP;
+use gamekeeper_core::admission::{Finding, Templates, check, lies_in};
+use gamekeeper_core::api::GROUP;
 
 /// Longest warning: longer ones are cut, because the API server cuts all of them together.
 const MAX_WARNING: usize = 500;

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::certificates::{CertificateError, Certificates, Due, Pair, due};
 use super::figures::Figures;
 use super::server::Serving;
-use crate::causes::with_causes;
+use gamekeeper_core::causes::with_causes;
 
 /// How often the Secret is looked at, at most and at least.
 const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];

@@ -21,10 +21,10 @@ use tokio_rustls::TlsAcceptor;
 use super::dry_run::DryRun;
 use super::figures::{Asked, Figures};
 use super::review::{Answer, Question, Request, review};
-use crate::admission::Templates;
 use crate::cache::Cache;
-use crate::expr::Guard;
+use crate::evaluation_pool::EvaluationPool;
 use crate::inbound::{self, Caller, Room};
+use gamekeeper_core::admission::Templates;
 
 /// How long a question may take to arrive; API servers wait for three seconds, answer included.
 const ARRIVAL: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl ResolvesServerCert for Serving {
 
 /// What answers are made with.
 pub(super) struct Desk {
-    pub guard: Guard,
+    pub evaluation: EvaluationPool,
     pub dry_run: DryRun,
     pub figures: Figures,
     /// The one namespace that the cache knows; all when None.
@@ -93,7 +93,7 @@ impl Desk {
         }
         let by_server = self.dry_run.judge(&request).await;
         let namespace = request.namespace.clone();
-        let answer = self.guard.run(&namespace, move || {
+        let answer = self.evaluation.run(&namespace, move || {
             let _room = room;
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;

@@ -20,9 +20,9 @@ use super::dry_run::{DryRun, Judgement};
 use super::figures::Asked;
 use super::review::{Answer, Request, review};
 use super::server::{Desk, Serving, serve};
-use crate::admission::{Finding, Templates};
 use crate::cache::Cache;
-use crate::expr::Guard;
+use crate::evaluation_pool::EvaluationPool;
+use gamekeeper_core::admission::{Finding, Templates};
 
 fn template(condition: &str) -> Value {
     let web = json!({"url": "http://10.0.0.1"});
@@ -272,7 +272,7 @@ async fn served(serving: &Arc<Serving>, figures: Figures) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let desk = Desk {
-        guard: Guard::start().expect("threads"),
+        evaluation: EvaluationPool::start().expect("threads"),
         dry_run: DryRun::new(nobody(), Figures::default()),
         figures,
         scope: None,

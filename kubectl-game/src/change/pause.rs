@@ -3,9 +3,9 @@
 //! A pause of the operator's own is `paused: true` with a note in an annotation; `paused: false` by
 //! a person ends it. A pause of a user's has no note, so taking the note off takes a pause over.
 
-use gamekeeper::api::CanaryStep;
-use gamekeeper::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
-use gamekeeper::plan::Promotion;
+use gamekeeper_core::api::CanaryStep;
+use gamekeeper_core::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
+use gamekeeper_core::plan::Promotion;
 use serde_json::Value;
 
 use super::{Change, set};

@@ -1,7 +1,7 @@
 //! `restart`: new pods of the same template, through an annotation that makes it another revision.
 
-use gamekeeper::api::GameStatefulSetUpdateType as UpdateType;
-use gamekeeper::api::names::{HookPoint, WorkloadKind};
+use gamekeeper_core::api::GameStatefulSetUpdateType as UpdateType;
+use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use jiff::{Timestamp, Unit};
 
 use super::{Change, set};

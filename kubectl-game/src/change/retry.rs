@@ -1,6 +1,6 @@
 //! `retry`: hooks of pods that ended badly are run anew.
 
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::names::HookPoint;
 
 use super::{Change, set};
 use crate::error::Error;

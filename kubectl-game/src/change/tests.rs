@@ -1,6 +1,6 @@
 //! Changes as the patches that they are sent as.
 
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::names::HookPoint;
 use serde_json::{Value, json};
 
 use super::Change;

@@ -3,7 +3,7 @@
 //! In the middle of a rollout that is the stable one, and the operator brings every pod back to it
 //! without steps. Otherwise it is a rollout like any other.
 
-use gamekeeper::plan::canonical;
+use gamekeeper_core::plan::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 

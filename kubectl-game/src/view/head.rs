@@ -1,6 +1,6 @@
 //! What stands above the tree: how the rollout is, what it is to do, and where it is.
 
-use gamekeeper::api::GameStatefulSetUpdateType as UpdateType;
+use gamekeeper_core::api::GameStatefulSetUpdateType as UpdateType;
 
 use crate::game::Game;
 use crate::page::Page;

@@ -1,6 +1,6 @@
 //! `kubectl game history`: the revisions, who is at them, and what they are to the rollout.
 
-use gamekeeper::api::names::CHANGE_CAUSE;
+use gamekeeper_core::api::names::CHANGE_CAUSE;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;

@@ -1,7 +1,7 @@
 //! `kubectl game hooks`: the HookRuns of a workload, metric by metric.
 
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::api::{HookRun, MetricResult};
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{HookRun, MetricResult};
 use jiff::Timestamp;
 use kube::ResourceExt;
 

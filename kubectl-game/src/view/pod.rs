@@ -1,6 +1,6 @@
 //! A pod in a line, as kubectl shows it, and what the operator does with it.
 
-use gamekeeper::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE};
+use gamekeeper_core::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 

@@ -1,6 +1,6 @@
 //! A HookRun in a few words: its last measurements and why it ended so.
 
-use gamekeeper::api::{HookPhase, HookRun, MetricResult};
+use gamekeeper_core::api::{HookPhase, HookRun, MetricResult};
 
 use super::cut;
 use crate::scene::phase;

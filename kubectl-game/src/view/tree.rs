@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use gamekeeper::api::HookRun;
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::HookPoint;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;

@@ -1,7 +1,7 @@
 //! How many pods there may be, and how many of them at the update revision.
 
-use gamekeeper::api::UpdateStrategyType;
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::UpdateStrategyType;
+use gamekeeper_core::api::names::HookPoint;
 
 use super::Case;
 use crate::pauses;

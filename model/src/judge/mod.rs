@@ -4,9 +4,9 @@
 //! showed it, and the pods as they are, save for what kubelets and users did to them since its
 //! caches saw them.
 
-use gamekeeper::api::HookPhase;
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::plan::{DeletionReason, PodPhase};
+use gamekeeper_core::api::HookPhase;
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::plan::{DeletionReason, PodPhase};
 
 use crate::model::{Broken, Model};
 use crate::operator::Planned;

@@ -1,6 +1,6 @@
 //! Canary steps.
 
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::names::HookPoint;
 
 use super::*;
 use crate::scope::{Amount, Step, User};

@@ -11,7 +11,7 @@ pub use ordinals::set;
 use std::io::Write as _;
 use std::time::Instant;
 
-use gamekeeper::api::UpdateStrategyType;
+use gamekeeper_core::api::UpdateStrategyType;
 
 use super::explore::explore;
 use super::model::Model;

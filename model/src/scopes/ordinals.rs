@@ -1,6 +1,6 @@
 //! GameStatefulSets: three ordinals, one after the other and side by side.
 
-use gamekeeper::api::PodManagementPolicy::{self, OrderedReady, Parallel};
+use gamekeeper_core::api::PodManagementPolicy::{self, OrderedReady, Parallel};
 
 use super::*;
 use crate::scope::{Amount, Step, User};

@@ -1,6 +1,6 @@
 //! Scaling and rolling updates behind a PreDelete hook.
 
-use gamekeeper::api::names::HookPoint;
+use gamekeeper_core::api::names::HookPoint;
 
 use super::*;
 use crate::scope::{Amount, User};

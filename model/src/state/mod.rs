@@ -7,9 +7,9 @@
 
 use std::rc::Rc;
 
-use gamekeeper::api::HookPhase;
-use gamekeeper::api::names::HookPoint;
-use gamekeeper::plan::PodPhase;
+use gamekeeper_core::api::HookPhase;
+use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::plan::PodPhase;
 
 mod sync;
 

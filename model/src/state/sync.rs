@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use gamekeeper::plan::DeletionReason;
+use gamekeeper_core::plan::DeletionReason;
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use gamekeeper::api::HookRun;
-use gamekeeper::api::names::{self, HookPoint};
-use gamekeeper::plan;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::{self, HookPoint};
+use gamekeeper_core::plan;
 use kube::ResourceExt;
 
 use super::naming::*;
@@ -158,7 +158,7 @@ impl Translator {
         };
         let again = self.run(&Run {
             id: id.clone(),
-            phase: gamekeeper::api::HookPhase::Pending,
+            phase: gamekeeper_core::api::HookPhase::Pending,
             finished: 0,
         });
         assert_eq!(again.metadata.name, run.metadata.name, "of {id:?}");

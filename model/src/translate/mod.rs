@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use gamekeeper::api::names::{self, WorkloadKind};
-use gamekeeper::api::{
+use gamekeeper_core::api::names::{self, WorkloadKind};
+use gamekeeper_core::api::{
     CanaryStrategy, GameDeployment, GameDeploymentStatus, HookTemplate, PodManagementPolicy,
 };
-use gamekeeper::plan;
+use gamekeeper_core::plan;
 use serde_json::{Value, json};
 
 pub use self::naming::wake_time;

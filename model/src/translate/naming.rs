@@ -1,6 +1,6 @@
 //! What the model's small numbers are called in the cluster, and back: moments, images, uids, names.
 
-use gamekeeper::api::{HookArgument, HookStep, names};
+use gamekeeper_core::api::{HookArgument, HookStep, names};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::state::*;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gamekeeper::api::names;
-use gamekeeper::api::{
+use gamekeeper_core::api::names;
+use gamekeeper_core::api::{
     GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameStatefulSetStatus,
     GameStatefulSetUpdateStrategy, HookRun, HookRunStatus, PodManagementPolicy,
 };
-use gamekeeper::plan;
+use gamekeeper_core::plan;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time as Date};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::names;
 use crate::cache::test_feed;
+use gamekeeper_core::api::names;
 
 fn pod(name: &str, labels: Value, owner: Option<(&str, &str)>) -> Value {
     let owners = owner.map(|(api_version, kind)| {

@@ -10,11 +10,11 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::api::{HookPhase, HookRunStatus};
 use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
-use crate::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
 use crate::provider::Call;
+use gamekeeper_core::api::{HookPhase, HookRunStatus};
+use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
 
 /// How long a status that only says Running may wait for the first result, to share its write.
 const GRACE: Duration = Duration::from_millis(300);

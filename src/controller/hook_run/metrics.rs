@@ -15,10 +15,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use crate::api::names::{HookPoint, WorkloadKind};
-use crate::api::{HookPhase, HookRun};
 use crate::apply::{BUCKETS, Ended};
 use crate::metrics::{Counts, Timing, Timings};
+use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
+use gamekeeper_core::api::{HookPhase, HookRun};
 
 /// Pairs of an owner and a metric that one namespace's series are told apart by.
 const MOST: usize = 500;

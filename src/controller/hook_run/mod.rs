@@ -23,12 +23,12 @@ use tracing::{debug, warn};
 use self::live::{Draft, Live, Step};
 pub use self::metrics::{HookMetrics, Owner, point};
 use super::queue::{Next, Queue};
-use crate::api::{GROUP, HookRun, VERSION};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
 use crate::fair::{Sizes, Turns};
-use crate::plan::hook_run::{Measured, Outcome, Rules, expires};
 use crate::provider::{Call, Probe};
+use gamekeeper_core::api::{GROUP, HookRun, VERSION};
+use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 
 /// Looks at HookRuns.
 pub struct HookRuns {

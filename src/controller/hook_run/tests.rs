@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::api::{HookPhase, HookRun};
 use crate::cache::CachedHookRun;
 use crate::controller::queue::work;
 use crate::provider::HttpOptions;
+use gamekeeper_core::api::{HookPhase, HookRun};
 
 /// An API server that holds one run.
 #[derive(Default)]
@@ -480,7 +480,7 @@ async fn a_run_goes_when_it_has_been_kept_long_enough() {
 #[test]
 fn what_a_spec_says_of_its_metrics_by_name_is_read_once() {
     let run = |generation: i64| {
-        let mut run = HookRun::new("run", crate::api::HookRunSpec::default());
+        let mut run = HookRun::new("run", gamekeeper_core::api::HookRunSpec::default());
         run.metadata.uid = Some("uid-1".into());
         run.metadata.generation = Some(generation);
         CachedHookRun::new(run, true)

@@ -9,12 +9,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use super::known::Known;
 use super::waits::Waits;
 use super::workloads::labels;
-use crate::api::HookRun;
-use crate::api::names::HookPoint;
 use crate::apply::Of;
 use crate::cache::Cache;
 use crate::controller::{Owner, point};
 use crate::metrics::gauge;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::HookPoint;
 
 /// HookRuns at a scrape.
 #[derive(Default)]

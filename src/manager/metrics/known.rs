@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::api::HookRun;
-use crate::api::names::WorkloadKind;
 use crate::cache::{Cache, Cached, Mirror};
 use crate::controller::Owner;
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::WorkloadKind;
 
 /// Uids by name, by namespace.
 type Uids = HashMap<String, HashMap<String, String>>;

@@ -98,7 +98,7 @@ impl Best {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::names::WorkloadKind;
+    use gamekeeper_core::api::names::WorkloadKind;
 
     /// Minute by minute, how many minutes of no progress are told.
     fn told(sights: impl IntoIterator<Item = Sight>) -> Vec<i64> {

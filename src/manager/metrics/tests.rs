@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::names::WorkloadKind;
-use crate::api::{GameDeployment, GameStatefulSet, HookRun};
 use crate::apply::Of;
 use crate::cache::Whole;
 use crate::controller::Queue;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
 
 struct World {
     cache: Arc<Cache>,

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::HookRun;
-use crate::api::names::{self, HookPoint};
+use gamekeeper_core::api::HookRun;
+use gamekeeper_core::api::names::{self, HookPoint};
 
 /// For how long a pod may be without a HookRun and still be taken to wait: a retry deletes one before
 /// it makes the next.

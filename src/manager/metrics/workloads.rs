@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::progress::{Progress, Sight};
-use crate::api::names::WorkloadKind;
-use crate::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
 use crate::apply::Of;
 use crate::cache::{Cache, Cached, Whole};
 use crate::metrics::gauge;
+use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
 
 /// A workload at a scrape.
 pub struct Workload {

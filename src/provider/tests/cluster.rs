@@ -9,9 +9,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::*;
-use crate::api::HookPhase::{Error, Failed, Successful};
-use crate::api::names::RUN_POD_UID;
 use crate::provider::room::Rooms;
+use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
+use gamekeeper_core::api::names::RUN_POD_UID;
 
 /// What an API server was asked.
 #[derive(Default)]

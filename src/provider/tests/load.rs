@@ -5,9 +5,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::api::HookPhase::Successful;
 use crate::fair::{Sizes, Turns};
 use crate::provider::room::Rooms;
+use gamekeeper_core::api::HookPhase::Successful;
 
 /// Longer than any of these tests may take.
 const FOR_EVER: i32 = 3_600;
@@ -150,10 +150,10 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
     let busy: Vec<_> = ["one", "two"]
         .into_iter()
         .map(|namespace| {
-            let (guard, gate) = (probe.guard.clone(), Arc::clone(&gate));
+            let (pool, gate) = (probe.evaluation.clone(), Arc::clone(&gate));
             tokio::spawn(async move {
                 let work = move || gate.lock().expect("a gate").recv();
-                guard.run(namespace, work).await
+                pool.run(namespace, work).await
             })
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Prometheus metrics.
 
 use super::*;
-use crate::api::HookPhase::{self, Error, Failed, Successful};
+use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
 
 async fn query(answer: Answer, success_condition: &str) -> (Outcome, Server) {
     let server = Server::start(&[answer]).await;

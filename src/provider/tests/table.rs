@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::*;
-use crate::api::{HookPhase, HookPolicy, HookRunStatus, MetricResult};
-use crate::expr::Guard;
-use crate::plan::hook_run::{Measured, Rules, assess};
 use crate::provider::http::Answer;
 use crate::provider::judge::Conditions;
 use crate::provider::secrets::Secrets;
 use crate::provider::web;
+use gamekeeper_core::api::{HookPhase, HookPolicy, HookRunStatus, MetricResult};
+use gamekeeper_core::expr::on_deep_stack;
+use gamekeeper_core::plan::hook_run::{Measured, Rules, assess};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -155,9 +155,8 @@ fn runs_end_as_the_table_says() {
     let rows: Vec<Row> =
         serde_yaml_ng::from_str(include_str!("../../../tests/hook_runs.yaml")).expect("the table");
     assert!(rows.len() >= 80, "{} rows", rows.len());
-    let guard = Guard::start().expect("threads");
     for row in rows {
-        let played = guard.run_blocking(move || {
+        let played = on_deep_stack(move || {
             let status = play(&row);
             (row, status)
         });

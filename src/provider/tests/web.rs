@@ -1,7 +1,7 @@
 //! Web metrics.
 
 use super::*;
-use crate::api::HookPhase::{Error, Failed, Inconclusive, Successful};
+use gamekeeper_core::api::HookPhase::{Error, Failed, Inconclusive, Successful};
 
 #[tokio::test]
 async fn an_answer_is_judged_by_its_conditions() {

@@ -7,9 +7,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use gamekeeper::expr::jsonpath::JsonPath;
-use gamekeeper::expr::{Condition, Document};
-use gamekeeper::plan::hook_run::{Allowance, fill};
+use gamekeeper_core::expr::jsonpath::JsonPath;
+use gamekeeper_core::expr::{Condition, Document};
+use gamekeeper_core::plan::hook_run::{Allowance, fill};
 use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 

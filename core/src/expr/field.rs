@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::expr::jsonpath::{JsonPath, PathError, Selection, text_of};
+use super::jsonpath::{JsonPath, PathError, Selection, text_of};
 
 /// Why a field has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoField {
+pub enum NoField {
     /// The label or annotation is not set.
     NotSet,
     /// The path leads nowhere, or to many places; in words.
@@ -38,7 +38,7 @@ pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
 }
 
 /// The field of an object, as text.
-pub(super) fn field(object: &Value, path: &str) -> Result<String, NoField> {
+pub fn field(object: &Value, path: &str) -> Result<String, NoField> {
     if let Some((map, key)) = metadata_key(path) {
         let value = object["metadata"][map].get(key).and_then(Value::as_str);
         return value.map(str::to_owned).ok_or(NoField::NotSet);

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::*;
 
 fn entries(folder: impl AsRef<Path>) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(folder);
     let entries = std::fs::read_dir(folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
     let mut paths: Vec<PathBuf> = paths.collect();
@@ -35,7 +37,8 @@ fn findings(texts: &[&str]) -> Vec<Diagnostic> {
         name: format!("{index}.yaml"),
         text: (*text).to_owned(),
     };
-    check(texts.iter().enumerate().map(source).collect()).expect("threads")
+    let sources: Vec<Source> = texts.iter().enumerate().map(source).collect();
+    check(&sources).expect("no panic")
 }
 
 /// What kubectl says, without what only a server can know.
@@ -144,13 +147,11 @@ fn printed(texts: &[&str]) -> String {
 
 #[test]
 fn a_template_that_is_in_no_file_is_a_warning() {
-    let found = findings(&[WORKLOAD]);
     assert_eq!(
         printed(&[WORKLOAD]),
         "0.yaml:8: warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
          \"check\" does not exist in these files; create it, or name another one"
     );
-    assert_eq!((exit_code(&found, false), exit_code(&found, true)), (0, 1));
 }
 
 #[test]

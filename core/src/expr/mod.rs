@@ -6,10 +6,13 @@
 //! mend in it, never a result.
 
 mod condition;
+mod deep_stack;
 mod document;
-mod guard;
+pub mod field;
 pub mod jsonpath;
+mod writable;
 
 pub use condition::*;
+pub use deep_stack::{Panicked, STACK_BYTES, on_deep_stack};
 pub use document::*;
-pub use guard::*;
+pub use writable::writable;

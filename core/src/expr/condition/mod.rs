@@ -8,8 +8,8 @@
 //! parsed, checked ([`compile`]) and evaluated by a small tree walk ([`eval`]) that borrows the
 //! answer and pays for every step.
 //!
-//! Parsing recurses deeply in the parser: call [`Condition::compile`] on the threads of
-//! [`Guard`](super::Guard).
+//! Parsing recurses deeply in the parser: call [`Condition::compile`] on a thread with a stack of
+//! [`STACK_BYTES`](super::STACK_BYTES).
 
 mod compile;
 mod eval;

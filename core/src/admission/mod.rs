@@ -5,8 +5,8 @@
 //! (conditions, paths), or a look at another object (templates and the workloads that name them):
 //! [`check`]. The webhook and the linter both ask here, so that both use the same words.
 //!
-//! Pure: no client, clock or async. Parsing conditions takes a deep stack: call all of it on the
-//! threads of [`Guard`](crate::expr::Guard).
+//! Pure: no client, clock or async. Parsing conditions takes a deep stack: call all of it on a
+//! thread with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
 
 mod finding;
 mod hooks;

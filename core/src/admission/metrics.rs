@@ -11,12 +11,13 @@ use crate::api::{
     WebHeader,
 };
 use crate::expr::Condition;
+use crate::expr::field::{metadata_key, parse_field_path};
 use crate::expr::jsonpath::JsonPath;
+use crate::expr::writable;
 use crate::plan::hook_run::{
     Allowance, SHORTEST_INTERVAL, arguments_in, can_succeed, fill, visit_texts,
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
-use crate::provider::{metadata_key, parse_field_path, writable};
 
 /// Texts of a metric that are found fault with: who writes them sees the rest once these are mended.
 const MAX_FINDINGS: usize = 32;

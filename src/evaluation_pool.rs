@@ -11,22 +11,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::fair::Rounds;
+use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
-/// Stack of each thread; the memory is only taken when it is used.
-const STACK: usize = 16 << 20;
 /// Threads: two, so that one expensive expression does not hold up all others.
 const THREADS: usize = 2;
-
-/// The work was not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the evaluation failed inside: this is a mistake in gamekeeper, please report it")]
-pub struct Panicked;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A handle on the threads; they end when the last handle is gone.
 #[derive(Clone)]
-pub struct Guard(Arc<Handle>);
+pub struct EvaluationPool(Arc<Handle>);
 
 /// The one that all clones of a handle share.
 struct Handle(Arc<Jobs>);
@@ -74,7 +68,7 @@ impl Drop for Handle {
     }
 }
 
-impl Guard {
+impl EvaluationPool {
     /// Starts the threads.
     ///
     /// # Errors
@@ -82,15 +76,15 @@ impl Guard {
     pub fn start() -> std::io::Result<Self> {
         let jobs = Arc::new(Jobs::default());
         // Also where a thread cannot be started, the others end with it.
-        let guard = Guard(Arc::new(Handle(Arc::clone(&jobs))));
+        let pool = EvaluationPool(Arc::new(Handle(Arc::clone(&jobs))));
         for number in 0..THREADS {
             let jobs = Arc::clone(&jobs);
             std::thread::Builder::new()
                 .name(format!("expressions-{number}"))
-                .stack_size(STACK)
+                .stack_size(STACK_BYTES)
                 .spawn(move || serve(&jobs))?;
         }
-        Ok(guard)
+        Ok(pool)
     }
 
     /// Runs some work of a namespace on one of the threads.
@@ -103,17 +97,6 @@ impl Guard {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
         self.submit(namespace, work).await.map_err(|_| Panicked)
-    }
-
-    /// As [`run`](Self::run), for callers outside the async runtime, who are alone.
-    ///
-    /// # Errors
-    /// When it panicked.
-    pub fn run_blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Panicked> {
-        self.submit("", work).blocking_recv().map_err(|_| Panicked)
     }
 
     /// The answer's sender is dropped by a panic, which its receiver sees.
@@ -146,40 +129,26 @@ fn serve(jobs: &Jobs) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_panic_ends_one_piece_of_work_and_no_other() {
-        let guard = Guard::start().expect("threads");
-        for round in 0..2 * THREADS {
-            let panicking = guard.run_blocking(|| -> () { panic!("on purpose") });
-            assert_eq!(panicking, Err(Panicked));
-            assert_eq!(guard.run_blocking(move || round), Ok(round));
-        }
-    }
-
     #[tokio::test]
-    async fn work_has_a_deep_stack() {
-        fn deep(frames: usize) -> usize {
-            let frame = std::hint::black_box([frames as u8; 4096]);
-            if frames == 0 {
-                0
-            } else {
-                deep(frames - 1) + usize::from(frame[0] != 0)
-            }
+    async fn a_panic_ends_one_piece_of_work_and_no_other() {
+        let pool = EvaluationPool::start().expect("threads");
+        for round in 0..2 * THREADS {
+            let panicking = pool.run("games", || -> () { panic!("on purpose") }).await;
+            assert_eq!(panicking, Err(Panicked));
+            assert_eq!(pool.run("games", move || round).await, Ok(round));
         }
-        let guard = Guard::start().expect("threads");
-        assert!(guard.run("games", || deep(1_500)).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_namespace_with_much_to_evaluate_keeps_no_other_one_waiting() {
-        let guard = Guard::start().expect("threads");
+        let pool = EvaluationPool::start().expect("threads");
         let (begin, begun) = std::sync::mpsc::channel::<()>();
         let begun = Arc::new(Mutex::new(begun));
         // The threads are busy while all else is asked for.
         let busy: Vec<_> = (0..THREADS)
             .map(|_| {
                 let begun = Arc::clone(&begun);
-                guard.submit("greedy", move || {
+                pool.submit("greedy", move || {
                     begun.lock().map(|it| it.recv().is_ok()).is_ok()
                 })
             })
@@ -187,7 +156,7 @@ mod tests {
         let done = Arc::new(Mutex::new(Vec::new()));
         let ask = |namespace: &'static str| {
             let done = Arc::clone(&done);
-            guard.submit(namespace, move || {
+            pool.submit(namespace, move || {
                 done.lock().expect("a list").push(namespace)
             })
         };

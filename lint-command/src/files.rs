@@ -3,36 +3,18 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::expr::Panicked;
+use gamekeeper_core::lint::Source;
 
-/// A text, and what it is called.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// Its name in messages.
-    pub name: String,
-    /// What it says.
-    pub text: String,
-}
-
-/// Why nothing could be checked.
+/// A file cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LintError {
-    /// A file cannot be read.
-    #[error("{0}: {1}")]
-    Unreadable(String, std::io::Error),
-    /// The system gives no threads.
-    #[error("manifests cannot be checked: {0}")]
-    Threads(#[from] std::io::Error),
-    /// The check broke down.
-    #[error(transparent)]
-    Panicked(#[from] Panicked),
-}
+#[error("{0}: {1}")]
+pub struct Unreadable(String, std::io::Error);
 
 /// Reads files, the manifests of directories, and standard input.
-pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, LintError> {
+pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
     let mut sources = Vec::new();
     for path in paths {
-        let unreadable = |error| LintError::Unreadable(path.display().to_string(), error);
+        let unreadable = |error| Unreadable(path.display().to_string(), error);
         if path == Path::new("-") {
             let mut text = String::new();
             std::io::stdin()
@@ -52,7 +34,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, LintError> {
         for file in files {
             let name = file.display().to_string();
             let text = std::fs::read_to_string(&file);
-            let text = text.map_err(|error| LintError::Unreadable(name.clone(), error))?;
+            let text = text.map_err(|error| Unreadable(name.clone(), error))?;
             sources.push(Source { name, text });
         }
     }

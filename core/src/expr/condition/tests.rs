@@ -4,15 +4,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::expr::Guard;
 use crate::expr::jsonpath::JsonPath;
+use crate::expr::on_deep_stack;
 
 /// Decides on the threads that conditions are meant for: the parser needs their stack.
 fn on_guard<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    Guard::start()
-        .expect("threads")
-        .run_blocking(work)
-        .expect("no panic")
+    on_deep_stack(work).expect("no panic")
 }
 
 fn decide(source: &str, path: &str, answer: &Value) -> Result<bool, String> {

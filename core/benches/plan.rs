@@ -15,7 +15,7 @@ mod story;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use gamekeeper::{api, plan};
+use gamekeeper_core::{api, plan};
 use serde::Serialize;
 use serde_json::{Value, json};
 
