@@ -39,21 +39,21 @@ test: ## formatting, lints, documentation, unit and property tests, then e2e on 
 	cargo test --workspace --locked
 	e2e/image/check.sh
 
-doc: ## the code's documentation with all private items, without a warning, in target/doc
+doc: ## build the code's documentation, private items included, in target/doc; a warning is an error
 	@e2e/require.sh cargo cc
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 
-lint: deny ## the scripts, the workflows, the spelling, and what the dependencies may be
+lint: deny ## check scripts, workflows, spelling and dependencies
 	@e2e/require.sh shellcheck
 	checks/scripts.sh
 	$$(checks/tools.sh)/actionlint
 	$$(checks/tools.sh)/typos
 
-deny: ## the dependencies' licences, versions and sources (deny.toml)
+deny: ## check the dependencies' licenses, versions and sources (deny.toml)
 	@e2e/require.sh cargo cc go flock python3
 	$$(checks/tools.sh)/cargo-deny --workspace --locked check bans licenses sources
 
-advisories: ## what RustSec's database, which is fetched for it, says about the dependencies
+advisories: ## check the dependencies against RustSec's database (fetched from GitHub)
 	@e2e/require.sh cargo cc go flock python3
 	$$(checks/tools.sh)/cargo-deny --workspace --locked check advisories
 
@@ -65,7 +65,7 @@ image-check: ## what the Dockerfile builds, as far as that goes here: labels, fi
 COUNT ?= 300
 CASES ?= 2000
 SEED ?= 0
-random: ## all random tests with CASES (2000) cases from SEED (0), other ones than `make test` always plays
+random: ## run the random tests with CASES (2000) cases from SEED (0); `make test` uses a fixed seed
 	@e2e/require.sh cargo cc
 	PROPTEST_RNG_SEED=$(SEED) PROPTEST_CASES=$(CASES) cargo test --workspace --exclude e2e --locked
 
@@ -83,6 +83,6 @@ bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and
 	target/release/bench $(PART)
 
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-archives: ## what a release has of VERSION for this architecture, in target/archives
+archives: ## build the release archives for this architecture, in target/archives
 	@e2e/require.sh cargo cc
 	release/archives.sh $(VERSION)
