@@ -52,7 +52,7 @@ pub(super) fn unknown_to_us(kind: &str, object: &Value) -> Vec<Finding> {
 
 impl Schemas {
     /// What the API server would say to an object when it is created. The object gets its defaults,
-    /// as it would there. Evaluates rules, so it belongs on the threads of [`Guard`](crate::expr::Guard).
+    /// as it would there. Evaluates rules, so the operator calls it on its evaluation pool.
     pub fn check(&self, kind: &str, object: &mut Value) -> Vec<Finding> {
         let Some(schema) = KINDS.get(kind) else {
             return Vec::new();
