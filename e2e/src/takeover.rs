@@ -8,7 +8,7 @@ use judge::Event;
 use serde_json::json;
 
 use crate::case::Case;
-use crate::operator::Operator;
+use crate::cluster::operator::Operator;
 use crate::wait::eventually;
 
 /// How a leader goes.

@@ -18,9 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::case::Case;
-use crate::control_plane::{ControlPlane, stop_all};
-use crate::evidence;
+use crate::case::{Case, evidence};
+use crate::cluster::control_plane::{ControlPlane, stop_all};
 
 /// Tests at a time: they mostly wait.
 const SIDE_BY_SIDE: usize = 8;

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use e2e::bad_manifest::{BadManifest, manifests};
 use e2e::case::Case;
-use e2e::control_plane::repository;
+use e2e::case::bad_manifest::{BadManifest, manifests};
+use e2e::checkout::repository;
 use serde_json::{Value, json};
 
 e2e::tests![

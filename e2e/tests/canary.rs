@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use e2e::case::Case;
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, hook_template};
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
 e2e::tests![

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::webhook::{configuration, shake_hands};
 use e2e::case::Case;
-use e2e::chart::{CHART, helm, render};
-use e2e::command::run;
-use e2e::control_plane::{ControlPlane, repository};
-use e2e::manifest::Game;
-use e2e::operator::Operator;
+use e2e::checkout::repository;
+use e2e::cluster::chart::{CHART, helm, render};
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::cluster::operator::Operator;
+use e2e::process::command::run;
 use e2e::wait::eventually;
-use e2e::webhook::{configuration, shake_hands};
+use e2e::workload::manifest::Game;
 use serde_json::Value;
 use tokio::process::Command;
 

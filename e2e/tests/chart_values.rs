@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::chart::{CHART, helm, render};
-use e2e::command::{run, run_to_end};
-use e2e::control_plane::repository;
-use e2e::shell::Shell;
+use e2e::checkout::repository;
+use e2e::cluster::chart::{CHART, helm, render};
+use e2e::documents::shell::Shell;
+use e2e::process::command::{run, run_to_end};
 use serde_json::{Value, json};
 use tokio::process::Command;
 

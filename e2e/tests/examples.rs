@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::control_plane::repository;
+use e2e::checkout::repository;
 use serde_json::json;
 
 e2e::tests![

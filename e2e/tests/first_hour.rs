@@ -5,10 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::control_plane::{ControlPlane, repository};
-use e2e::operator::Operator;
-use e2e::shell::Shell;
-use e2e::transcript::{Typed, commands};
+use e2e::checkout::repository;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::cluster::operator::Operator;
+use e2e::documents::shell::Shell;
+use e2e::documents::transcript::{Typed, commands};
 
 e2e::tests![
     the_first_hour_prints_what_the_readme_shows,

@@ -2,9 +2,9 @@
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::control_plane::repository;
-use e2e::hook_server::Answer;
-use e2e::manifest::Game;
+use e2e::checkout::repository;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::Game;
 use serde_json::json;
 
 e2e::tests![
@@ -32,7 +32,7 @@ async fn guard(case: &Case, provider: &str, name: &str, changes: &[(&str, &str)]
 /// The pod is still there, and its run has failed so often.
 async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     case.until("the hook holds the pod", |view| {
-        let failed = |run: &e2e::view::Run| {
+        let failed = |run: &e2e::workload::view::Run| {
             let results = run.0["status"]["metricResults"].as_array();
             let mut results = results.into_iter().flatten();
             results.any(|result| result["failed"].as_i64() >= Some(failures))

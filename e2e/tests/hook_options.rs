@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::hook_server::Answer;
-use e2e::manifest::Game;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::Game;
 use judge::object::text;
 use serde_json::{Value, json};
 
@@ -181,7 +181,7 @@ async fn a_changed_secret_counts_from_the_next_measurement(case: &mut Case) -> R
     case.apply(secret("second")).await?;
     until_phase(case, "signed", "Successful").await?;
     let calls = case.hooks.calls("/signed");
-    let sent = |call: Option<&e2e::hook_server::Call>| {
+    let sent = |call: Option<&e2e::servers::hook_server::Call>| {
         call.and_then(|call| call.headers.get("authorization").cloned())
     };
     let (first, last) = (sent(calls.first()), sent(calls.last()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::hook_server::Answer;
+use e2e::servers::hook_server::Answer;
 use e2e::wait::throughout;
 use judge::object::text;
 use serde::Deserialize;

@@ -5,9 +5,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::addons::prometheus::Prometheus;
 use e2e::case::Case;
-use e2e::prometheus::Prometheus;
-use e2e::raw_server::{Raw, RawServer};
+use e2e::servers::raw_server::{Raw, RawServer};
 use judge::object::text;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::manifest::Game;
+use e2e::workload::manifest::Game;
 
 e2e::tests![
     a_hot_patch_restarts_nothing,
@@ -15,8 +15,9 @@ async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case.until_counts([4, 3, 3, 4, 4]).await?;
-    let is_patched =
-        |pod: &&e2e::view::Pod| pod.annotation("io.kubernetes.hotpatch.container") == Some("true");
+    let is_patched = |pod: &&e2e::workload::view::Pod| {
+        pod.annotation("io.kubernetes.hotpatch.container") == Some("true")
+    };
     view.ensure(view.pods.iter().filter(is_patched).count() == 3)?;
     view.ensure(
         view.pods

@@ -1,8 +1,9 @@
 //! In-place updates, on kubelets that behave as real ones do on their worse days.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::manifest::Game;
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::Game;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -83,7 +84,8 @@ async fn what_cannot_be_made_in_place_is_recreated_if_so_told(case: &mut Case) -
     case.patch(&format!("gamedeployment/{GAME}"), env_added())
         .await?;
     let after = case.until_settled(3).await?;
-    let has_env = |pod: &e2e::view::Pod| pod.0.pointer("/spec/containers/0/env/0").is_some();
+    let has_env =
+        |pod: &e2e::workload::view::Pod| pod.0.pointer("/spec/containers/0/env/0").is_some();
     after.ensure(after.pods.iter().all(has_env))?;
     after.ensure(!after.pod_names().contains(&before.pods[0].name()))
 }
@@ -97,7 +99,7 @@ async fn labels_and_annotations_change_without_a_restart(case: &mut Case) -> Res
     case.patch(&format!("gamedeployment/{GAME}"), changes)
         .await?;
     let view = case.until_settled(2).await?;
-    let is_changed = |pod: &e2e::view::Pod| {
+    let is_changed = |pod: &e2e::workload::view::Pod| {
         pod.label("tier") == Some("gold")
             && pod.annotation("season") == Some("8 ☃")
             && pod.restarts() == 0
@@ -127,7 +129,7 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     .await?;
     case.replace(RESOURCES, cpu("750m")).await?;
     let view = case.until_settled(3).await?;
-    let is_resized = |pod: &e2e::view::Pod| {
+    let is_resized = |pod: &e2e::workload::view::Pod| {
         let running = pod
             .0
             .pointer("/status/containerStatuses/0/resources/requests/cpu");
@@ -143,7 +145,7 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     )
     .await?;
     let view = case.until_settled(3).await?;
-    let is_both = |pod: &e2e::view::Pod| {
+    let is_both = |pod: &e2e::workload::view::Pod| {
         let running = pod
             .0
             .pointer("/status/containerStatuses/0/resources/requests/cpu");
@@ -305,7 +307,7 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
     case.replace("/spec/template/spec/containers/1/image", "proxy:v2")
         .await?;
     let view = case.until_settled(2).await?;
-    let restarts = |pod: &e2e::view::Pod| {
+    let restarts = |pod: &e2e::workload::view::Pod| {
         [0, 1].map(|i| pod.0["status"]["containerStatuses"][i]["restartCount"].as_i64())
     };
     view.ensure(
@@ -388,6 +390,8 @@ async fn a_sidecar_is_changed_in_place(case: &mut Case) -> Result<()> {
         .await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
-    let image = |pod: &e2e::view::Pod| pod.0["status"]["initContainerStatuses"][0]["image"].clone();
+    let image = |pod: &e2e::workload::view::Pod| {
+        pod.0["status"]["initContainerStatuses"][0]["image"].clone()
+    };
     view.ensure(view.pods.iter().all(|pod| image(pod) == "log:v2"))
 }

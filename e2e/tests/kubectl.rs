@@ -1,9 +1,10 @@
 //! What kubectl shows and does, beyond the walkthroughs.
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::manifest::{Game, hook_template, patient_hook_template};
-use e2e::table::WORKLOAD;
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::table::WORKLOAD;
 
 e2e::tests![
     get_shows_the_documented_columns,
@@ -18,7 +19,7 @@ async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
     case.apply(patient_hook_template("test", &case.hooks.url("/nobody")))
         .await?;
     case.hooks
-        .answer("/nobody", e2e::hook_server::Answer::Status(500));
+        .answer("/nobody", e2e::servers::hook_server::Answer::Status(500));
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;

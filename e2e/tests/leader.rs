@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::link::Link;
-use e2e::manifest::Game;
-use e2e::operator::Operator;
+use e2e::cluster::link::Link;
+use e2e::cluster::operator::Operator;
 use e2e::random::Random;
 use e2e::takeover::{End, takeover};
 use e2e::wait::{eventually, throughout};
+use e2e::workload::manifest::Game;
 use judge::{takeovers, writes_without_lease};
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME, SET};
-use e2e::control_plane::repository;
-use e2e::dashboard;
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, hook_template, patient_hook_template};
-use e2e::prometheus::Prometheus;
-use e2e::webhook::Webhook;
+use e2e::addons::prometheus::Prometheus;
+use e2e::addons::webhook::Webhook;
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::documents::dashboard;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
 e2e::tests![

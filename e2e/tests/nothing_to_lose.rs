@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::hook_server::{Answer, bryan};
-use e2e::manifest::{Game, hook_template, patient_hook_template};
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::servers::hook_server::{Answer, bryan};
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::view::View;
 use judge::object::{runs, text};
 use serde_json::json;
 

@@ -1,11 +1,12 @@
 //! Whose pods are whose, and names and lives at their limits.
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, hook_template, patient_hook_template};
+use e2e::case::Case;
 use e2e::random::Random;
-use e2e::view::View;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::view::View;
 use serde_json::{Value, json};
 
 e2e::tests![

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::manifest::{Game, hook_template};
 use e2e::wait::{eventually, throughout};
+use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
 e2e::tests![

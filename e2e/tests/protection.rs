@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, patient_hook_template};
+use e2e::addons::webhook::rendered;
+use e2e::case::Case;
+use e2e::servers::hook_server::Answer;
 use e2e::wait::eventually;
-use e2e::webhook::rendered;
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, patient_hook_template};
 use serde_json::{Value, json};
 
 use crate::run::until_phase;

@@ -1,8 +1,9 @@
 //! ControllerRevisions: the memory that rollbacks rest on.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::manifest::Game;
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::Game;
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -98,7 +99,7 @@ async fn what_changes_no_pod_makes_no_revision(case: &mut Case) -> Result<()> {
     ]);
     case.patch(&format!("gamedeployment/{GAME}"), operations)
         .await?;
-    let generation = |view: &e2e::view::View| view.number("/metadata/generation");
+    let generation = |view: &e2e::workload::view::View| view.number("/metadata/generation");
     let view = case
         .until("the change is seen", |view| {
             generation(view) > generation(&before) && view.is_observed()

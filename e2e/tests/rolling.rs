@@ -1,8 +1,9 @@
 //! Updates that recreate pods.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::manifest::Game;
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::Game;
 use serde_json::json;
 
 e2e::tests![

@@ -1,9 +1,10 @@
 //! Which pods go, and which come instead.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::manifest::Game;
-use e2e::view::{Pod, View};
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::{Pod, View};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -141,8 +142,9 @@ async fn pods_on_cheaper_nodes_go_first(case: &mut Case) -> Result<()> {
         .await?;
     case.until_settled(4).await?;
     let nodes = |view: &View| -> Vec<String> {
-        let node =
-            |pod: &e2e::view::Pod| pod.0["spec"]["nodeName"].as_str().unwrap_or("").to_owned();
+        let node = |pod: &e2e::workload::view::Pod| {
+            pod.0["spec"]["nodeName"].as_str().unwrap_or("").to_owned()
+        };
         view.pods.iter().map(node).collect()
     };
     case.scale(2).await?;

@@ -1,10 +1,11 @@
 //! GameStatefulSets: hooks before a pod dies or changes, and after it changed.
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, SET};
-use e2e::hook_server::{Answer, bryan};
-use e2e::manifest::{Game, hook_template, patient_hook_template};
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::servers::hook_server::{Answer, bryan};
+use e2e::workload::SET;
+use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![

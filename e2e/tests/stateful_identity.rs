@@ -1,9 +1,10 @@
 //! GameStatefulSets: one pod for each ordinal, whatever happens.
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, SET};
-use e2e::manifest::Game;
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::workload::SET;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![

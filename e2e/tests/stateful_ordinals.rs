@@ -1,10 +1,11 @@
 //! GameStatefulSets: which ordinals there are, in which order they come and go.
 
 use anyhow::{Result, ensure};
-use e2e::case::{Case, SET};
-use e2e::manifest::Game;
-use e2e::table::WORKLOAD;
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::workload::SET;
+use e2e::workload::manifest::Game;
+use e2e::workload::table::WORKLOAD;
+use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![

@@ -1,9 +1,10 @@
 //! GameStatefulSets: volume claims, and what becomes of them.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, SET};
-use e2e::hook_server::{Answer, bryan};
-use e2e::manifest::{Game, patient_hook_template};
+use e2e::case::Case;
+use e2e::servers::hook_server::{Answer, bryan};
+use e2e::workload::SET;
+use e2e::workload::manifest::{Game, patient_hook_template};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -211,7 +212,7 @@ async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
 
 /// Waits until the condition FailedScale has this reason.
 async fn until_failed_scale(case: &Case, reason: &str) -> Result<()> {
-    let is_told = |view: &e2e::view::View| {
+    let is_told = |view: &e2e::workload::view::View| {
         let condition = view.condition("FailedScale");
         condition
             .is_some_and(|it| it.reason == reason && it.message.contains(&format!("data-{SET}-1")))

@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::control_plane::repository;
-use e2e::hook_server::Answer;
-use e2e::table::WORKLOAD;
-use e2e::view::{Run, View};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::GAME;
+use e2e::workload::table::WORKLOAD;
+use e2e::workload::view::{Run, View};
 use serde_json::{Value, json};
 
 e2e::tests![
@@ -59,7 +60,7 @@ async fn shows_runs(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
         ensure!(printed.is_empty(), "{printed}");
         return Ok(());
     }
-    let table = e2e::table::Table::parse(&printed);
+    let table = e2e::workload::table::Table::parse(&printed);
     ensure!(table.headings == ["NAME", "PHASE", "AGE"], "{table:?}");
     let names = table.column("NAME")?;
     let shown: Vec<(&str, &str)> = names.into_iter().zip(table.column("PHASE")?).collect();
@@ -336,7 +337,7 @@ fn pod_example(case: &Case, name: &str) -> Result<String> {
     example(case, &format!("hooks/{name}.yaml"), &[])
 }
 
-fn run_name(pod: &e2e::view::Pod) -> String {
+fn run_name(pod: &e2e::workload::view::Pod) -> String {
     let instance = pod.name().rsplit('-').next().unwrap_or_default();
     format!("pre-delete-hook-{}-{instance}-test", pod.revision())
 }
@@ -514,7 +515,7 @@ fn check_argument_run(
     case: &Case,
     view: &View,
     run: &Run,
-    pod: &e2e::view::Pod,
+    pod: &e2e::workload::view::Pod,
     service: &str,
     url: &str,
 ) -> Result<()> {

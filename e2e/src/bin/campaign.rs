@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use e2e::campaign::{Figures, History, play};
-use e2e::control_plane::stop_all;
+use e2e::cluster::control_plane::stop_all;
 use e2e::trial::plane;
 use futures::StreamExt;
 use futures::stream::iter;

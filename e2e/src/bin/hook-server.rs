@@ -4,7 +4,7 @@
 //! Usage: `hook-server [PORT]`, 9091 if none is given.
 
 use anyhow::{Context, Result};
-use e2e::hook_server::HookServer;
+use e2e::servers::hook_server::HookServer;
 
 #[tokio::main]
 async fn main() -> Result<()> {

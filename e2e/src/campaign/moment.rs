@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::case::Case;
-use crate::hook_server::Answer;
+use crate::servers::hook_server::Answer;
 
 /// Path of the hook's answer at the harness' hook server.
 pub const HOOK: &str = "/may-it-go";

@@ -12,12 +12,11 @@ use super::history::History;
 use super::moment::Moment;
 use super::settle::settle;
 use super::workload::Kind;
-use crate::case::Case;
-use crate::control_plane::ControlPlane;
-use crate::evidence;
+use crate::case::{Case, evidence};
+use crate::cluster::control_plane::ControlPlane;
 use crate::faults::clock::Clock;
 use crate::faults::{FaultProxy, Tally};
-use crate::view::View;
+use crate::workload::view::View;
 
 /// Replicas at the end.
 const REPLICAS: i64 = 3;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::moment::{Moment, Says};
 use crate::case::Case;
-use crate::view::View;
+use crate::workload::view::View;
 
 /// How long it may take. An operator that was refused a template asks again after half a minute.
 const LIMIT: Duration = Duration::from_secs(100);

@@ -5,9 +5,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::moment::HOOK;
-use crate::hook_server::HookServer;
-use crate::manifest::{Game, hook_template, patient_hook_template};
 use crate::random::Random;
+use crate::servers::hook_server::HookServer;
+use crate::workload::manifest::{Game, hook_template, patient_hook_template};
 
 /// Name of the HookTemplate.
 const TEMPLATE: &str = "may-it-go";

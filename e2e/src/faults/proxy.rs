@@ -33,7 +33,7 @@ use super::refusal::refusal;
 use super::script::{Fault, Script, WatchRule};
 use super::tally::Tally;
 use super::watch::follow;
-use crate::authority::acceptor;
+use crate::servers::authority::acceptor;
 
 /// What goes back to the client.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Broken>;

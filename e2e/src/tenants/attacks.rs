@@ -15,10 +15,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::{ATTACKER, Stage};
-use crate::hook_server::Answer;
-use crate::raw_server::{Raw, RawServer};
+use crate::addons::webhook::trusting;
+use crate::servers::hook_server::Answer;
+use crate::servers::raw_server::{Raw, RawServer};
 use crate::wait::eventually;
-use crate::webhook::trusting;
 
 /// How long an attack may take to come to its end.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -342,7 +342,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
     let configuration = stage
         .plane
-        .get(&crate::webhook::configuration(name))
+        .get(&crate::addons::webhook::configuration(name))
         .await?;
     let tls = trusting(&configuration)?;
     let object = json!({

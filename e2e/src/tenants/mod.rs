@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 pub use attacks::{ATTACKS, Attack};
 pub use figures::{Figures, Since};
 
-use crate::chart::CHART;
-use crate::control_plane::ControlPlane;
-use crate::hook_server::HookServer;
-use crate::manifest::{Game, hook_template};
-use crate::operator::Operator;
+use crate::addons::webhook::call;
+use crate::cluster::chart::CHART;
+use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::operator::Operator;
+use crate::servers::hook_server::HookServer;
 use crate::wait::eventually;
-use crate::webhook::call;
+use crate::workload::manifest::{Game, hook_template};
 
 /// Namespace of the release.
 const SYSTEM: &str = "gamekeeper-system";
@@ -126,7 +126,7 @@ impl Stage {
     }
 
     async fn game(&self) -> Result<Value> {
-        let name = crate::case::GAME;
+        let name = crate::workload::GAME;
         let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
         self.plane.get(&format!("{kind}/{name}")).await
     }
@@ -148,7 +148,7 @@ impl Stage {
     pub async fn roll_out(&self, image: &str) -> Result<Duration> {
         let begun = Instant::now();
         let path = "/spec/template/spec/containers/0/image";
-        let name = crate::case::GAME;
+        let name = crate::workload::GAME;
         let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
         let operation = json!([{"op": "replace", "path": path, "value": image}]);
         self.plane

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::control_plane::{ControlPlane, repository};
-use e2e::operator::Operator;
+use e2e::addons::webhook::{BAD, call};
+use e2e::checkout::repository;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::cluster::operator::Operator;
 use e2e::wait::eventually;
-use e2e::webhook::{BAD, call};
 use serde_json::{Value, json};
 
 use super::{GAMES, SYSTEM, trusted_certificates};

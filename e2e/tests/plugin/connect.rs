@@ -2,8 +2,8 @@
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::command::run_to_end;
-use e2e::proxy::Proxy;
+use e2e::process::command::run_to_end;
+use e2e::servers::connect_proxy::ConnectProxy;
 use serde_json::json;
 
 use super::{ends, kubeconfig, says};
@@ -14,7 +14,7 @@ e2e::tests![
 ];
 
 async fn a_proxy_is_used_where_kubectl_would_use_it(case: &mut Case) -> Result<()> {
-    let proxy = Proxy::start().await?;
+    let proxy = ConnectProxy::start().await?;
     let through_proxy = kubeconfig(case, "with-proxy", |config| {
         config["clusters"][0]["cluster"]["proxy-url"] = json!(proxy.url());
     })?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::command::run_to_end;
-use e2e::control_plane::repository;
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, hook_template};
-use e2e::transcript::{Typed, commands, lasting};
+use e2e::checkout::repository;
+use e2e::documents::transcript::{Typed, commands, lasting};
+use e2e::process::command::run_to_end;
+use e2e::servers::hook_server::Answer;
 use e2e::wait::eventually;
+use e2e::workload::manifest::{Game, hook_template};
 use serde_json::json;
 
 use super::{ends, status};

@@ -4,11 +4,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME};
-use e2e::hook_server::Answer;
-use e2e::link::Link;
-use e2e::manifest::{Game, hook_template};
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::cluster::link::Link;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::GAME;
+use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::view::View;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};

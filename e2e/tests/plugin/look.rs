@@ -1,10 +1,11 @@
 //! What `kubectl game` shows of workloads, of mistakes, and of itself.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME, SET};
-use e2e::command::{Ended, run, run_to_end};
-use e2e::control_plane::repository;
-use e2e::manifest::Game;
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::process::command::{Ended, run, run_to_end};
+use e2e::workload::manifest::Game;
+use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 use tokio::process::Command;
 

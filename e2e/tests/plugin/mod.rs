@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::command::Ended;
+use e2e::process::command::Ended;
 use e2e::trial::Test;
 use serde_json::Value;
 

@@ -1,11 +1,12 @@
 //! What `kubectl game` changes, and what it says about it.
 
 use anyhow::{Context, Result, ensure};
-use e2e::case::{Case, GAME, SET};
-use e2e::command::Ended;
-use e2e::hook_server::Answer;
-use e2e::manifest::{Game, hook_template};
-use e2e::view::View;
+use e2e::case::Case;
+use e2e::process::command::Ended;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::view::View;
+use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
 use super::{ends, has, line, says, status};

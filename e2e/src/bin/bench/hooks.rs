@@ -11,7 +11,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
 use e2e::case::Case;
-use e2e::control_plane::ControlPlane;
+use e2e::cluster::control_plane::ControlPlane;
 use e2e::wait::eventually;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Api;

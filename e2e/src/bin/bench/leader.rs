@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::control_plane::ControlPlane;
-use e2e::manifest::Game;
+use e2e::cluster::control_plane::ControlPlane;
 use e2e::takeover::{End, takeover};
+use e2e::workload::manifest::Game;
 
 /// Takeovers of each sort, unless the command line asks for another number.
 pub const RUNS: usize = 20;

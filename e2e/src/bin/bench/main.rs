@@ -21,7 +21,7 @@ mod subject;
 mod tenants;
 
 use anyhow::{Result, bail};
-use e2e::control_plane::ControlPlane;
+use e2e::cluster::control_plane::ControlPlane;
 
 use report::{Report, Round};
 use subject::Subject;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use e2e::case::Case;
-use e2e::control_plane::ControlPlane;
-use e2e::manifest::Game;
+use e2e::cluster::control_plane::ControlPlane;
 use e2e::wait::eventually;
+use e2e::workload::manifest::Game;
 use judge::{Counts, Event};
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! What is measured at scale, and the orders that it is given.
 
 use anyhow::Result;
-use e2e::case::{Case, GAME, SET};
-use e2e::manifest::Game;
+use e2e::case::Case;
+use e2e::workload::manifest::Game;
+use e2e::workload::{GAME, SET};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 

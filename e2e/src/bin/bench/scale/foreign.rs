@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::case::Case;
-use e2e::control_plane::ControlPlane;
+use e2e::cluster::control_plane::ControlPlane;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use e2e::case::Case;
-use e2e::control_plane::ControlPlane;
+use e2e::cluster::control_plane::ControlPlane;
 use e2e::wait::eventually;
 
 use self::figures::{Page, Times};

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::command::run;
-use crate::control_plane::repository;
+use crate::checkout::repository;
+use crate::process::command::run;
 
 /// The chart's folder in the checkout.
 pub const CHART: &str = "charts/gamekeeper";

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::authority::acceptor;
+use crate::servers::authority::acceptor;
 
 /// What each connection gets once its request has come.
 #[derive(Clone, Debug)]

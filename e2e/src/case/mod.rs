@@ -1,5 +1,8 @@
 //! What one test has to itself: a namespace, an operator, a kubectl and a hook server.
 
+pub mod bad_manifest;
+pub(crate) mod evidence;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,21 +12,18 @@ use judge::{Counts, Event, Violation, Witness};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::command::{Ended, run, run_to_end};
-use crate::control_plane::ControlPlane;
-use crate::hook_server::HookServer;
-use crate::operator::{ACCOUNT, Operator};
-use crate::shell::Shell;
-use crate::table::Table;
-use crate::view::{Pod, Run, View};
+use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::operator::{ACCOUNT, Operator};
+use crate::documents::shell::Shell;
+use crate::process::command::{Ended, run, run_to_end};
+use crate::servers::hook_server::HookServer;
 use crate::wait::{eventually, throughout};
+use crate::workload::table::Table;
+use crate::workload::view::{Pod, Run, View};
+use crate::workload::{GAME, SET};
 
 /// How long anything may take that should happen.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Name of the workload that most tests are about, as in the documents.
-pub const GAME: &str = "test-gamedeployment";
-/// Name of the GameStatefulSet that a test is about.
-pub const SET: &str = "test-gamestatefulset";
 
 /// A test's own corner of the control plane.
 pub struct Case {

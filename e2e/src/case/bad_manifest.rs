@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::case::Case;
-use crate::control_plane::repository;
+use crate::checkout::repository;
 
 /// kubectl calls at a time.
 const SIDE_BY_SIDE: usize = 8;

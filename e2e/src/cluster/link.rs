@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::control_plane::ControlPlane;
+use crate::cluster::control_plane::ControlPlane;
 
 /// Carries bytes until it is cut. While it is, nothing comes through, and nobody is told: a
 /// connection only breaks, with all that was on its way, when the link is there again.

@@ -15,12 +15,13 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::command::run;
-use crate::control_plane::ControlPlane;
+use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::link::Link;
 use crate::faults::FaultProxy;
 use crate::faults::clock::Clock;
-use crate::link::Link;
-use crate::program::program;
+use crate::process::command::run;
+use crate::process::program::program;
+use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
 /// Name of the service account that users install.
@@ -380,18 +381,6 @@ impl Operator {
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id()?)
     }
-}
-
-/// The processor time that a process has used.
-pub fn processor_time(id: u32) -> Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The second field is the program's name in brackets, and may have spaces.
-    let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
-    let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
-    // Linux counts hundredths of a second here on every machine.
-    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
 }
 
 /// Starts it anew each time it has lost its lease: a machine that stands still for ten seconds costs every

@@ -9,13 +9,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// The proxy. It ends when dropped.
-pub struct Proxy {
+pub struct ConnectProxy {
     port: u16,
     tunnels: Arc<AtomicUsize>,
     _serving: JoinSet<()>,
 }
 
-impl Proxy {
+impl ConnectProxy {
     /// Starts one.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -33,7 +33,7 @@ impl Proxy {
                 });
             }
         });
-        Ok(Proxy {
+        Ok(ConnectProxy {
             port,
             tunnels,
             _serving: serving,

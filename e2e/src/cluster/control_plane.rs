@@ -13,11 +13,12 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::chart;
-use crate::command::run;
+use crate::checkout::repository;
+use crate::cluster::chart;
 use crate::faults::FaultProxy;
-use crate::operator::processor_time;
-use crate::program::program;
+use crate::process::command::run;
+use crate::process::program::program;
+use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
 /// What the names of clusters of test runs begin with; the process's id follows.
@@ -261,11 +262,6 @@ async fn stop_those(are_to_go: impl Fn(u32) -> bool) {
             eprintln!("{error:#}");
         }
     }
-}
-
-/// The top of the checkout.
-pub fn repository() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn scripts() -> PathBuf {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::control_plane::repository;
+use crate::checkout::repository;
 
 /// A query, and the panel or variable that it is for.
 #[derive(Clone, Debug)]

@@ -10,9 +10,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::command::{Ended, run, run_to_end};
-use crate::control_plane::{ControlPlane, repository};
-use crate::transcript::{Typed, lasting};
+use crate::checkout::repository;
+use crate::cluster::control_plane::ControlPlane;
+use crate::documents::transcript::{Typed, lasting};
+use crate::process::command::{Ended, run, run_to_end};
 use crate::wait::eventually;
 
 /// How long something may take to show.

@@ -13,9 +13,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::case::Case;
-use crate::chart::render;
-use crate::control_plane::ControlPlane;
-use crate::operator::{ACCOUNT, free_port};
+use crate::cluster::chart::render;
+use crate::cluster::control_plane::ControlPlane;
+use crate::cluster::operator::{ACCOUNT, free_port};
 
 /// A template that only the webhook refuses.
 pub const BAD: &str = "

@@ -9,8 +9,8 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use crate::case::Case;
-use crate::command::run;
-use crate::control_plane::repository;
+use crate::checkout::repository;
+use crate::process::command::run;
 
 /// The server. It stops when dropped.
 pub struct Prometheus {

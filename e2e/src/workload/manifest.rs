@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::case::{GAME, SET};
+use crate::workload::{GAME, SET};
 
 /// A workload, if nothing else is said a GameDeployment.
 #[derive(Clone, Debug)]

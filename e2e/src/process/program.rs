@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use crate::command::run;
-use crate::control_plane::repository;
+use crate::checkout::repository;
+use crate::process::command::run;
 
 /// Builds the program of a package of the same name, once a run, and says where it is.
 pub async fn program(package: &'static str) -> Result<PathBuf> {

@@ -1,0 +1,5 @@
+//! Programs that are run as processes of this machine.
+
+pub mod command;
+pub(crate) mod program;
+pub(crate) mod usage;

@@ -1,0 +1,17 @@
+//! What a process uses.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// The processor time that a process has used.
+pub fn processor_time(id: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The second field is the program's name in brackets, and may have spaces.
+    let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
+    let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
+    // Linux counts hundredths of a second here on every machine.
+    Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
+}
