@@ -1,4 +1,4 @@
-//! How long games are without an operator at work when the leader goes.
+//! How long no operator works after the leader has ended.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::cluster::operator::Operator;
 use crate::wait::eventually;
 
-/// How a leader goes.
+/// How a leader ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// kill -9.
@@ -29,7 +29,7 @@ pub async fn takeover(
     end: End,
     replicas: i64,
 ) -> Result<Duration> {
-    // To call him takes a second, in which the leader would still live.
+    // The witness takes a second to start, which must not count.
     case.call_witness().await?;
     let begun = Timestamp::now();
     match end {

@@ -38,7 +38,7 @@ pub struct Test {
 pub type Body = for<'a> fn(&'a mut Case) -> LocalBoxFuture<'a, Result<()>>;
 
 impl Test {
-    /// A test; its name begins with the crate's, which nobody needs to see.
+    /// A test; its name begins with the crate's, which is left out.
     pub fn new(path: &'static str, body: Body) -> Self {
         let name = path.split_once("::").map_or(path, |(_, name)| name);
         Test { name, body }

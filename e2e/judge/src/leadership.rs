@@ -1,19 +1,19 @@
-//! Whether everybody who wrote was the leader then, as the Lease has it.
+//! Invariant 9: only the leader writes, as the Lease has it.
 //!
-//! Operators are told apart by their accounts. Who wrote the Lease last, and did not give it back, is
-//! the leader; and he may write for as long after his last renewal as the election allows.
+//! Operators are told apart by their accounts. The one that wrote the Lease last, and did not
+//! release it, is the leader. It may write for as long after its last renewal as the election allows.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::evidence::Event;
 
-/// A leader writes at most so long after he began to renew, and a request takes some time to arrive.
+/// A leader writes at most so long after it began to renew, and a request takes some time to arrive.
 const LIMIT: SignedDuration = SignedDuration::from_millis(10_000 + 1_000);
 
 /// A version of the Lease.
 struct Tenure<'a> {
     version: u64,
-    /// None from when it was given back.
+    /// None from when it was released.
     leader: Option<&'a str>,
     from: Timestamp,
 }
@@ -25,7 +25,7 @@ pub fn takeovers(events: &[Event]) -> usize {
     leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// Writes of these operators that began when another one led, or nobody.
+/// Writes of these operators that began when another one was the leader, or none.
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
     let about_leases = |event: &Event| event.resource() == "leases";
@@ -46,14 +46,14 @@ pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool
 fn reason(leases: &[Tenure<'_>], event: &Event) -> Option<String> {
     let before = leases.iter().rev().find(|it| it.from <= event.received);
     let Some(newest) = before else {
-        return Some("nobody led yet".to_owned());
+        return Some("there was no leader yet".to_owned());
     };
     let late = event.received.duration_since(newest.from);
     match newest.leader {
         Some(leader) if leader != event.user.username => {
-            Some(format!("{leader} had led for {late:#}"))
+            Some(format!("{leader} had been the leader for {late:#}"))
         }
-        None => Some(format!("the lease had been given back for {late:#}")),
+        None => Some(format!("the lease had been released for {late:#}")),
         Some(_) if late > LIMIT => Some(format!("the last renewal was {late:#} before")),
         Some(_) => None,
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_may_write_until_his_deadline() {
+    fn a_leader_may_write_until_its_deadline() {
         let lead = [event(1, "a", Some("a1")), event(11, "a", None)];
         assert_eq!(wrong(&lead), 0);
         let late = [event(1, "a", Some("a1")), event(13, "a", None)];
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_after_the_lease_was_given_back_is_found() {
+    fn a_write_after_the_lease_was_released_is_found() {
         let story = [
             event(1, "a", Some("a1")),
             event(2, "a", Some("")),

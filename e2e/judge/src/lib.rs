@@ -63,7 +63,7 @@ mod rules;
 mod story;
 mod verdict;
 
-pub use counts::{Counts, Sort};
+pub use counts::{Counts, WriteKind};
 pub use evidence::{AuditLog, Event, Witness};
 pub use leadership::{takeovers, writes_without_lease};
 pub use verdict::{Violation, violations};

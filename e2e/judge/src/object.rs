@@ -157,8 +157,8 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
-/// Labels and annotations that belong to the template: all but the operator's notes, and the labels
-/// of a pod's identity, which are mended where somebody damages them.
+/// Labels and annotations that belong to the template: all but the operator's own
+/// annotations, and the labels of a pod's identity, which the operator restores if a client changes them.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);

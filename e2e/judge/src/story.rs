@@ -12,7 +12,7 @@ const GAME: &str = "game";
 /// The operator, as the API server knows it.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
 
-/// A log in the making.
+/// A log that grows with each call.
 pub(crate) struct Story {
     events: Vec<Event>,
     now: Timestamp,
@@ -85,7 +85,7 @@ impl Story {
         format!("{}s", kind.to_lowercase())
     }
 
-    /// The operator makes a claim go with somebody.
+    /// The operator gives a claim an owner.
     pub(crate) fn own_claim(&mut self, name: &str, kind: &str, uid: &str) {
         let owner = json!({"kind": kind, "name": "owner", "uid": uid, "controller": true});
         let claim = json!({
@@ -142,7 +142,7 @@ impl Story {
         self.workload = self.log(user, "patch", &plural, subresource, GAME, workload);
     }
 
-    /// Somebody patches the spec of the workload.
+    /// A user patches the spec of the workload.
     pub(crate) fn spec(&mut self, user: &str, patch: Value) {
         merge(&mut self.workload["spec"], &patch);
         let generation = self.workload["metadata"]["generation"]
@@ -152,13 +152,13 @@ impl Story {
         self.write_workload(user, "");
     }
 
-    /// The operator notes its own pause on the workload, and pauses.
+    /// The operator annotates the workload with its own pause, and pauses.
     pub(crate) fn pause(&mut self) {
         self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
         self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
     }
 
-    /// Somebody lets the rollout to that revision skip its steps.
+    /// A user lets the rollout to that revision skip its steps.
     pub(crate) fn promote(&mut self, user: &str, revision: &str, steps: &str) {
         let note = json!({"revision": revision, "stepHash": steps}).to_string();
         self.workload["metadata"]["annotations"] = json!({names::PROMOTE: note});
@@ -309,7 +309,7 @@ impl Story {
         self.delete_by(OPERATOR, name);
     }
 
-    /// Somebody deletes a pod.
+    /// A user deletes a pod.
     pub(crate) fn delete_by(&mut self, user: &str, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["deletionTimestamp"] = json!(self.now);
@@ -329,7 +329,7 @@ impl Story {
         self.run_by(OPERATOR, pod, point, target);
     }
 
-    /// Somebody makes a HookRun for a pod.
+    /// A user creates a HookRun for a pod.
     pub(crate) fn run_by(&mut self, user: &str, pod: &str, point: &str, target: &str) {
         let prefix = point.to_lowercase();
         let name = format!("{prefix}-{pod}-{}-test", self.version);
@@ -386,7 +386,7 @@ impl Story {
         self.drop_run_by(OPERATOR, pod, point);
     }
 
-    /// Somebody deletes a HookRun.
+    /// A user deletes a HookRun.
     pub(crate) fn drop_run_by(&mut self, user: &str, pod: &str, point: &str) {
         let run = self.runs.remove(&format!("{pod}/{point}")).expect("a run");
         let name = run["metadata"]["name"]

@@ -1,7 +1,7 @@
 //! The campaign: histories that a seed writes, each in a namespace of its own with its own operator
 //! behind a [`FaultProxy`](crate::faults::FaultProxy).
 //!
-//! In a [`History`] a user changes his mind, hooks say yes and no, the operator is killed and its
+//! In a [`History`] users change their mind, hooks say yes and no, the operator is killed and its
 //! clock jumps, while the proxy plays faults. Then the faults stop and hooks say yes; all must
 //! settle. The judge reads the audit log. [`play()`] plays one, [`Figures`] adds them up.
 //!

@@ -1,4 +1,4 @@
-//! What a failed test leaves for whoever has to find out why.
+//! What a failed test leaves, to find out why it failed.
 
 use std::fs::File;
 use std::io::Write;

@@ -38,9 +38,9 @@ pub struct Case {
     name: &'static str,
     /// Its hook server.
     pub hooks: HookServer,
-    /// Its operator, which nobody else's workloads notice when it is killed.
+    /// Its operator; other tests' workloads do not notice when it is killed.
     pub operator: Operator,
-    /// Who sees what became of writes that got no answer.
+    /// Tells which writes without an answer took effect, once it was called.
     witness: Option<Witness>,
 }
 

@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::control_plane::ControlPlane;
 
-/// Carries bytes until it is cut. While it is, nothing comes through, and nobody is told: a
+/// Carries bytes until it is cut. While it is, nothing comes through, and neither side is told: a
 /// connection only breaks, with all that was on its way, when the link is there again.
 pub struct Link {
     port: u16,
@@ -81,6 +81,6 @@ async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<boo
 
 /// Waits until the link is whole, or is not.
 async fn becomes(link: &mut watch::Receiver<bool>, whole: bool) {
-    // Without a sender nobody is left to mind.
+    // Without a sender the link was dropped.
     let _ = link.wait_for(|it| *it == whole).await;
 }

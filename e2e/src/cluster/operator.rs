@@ -63,7 +63,7 @@ fn look(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
 }
 
 impl Running {
-    /// The process, which nobody starts anew from now on.
+    /// The process, which is not restarted from now on.
     fn end(self) -> Result<Child> {
         with(&self.process, Option::take).context("the operator has ended")
     }
@@ -268,7 +268,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Whether it ended by itself and nobody keeps it, which it does only when it has lost its lease.
+    /// Whether it ended by itself and is not restarted, which it does only when it has lost its lease.
     pub fn has_lost_its_lease(&mut self) -> Result<bool> {
         let Some(status) = self.exit_status()? else {
             return Ok(false);
@@ -370,7 +370,7 @@ impl Operator {
         Ok(())
     }
 
-    /// The process's id: another one when it was started anew.
+    /// The process's id: another one when it was restarted.
     pub fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("the operator does not run")?;
         let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
@@ -383,7 +383,7 @@ impl Operator {
     }
 }
 
-/// Starts it anew each time it has lost its lease: a machine that stands still for ten seconds costs every
+/// Restarts it each time it has lost its lease: a machine that stands still for ten seconds costs every
 /// operator on it the lease. How it ends otherwise is left for the test to see.
 async fn keep(mut command: Command, process: Process, log: PathBuf) {
     loop {
@@ -439,10 +439,10 @@ fn move_to(object: &mut Value, namespace: &str, account: &str) {
     }
 }
 
-/// Below those that the system gives to whoever asks for any: what is chosen here is bound only later.
+/// Below those that the system gives to a process that asks for any: what is chosen here is bound only later.
 const PORTS: Range<u32> = 20_000..30_000;
 
-/// A port on which nobody listens, and which no other test of this process is given.
+/// A port on which no process listens, and which no other test of this process is given.
 pub async fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {

@@ -38,7 +38,7 @@ impl Shell {
         Self::with(plane, plane.kubeconfig.clone()).await
     }
 
-    /// That of somebody with this kubeconfig.
+    /// That of the user of this kubeconfig.
     pub async fn with(plane: &ControlPlane, kubeconfig: PathBuf) -> Result<Self> {
         let path = plane.path().await?;
         Ok(Self { path, kubeconfig })

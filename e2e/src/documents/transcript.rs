@@ -20,7 +20,7 @@ pub struct Typed {
 /// The commands in the indented blocks of a Markdown document, in their order. In a block with a `$`
 /// they begin with it, and what they print follows; a block that begins with the name of a program has
 /// one on each line. A line that ends in a backslash goes on in the next one. Any other block must be
-/// YAML, or PromQL, or it might be a command that nobody types.
+/// YAML, or PromQL, or it might be a command that no test types.
 pub fn commands(document: &str) -> Result<Vec<Typed>> {
     let mut typed = Vec::new();
     for (section, block) in blocks(document) {

@@ -337,7 +337,7 @@ async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Reviews that are asked for by whoever reaches the port, of objects with endless names.
+/// Reviews that any client asks for that reaches the port, of objects with endless names.
 async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
     let configuration = stage

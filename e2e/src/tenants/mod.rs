@@ -31,7 +31,7 @@ pub const VICTIM: &str = "victim";
 pub const ATTACKER: &str = "attacker";
 /// The memory that the chart gives an operator.
 const MEMORY: u64 = 1 << 30;
-/// How long a rollout may take, whoever attacks.
+/// How long a rollout may take, under any attack.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The cluster and all who are on it.

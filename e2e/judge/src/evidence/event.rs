@@ -14,12 +14,12 @@ pub struct Event {
     /// Path and query of the request.
     #[serde(rename = "requestURI")]
     pub uri: String,
-    /// Who asked.
+    /// The client's user.
     pub user: User,
-    /// With which program.
+    /// The client's program.
     #[serde(default)]
     pub user_agent: String,
-    /// What about; None for requests that are about no object.
+    /// The object; None for requests that are about none.
     #[serde(default)]
     pub object_ref: Option<ObjectRef>,
     /// How it ended.
@@ -41,14 +41,14 @@ pub struct Event {
     pub stage: String,
 }
 
-/// Who asked.
+/// The user of a client.
 #[derive(Clone, Debug, Deserialize)]
 pub struct User {
     /// Name as the API server authenticated it.
     pub username: String,
 }
 
-/// What a request was about.
+/// The object that a request is about.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {

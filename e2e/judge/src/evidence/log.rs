@@ -1,6 +1,6 @@
 //! Reads the growing audit log, once, for all tests of a run.
 //!
-//! The log of a run is large and most of it is about somebody else's namespace, so lines are only
+//! The log of a run is large and most of it is about other tests' namespaces, so lines are only
 //! sorted by namespace as they come; they are parsed when their namespace is judged.
 
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ impl AuditLog {
         events.collect()
     }
 
-    /// Drops what was read of a namespace that nobody asks for again.
+    /// Drops what was read of a namespace that is not asked for again.
     pub fn forget(&self, namespace: &str) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.by_namespace.remove(namespace);
@@ -94,7 +94,7 @@ impl Sorted {
 }
 
 /// Whether a line is worth keeping. Inside a JSON string the quotes would be escaped, so a match
-/// is never part of somebody's text.
+/// is never part of a text that a user wrote.
 fn may_be_write(line: &str) -> bool {
     ["get", "list", "watch"]
         .iter()

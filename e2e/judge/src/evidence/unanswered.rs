@@ -1,11 +1,11 @@
-//! Writes that were made although whoever asked for them was gone before the answer.
+//! Writes that took effect although their answer reached no client: it was killed or cut off before.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
 use super::event::{Event, ResponseStatus};
-use super::witness::Sight;
+use super::witness::Observation;
 use crate::object::resource_version;
 
 /// A resource and a name.
@@ -13,24 +13,26 @@ type Key = (String, String);
 
 /// The writes without an answer that took effect, each with the answer that it should have got: the
 /// version that was seen and that no answer gave.
-pub(crate) fn unanswered(events: &[Event], sights: &[Sight]) -> Vec<Event> {
+pub(crate) fn unanswered(events: &[Event], observations: &[Observation]) -> Vec<Event> {
     let tells_nothing = |event: &&Event| is_lost(event) || is_silent(event);
     let mut unknown: Vec<&Event> = events.iter().filter(tells_nothing).collect();
     // What was made for certain first.
     unknown.sort_by_key(|event| (is_lost(event), event.received));
-    let mut unexplained = unexplained(events, sights);
+    let mut unexplained = unexplained(events, observations);
     let found = unknown.into_iter().filter_map(|event| {
-        let sights = unexplained.get_mut(&key(event)?)?;
-        let made = sights.iter().position(|sight| fits(event, sight))?;
-        let sight = sights.remove(made);
-        is_lost(event).then(|| answered(event, sight.sight))
+        let observations = unexplained.get_mut(&key(event)?)?;
+        let made = observations
+            .iter()
+            .position(|observation| fits(event, observation))?;
+        let observation = observations.remove(made);
+        is_lost(event).then(|| answered(event, observation.observation))
     });
     found.collect()
 }
 
 /// What was seen and no answer told of.
 struct Unexplained<'a> {
-    sight: &'a Sight,
+    observation: &'a Observation,
     is_first: bool,
 }
 
@@ -49,7 +51,10 @@ fn is_silent(event: &Event) -> bool {
 }
 
 /// What was seen and is no answered write's doing, oldest first.
-fn unexplained<'a>(events: &[Event], sights: &'a [Sight]) -> HashMap<Key, Vec<Unexplained<'a>>> {
+fn unexplained<'a>(
+    events: &[Event],
+    observations: &'a [Observation],
+) -> HashMap<Key, Vec<Unexplained<'a>>> {
     let answers = || {
         let done = events
             .iter()
@@ -63,19 +68,22 @@ fn unexplained<'a>(events: &[Event], sights: &'a [Sight]) -> HashMap<Key, Vec<Un
         .filter(|(event, _)| event.verb.starts_with("delete"))
         .filter_map(|(_, answer)| text(answer, "/details/uid").or(text(answer, "/metadata/uid")))
         .collect();
-    let mut sights: Vec<&Sight> = sights.iter().collect();
-    sights.sort_by_key(|sight| resource_version(&sight.object));
+    let mut observations: Vec<&Observation> = observations.iter().collect();
+    observations.sort_by_key(|observation| resource_version(&observation.object));
     let mut known: HashSet<&str> = HashSet::new();
     let mut by_object: HashMap<Key, Vec<Unexplained>> = HashMap::new();
-    for sight in sights {
-        let uid = text(&sight.object, "/metadata/uid").unwrap_or_default();
+    for observation in observations {
+        let uid = text(&observation.object, "/metadata/uid").unwrap_or_default();
         let is_first = known.insert(uid);
         let is_new =
-            resource_version(&sight.object).is_some_and(|version| explained.insert(version));
-        if is_new && !(sight.is_gone && ended.contains(uid)) {
-            let name = text(&sight.object, "/metadata/name").unwrap_or_default();
-            let key = (sight.resource.clone(), name.to_owned());
-            let unexplained = Unexplained { sight, is_first };
+            resource_version(&observation.object).is_some_and(|version| explained.insert(version));
+        if is_new && !(observation.is_gone && ended.contains(uid)) {
+            let name = text(&observation.object, "/metadata/name").unwrap_or_default();
+            let key = (observation.resource.clone(), name.to_owned());
+            let unexplained = Unexplained {
+                observation,
+                is_first,
+            };
             by_object.entry(key).or_default().push(unexplained);
         }
     }
@@ -83,26 +91,32 @@ fn unexplained<'a>(events: &[Event], sights: &'a [Sight]) -> HashMap<Key, Vec<Un
 }
 
 /// Whether a write can have led to what was seen.
-fn fits(event: &Event, Unexplained { sight, is_first }: &Unexplained) -> bool {
-    let is_going = sight.is_gone
-        || sight
+fn fits(
+    event: &Event,
+    Unexplained {
+        observation,
+        is_first,
+    }: &Unexplained,
+) -> bool {
+    let is_going = observation.is_gone
+        || observation
             .object
             .pointer("/metadata/deletionTimestamp")
             .is_some();
-    let is_of_its_sort = match event.verb.as_str() {
+    let is_of_its_kind = match event.verb.as_str() {
         "delete" => is_going,
         "create" if !is_silent(event) => *is_first,
-        _ => !sight.is_gone,
+        _ => !observation.is_gone,
     };
-    is_of_its_sort && sight.at >= event.received
+    is_of_its_kind && observation.at >= event.received
 }
 
 /// The write with its answer. It was there when it was seen, which may be long after the API server gave
 /// it up: what has no version of its own is placed by such times.
-fn answered(event: &Event, sight: &Sight) -> Event {
+fn answered(event: &Event, observation: &Observation) -> Event {
     Event {
-        done: sight.at,
-        response_object: Some(sight.object.clone()),
+        done: observation.at,
+        response_object: Some(observation.object.clone()),
         response_status: Some(ResponseStatus {
             code: 200,
             ..ResponseStatus::default()
@@ -147,9 +161,9 @@ mod tests {
         serde_json::from_value(event).expect("an event")
     }
 
-    fn sight(second: u32, object: Value, is_gone: bool) -> Sight {
+    fn observation(second: u32, object: Value, is_gone: bool) -> Observation {
         let at = format!("2026-01-01T00:00:{second:02}Z");
-        Sight {
+        Observation {
             at: at.parse().expect("a time"),
             resource: "hookruns".to_owned(),
             object,
@@ -158,20 +172,20 @@ mod tests {
     }
 
     /// What is found of a write at second 2, lost after one that made version 5.
-    fn found(verb: &str, later: &[Event], sights: &[&Sight]) -> Vec<Value> {
-        let sights: Vec<Sight> = sights.iter().copied().cloned().collect();
+    fn found(verb: &str, later: &[Event], observations: &[&Observation]) -> Vec<Value> {
+        let observations: Vec<Observation> = observations.iter().copied().cloned().collect();
         let made = event("patch", 200, 1, object(5, "Running"));
         let lost = event(verb, 504, 2, Value::Null);
         let events = [&[made, lost], later].concat();
-        let found = unanswered(&events, &sights).into_iter();
+        let found = unanswered(&events, &observations).into_iter();
         found.filter_map(|event| event.response_object).collect()
     }
 
     #[test]
     fn a_lost_write_was_made_if_a_version_was_seen_that_no_answer_gave() {
         let (old, new) = (object(5, "Running"), object(6, "Successful"));
-        let before = sight(1, old.clone(), false);
-        let after = sight(2, new.clone(), false);
+        let before = observation(1, old.clone(), false);
+        let after = observation(2, new.clone(), false);
         let made = found("patch", &[], &[&before, &after]);
         assert_eq!(made.as_slice(), std::slice::from_ref(&new));
         assert!(
@@ -181,14 +195,14 @@ mod tests {
         let other = event("patch", 200, 3, new.clone());
         assert!(
             found("patch", &[other], &[&after]).is_empty(),
-            "somebody else wrote it"
+            "another client wrote it"
         );
         assert!(
             found("delete", &[], &[&after]).is_empty(),
             "it is still there"
         );
         assert!(
-            found("patch", &[], &[&sight(1, new, false)]).is_empty(),
+            found("patch", &[], &[&observation(1, new, false)]).is_empty(),
             "it was there before"
         );
     }
@@ -196,7 +210,7 @@ mod tests {
     #[test]
     fn a_lost_write_pushes_nothing_behind_it_that_was_done_before_it_was_seen() {
         let lost = event("patch", 504, 2, Value::Null);
-        let seen = sight(9, object(20, "Running"), false);
+        let seen = observation(9, object(20, "Running"), false);
         let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
         let mut other = event("delete", 200, 3, json!({"kind": "Status"}));
         other.object_ref.as_mut().expect("a reference").name = "y".to_owned();
@@ -214,8 +228,8 @@ mod tests {
         let mut bound = event("create", 201, 2, json!({"kind": "Status"}));
         let reference = bound.object_ref.as_mut().expect("a reference");
         reference.subresource = "binding".to_owned();
-        let created = sight(1, object(5, "Running"), false);
-        let scheduled = sight(2, object(6, "Running"), false);
+        let created = observation(1, object(5, "Running"), false);
+        let scheduled = observation(2, object(6, "Running"), false);
         let seen = [&created, &scheduled];
         assert!(
             found("create", &[], &seen).is_empty(),
@@ -228,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_deletion_was_made_if_the_end_was_seen_and_nobody_else_made_it() {
-        let end = sight(2, object(7, "Running"), true);
+    fn a_lost_deletion_was_made_if_the_end_was_seen_and_no_other_client_made_it() {
+        let end = observation(2, object(7, "Running"), true);
         assert_eq!(found("delete", &[], &[&end]).len(), 1);
         assert!(found("patch", &[], &[&end]).is_empty());
         let done = json!({"kind": "Status", "details": {"uid": "u"}});

@@ -1,8 +1,8 @@
-//! Somebody who sees each version of a namespace's objects, whoever got the answer.
+//! A watch that sees each version of a namespace's objects, whether or not the writer got an answer.
 //!
 //! The API server logs 504 for a request whose writer was killed or cut off before the answer,
 //! whether the write was made or not. So that the judge need not guess, a watch notes what etcd
-//! held: a write that nobody got an answer for was made if the watch saw a version that no answer
+//! held: a write without an answer took effect if the watch saw a version that no answer
 //! gave.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
 
 /// A version of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct Observation {
     /// When it was seen.
     pub(crate) at: Timestamp,
     /// Plural name of the resource.
@@ -62,7 +62,7 @@ struct Kind {
 #[derive(Debug)]
 pub struct Witness {
     kinds: Vec<Kind>,
-    seen: Arc<Mutex<Vec<Sight>>>,
+    seen: Arc<Mutex<Vec<Observation>>>,
     watches: Vec<JoinHandle<()>>,
 }
 
@@ -90,14 +90,14 @@ impl Witness {
     /// The writes without an answer that took effect all the same, each with the answer that it should
     /// have got.
     pub async fn unanswered(&self, events: &[Event]) -> Result<Vec<Event>> {
-        Ok(unanswered(events, &self.sights().await?))
+        Ok(unanswered(events, &self.observations().await?))
     }
 
-    /// Everything seen so far. What is there now is looked at once more, because a watch may lag.
-    async fn sights(&self) -> Result<Vec<Sight>> {
+    /// Everything seen so far. What is there now is listed once more, because a watch may lag.
+    async fn observations(&self) -> Result<Vec<Observation>> {
         for kind in &self.kinds {
             for object in kind.api.list(&ListParams::default()).await? {
-                note(&self.seen, kind, object, false)?;
+                record(&self.seen, kind, object, false)?;
             }
         }
         Ok(self
@@ -114,34 +114,39 @@ impl Drop for Witness {
     }
 }
 
-/// Notes what a watch brings.
-async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Sight>>>, began: oneshot::Sender<()>) {
+/// Records what a watch brings.
+async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Observation>>>, began: oneshot::Sender<()>) {
     let mut began = Some(began);
     let events = watcher(kind.api.clone(), watcher::Config::default()).map_err(anyhow::Error::from);
     let followed = events.try_for_each(|event| {
-        let noted = match event {
+        let recorded = match event {
             watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-                note(&seen, &kind, object, false)
+                record(&seen, &kind, object, false)
             }
-            watcher::Event::Delete(object) => note(&seen, &kind, object, true),
+            watcher::Event::Delete(object) => record(&seen, &kind, object, true),
             watcher::Event::Init => Ok(()),
             watcher::Event::InitDone => {
-                // Nobody may be waiting for it any more; a watch can begin again.
+                // The receiver may be gone: a watch can begin again.
                 let _ = began.take().map(|began| began.send(()));
                 Ok(())
             }
         };
-        std::future::ready(noted)
+        std::future::ready(recorded)
     });
     if let Err(error) = followed.await {
-        eprintln!("the witness sees no more {}: {error:#}", kind.plural);
+        eprintln!("the witness no longer sees {}: {error:#}", kind.plural);
     }
 }
 
-fn note(seen: &Mutex<Vec<Sight>>, kind: &Kind, object: DynamicObject, is_gone: bool) -> Result<()> {
+fn record(
+    seen: &Mutex<Vec<Observation>>,
+    kind: &Kind,
+    object: DynamicObject,
+    is_gone: bool,
+) -> Result<()> {
     let mut object = serde_json::to_value(object)?;
     object["kind"] = kind.name.into(); // The items of a list do not say it.
-    let sight = Sight {
+    let observation = Observation {
         at: Timestamp::now(),
         resource: kind.plural.to_owned(),
         object,
@@ -149,6 +154,6 @@ fn note(seen: &Mutex<Vec<Sight>>, kind: &Kind, object: DynamicObject, is_gone: b
     };
     seen.lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .push(sight);
+        .push(observation);
     Ok(())
 }

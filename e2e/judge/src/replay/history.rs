@@ -62,7 +62,7 @@ pub(crate) struct Write {
     pub(crate) subresource: String,
     /// Whether it named the resourceVersion of what it was about: any write since would have made it
     /// fail.
-    pub(crate) names_version: bool,
+    pub(crate) has_version_precondition: bool,
     /// The object before; None when it did not exist.
     pub(crate) before: Option<Arc<Value>>,
     /// The object after; None when it is gone.
@@ -113,7 +113,10 @@ pub(crate) fn history(events: &[Event]) -> Vec<Write> {
                 plural: reference.resource.clone(),
                 name,
                 subresource: reference.subresource.clone(),
-                names_version: event.request_object.as_ref().is_some_and(names_version),
+                has_version_precondition: event
+                    .request_object
+                    .as_ref()
+                    .is_some_and(has_version_precondition),
                 before,
                 after,
             });
@@ -123,7 +126,7 @@ pub(crate) fn history(events: &[Event]) -> Vec<Write> {
 }
 
 /// Whether a body (delete options, a patch, an object) holds for one resourceVersion only.
-fn names_version(body: &Value) -> bool {
+fn has_version_precondition(body: &Value) -> bool {
     const VERSION: &str = "/metadata/resourceVersion";
     let is_test = |operation: &Value| operation["op"] == "test" && operation["path"] == VERSION;
     match body.as_array() {
@@ -328,7 +331,7 @@ mod tests {
             ),
             (json!({"metadata": {"uid": "u"}}), false),
         ] {
-            assert_eq!(names_version(&body), expected, "{body}");
+            assert_eq!(has_version_precondition(&body), expected, "{body}");
         }
     }
 

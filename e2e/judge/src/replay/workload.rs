@@ -54,17 +54,18 @@ impl Version {
         self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))
     }
 
-    /// Whether the operator's own pause is noted on it.
-    pub(crate) fn has_pause_note(&self) -> bool {
+    /// Whether the annotation says that the pause is the operator's own.
+    pub(crate) fn has_pause_annotation(&self) -> bool {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
     /// Whether a user lets this rollout skip its steps.
     pub(crate) fn is_promoted(&self) -> bool {
-        let note = annotation(&self.object, names::PROMOTE);
-        let note = note.and_then(|note| serde_json::from_str::<Value>(note).ok());
-        note.is_some_and(|note| {
-            (text(&note, "/revision"), text(&note, "/stepHash")) == self.rollout()
+        let promotion = annotation(&self.object, names::PROMOTE);
+        let promotion = promotion.and_then(|json| serde_json::from_str::<Value>(json).ok());
+        promotion.is_some_and(|promotion| {
+            let promoted = (text(&promotion, "/revision"), text(&promotion, "/stepHash"));
+            promoted == self.rollout()
         })
     }
 
@@ -97,7 +98,7 @@ impl Version {
         steps.and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// What makes this rollout this rollout: update revision and step list.
+    /// What identifies this rollout: update revision and step list.
     pub(crate) fn rollout(&self) -> (&str, &str) {
         (
             self.update_revision(),
@@ -186,7 +187,7 @@ impl Version {
 
     /// Pods that may be at the update revision now.
     ///
-    /// What a percentage of the partition rounds to is nobody's promise, so it counts for the most.
+    /// No document promises how a percentage of the partition is rounded, so the larger number counts.
     pub(crate) fn may_be_updated(&self) -> i64 {
         if !self.is_rolling() {
             return i64::MAX;

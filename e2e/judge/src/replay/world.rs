@@ -13,8 +13,8 @@ use crate::object::{
     is_terminating, phase, ready_since, restarts, revision, runs, uid,
 };
 
-/// How old a view of the world may be when somebody acts on it: what changed later may have
-/// changed while the request was on the way.
+/// How old the state may be that a writer acts on: what changed later may have changed while its
+/// request was on the way.
 pub(crate) const LAG: SignedDuration = SignedDuration::from_secs(1);
 
 /// A namespace at a moment.
@@ -24,7 +24,7 @@ pub(crate) struct World {
     pub(crate) workloads: BTreeMap<String, Workload>,
     /// Pods by name.
     pub(crate) pods: BTreeMap<String, Pod>,
-    /// Pods that are gone.
+    /// Pods that were deleted.
     departed: Vec<Pod>,
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
@@ -35,7 +35,7 @@ pub(crate) struct World {
 pub(crate) struct Workload {
     /// Oldest first.
     pub(crate) versions: Vec<Version>,
-    /// When it went.
+    /// When it was deleted.
     pub(crate) gone: Option<Timestamp>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Pod {
     /// Since when a container is not ready.
     pub(crate) unready_since: Option<Timestamp>,
     /// The update that it is in the middle of.
-    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) ongoing_update: Option<OngoingUpdate>,
     /// What made it count no longer.
     pub(crate) end: Option<End>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Pod {
 pub(crate) struct End {
     /// When: no earlier than this.
     pub(crate) at: Timestamp,
-    /// Who wrote it.
+    /// Which user wrote it.
     pub(crate) by: String,
 }
 
@@ -73,7 +73,7 @@ impl End {
         }
     }
 
-    /// Whether who wrote this may not have known of it: somebody else did it, and not more than
+    /// Whether the writer of this may not have known of it: another client did it, and not more than
     /// [`LAG`] before.
     pub(crate) fn may_be_unseen_by(&self, write: &Write) -> bool {
         self.by != write.user && self.at + LAG >= write.received
@@ -82,7 +82,7 @@ impl End {
 
 /// An update of a pod that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum UnderWay {
+pub(crate) enum OngoingUpdate {
     /// The gate is closed; it ends when that opens.
     Gate {
         /// Whether anything was changed yet.
@@ -103,14 +103,14 @@ pub(crate) struct Run {
     /// Since when the API server has had it as Successful. When its measurement ended is told by the
     /// operator's clock, which may be wrong.
     pub(crate) succeeded: Option<Timestamp>,
-    /// Who made it.
-    pub(crate) maker: String,
+    /// Which user created it.
+    pub(crate) creator: String,
     /// Its deletion.
     pub(crate) end: Option<End>,
 }
 
 impl World {
-    /// What comes of a write.
+    /// Applies a write.
     pub(crate) fn apply(&mut self, write: &Write) {
         match write.resource {
             Resource::Workload => self.apply_workload(write),
@@ -136,7 +136,7 @@ impl World {
         };
         let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
         // While a user pauses, no step is entered.
-        let waits = |v: &Version| v.is_paused() && !v.has_pause_note();
+        let waits = |v: &Version| v.is_paused() && !v.has_pause_annotation();
         version.replicas_at_step = match workload.versions.last() {
             Some(last) if place(last) == place(&version) && !waits(last) => last.replicas_at_step,
             _ => version.replicas(),
@@ -171,7 +171,7 @@ impl World {
         let run = Run {
             object: object.clone(),
             succeeded: succeeded.or_else(|| (phase(object) == "Successful").then_some(write.done)),
-            maker: known.map_or_else(|| write.user.clone(), |run| run.maker.clone()),
+            creator: known.map_or_else(|| write.user.clone(), |run| run.creator.clone()),
             end: end.or_else(|| is_deleted.then(|| End::of(write))),
         };
         self.runs.insert(uid(object).to_owned(), run);
@@ -224,7 +224,7 @@ impl Pod {
             running_since: None,
             ready: Vec::new(),
             unready_since: None,
-            under_way: None,
+            ongoing_update: None,
             end: None,
         }
     }
@@ -245,26 +245,26 @@ impl Pod {
         }
         let unready = (!containers_are_ready(&object)).then_some(at);
         self.unready_since = unready.map(|now| self.unready_since.unwrap_or(now));
-        self.under_way = self.update_after(&object);
+        self.ongoing_update = self.update_after(&object);
         self.object = object;
         if self.end.is_none() && !self.is_active() {
             self.end = Some(End::of(write));
         }
     }
 
-    fn update_after(&self, new: &Value) -> Option<UnderWay> {
+    fn update_after(&self, new: &Value) -> Option<OngoingUpdate> {
         let changes =
             containers(new) != containers(&self.object) || revision(new) != self.revision();
         if has_gate(new) {
-            let had_changed = self.under_way == Some(UnderWay::Gate { changed: true });
+            let had_changed = self.ongoing_update == Some(OngoingUpdate::Gate { changed: true });
             let changed = changes || had_changed;
-            return gate_is_closed(new).then_some(UnderWay::Gate { changed });
+            return gate_is_closed(new).then_some(OngoingUpdate::Gate { changed });
         }
-        match self.under_way {
-            _ if changes => Some(UnderWay::Restart {
+        match self.ongoing_update {
+            _ if changes => Some(OngoingUpdate::Restart {
                 from: restarts(&self.object),
             }),
-            Some(UnderWay::Restart { from })
+            Some(OngoingUpdate::Restart { from })
                 if restarts(new) > from && ready_since(new).is_some() =>
             {
                 None
@@ -283,7 +283,7 @@ impl Pod {
         revision(&self.object)
     }
 
-    /// Whether it counts: neither ended nor on its way out.
+    /// Whether it counts: neither ended nor being deleted.
     pub(crate) fn is_active(&self) -> bool {
         !is_terminating(&self.object) && !has_ended(&self.object)
     }

@@ -22,7 +22,7 @@ pub(crate) fn budget(world: &World, write: &Write) -> Option<Found> {
 
 fn availability(world: &World, write: &Write) -> Option<String> {
     let start = Start::of(world, write)?;
-    if start.act == Act::HotPatch || start.pod.under_way.is_some() {
+    if start.act == Act::HotPatch || start.pod.ongoing_update.is_some() {
         return None;
     }
     right_under_one(start.versions, |version| {
@@ -53,7 +53,7 @@ fn others_available(world: &World, start: &Start, version: &Version, write: &Wri
     let others: Vec<&Pod> = world
         .pods_seen_by(write, start.owner)
         .filter(is_other)
-        .filter(|pod| pod.under_way.is_none() && !is_victim(world, pod))
+        .filter(|pod| pod.ongoing_update.is_none() && !is_victim(world, pod))
         .filter(|pod| pod.may_be_available(write.received, version.min_ready()))
         .collect();
     count(&others)
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_somebody_else_deletes_are_missed_within_a_second() {
+    fn pods_that_another_client_deletes_are_missed_within_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["budget"])] {
             let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
             story.delete_by("garbage collector", "c");

@@ -20,7 +20,7 @@ pub(crate) struct Calm {
 }
 
 impl Calm {
-    /// Looks at a write after it took effect.
+    /// Judges a write after it took effect.
     pub(crate) fn check(
         &mut self,
         world: &World,
@@ -44,7 +44,7 @@ impl Calm {
         let since = since.filter(|since| is_operators && *since + AFTERMATH < write.received)?;
         Some((
             "calm",
-            format!("all was as wanted since {since}, and nobody else wrote"),
+            format!("all was as wanted since {since}, and no other client wrote"),
         ))
     }
 }
@@ -74,7 +74,7 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
     let counts_are_full = counts
         .iter()
         .all(|name| number(&format!("/status/{name}")) == replicas);
-    let is_noted =
+    let is_annotated =
         annotation(object, names::PAUSE).is_some() || annotation(object, names::RETRY).is_some();
     let retries = ["preDelete", "preInplace", "postInplace"]
         .iter()
@@ -88,13 +88,13 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
     let pods_are_right = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {
             pod.is_active()
-                && pod.under_way.is_none()
+                && pod.ongoing_update.is_none()
                 && annotation(&pod.object, names::DELETING).is_none()
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
     counts_are_full
         && pods_are_right
-        && !(is_noted || retries || has_runs)
+        && !(is_annotated || retries || has_runs)
         && !is_terminating(object)
         && number("/status/observedGeneration") == number("/metadata/generation")
         && !workload.is_rolling()
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_did_is_a_reason_to_write() {
+    fn what_another_client_did_is_a_reason_to_write() {
         let mut story = settled();
         story.wait(10);
         story.spec("user", json!({"replicas": 3}));

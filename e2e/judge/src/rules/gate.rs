@@ -10,7 +10,7 @@ use crate::replay::world::World;
 /// The rule.
 pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
-    let is_open = has_gate(&start.pod.object) && start.pod.under_way.is_none();
+    let is_open = has_gate(&start.pod.object) && start.pod.ongoing_update.is_none();
     if start.act != Act::Change || !is_open || start.is_on_idle_pod(write) {
         return None;
     }

@@ -11,12 +11,12 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, World};
 
-/// How many pods of a revision there were when the operator took note of a pause, by workload.
+/// How many pods of a revision there were when the operator first showed a pause, by workload.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(BTreeMap<String, (String, i64)>);
 
 impl Holds {
-    /// Looks at a write after it took effect.
+    /// Judges a write after it took effect.
     pub(crate) fn check(
         &mut self,
         world: &World,
@@ -25,7 +25,7 @@ impl Holds {
     ) -> Option<Found> {
         let why = match write.resource {
             _ if !is_operators => None,
-            Resource::Workload if write.subresource == "status" => self.note(world, write),
+            Resource::Workload if write.subresource == "status" => self.status(world, write),
             Resource::Pod => self.pod(world, write),
             _ => None,
         };
@@ -33,7 +33,7 @@ impl Holds {
     }
 
     /// The operator shows what it takes for the stable revision, and that it has seen a pause.
-    fn note(&mut self, world: &World, write: &Write) -> Option<String> {
+    fn status(&mut self, world: &World, write: &Write) -> Option<String> {
         let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
         let before = Version::of(before, write.done);
         let after = Version::of(after, write.done);
@@ -76,7 +76,7 @@ impl Holds {
 
 /// Whether a user's pause holds a rollout that has no steps.
 fn is_rollout_held(version: &Version) -> bool {
-    let is_paused = version.is_paused() && !version.has_pause_note();
+    let is_paused = version.is_paused() && !version.has_pause_annotation();
     is_paused && version.steps().is_empty() && version.is_rolling()
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     let is_free = match start.act {
         Act::HotPatch => true,
         Act::Delete => false,
-        Act::CloseGate | Act::Change => start.pod.under_way.is_some(),
+        Act::CloseGate | Act::Change => start.pod.ongoing_update.is_some(),
     };
     if is_free || start.is_on_idle_pod(write) {
         return None;
@@ -81,7 +81,7 @@ impl Asked<'_> {
         let was_there = run.end.as_ref().is_none_or(may_rest_on);
         self.is_about_pod(run)
             && was_there
-            && account_namespace(&run.maker) == account_namespace(&self.write.user)
+            && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
             && run.succeeded.is_some_and(|at| self.is_fresh(at))
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_somebody_else_made_allows_nothing() {
+    fn a_run_of_another_client_allows_nothing() {
         let mut story = scaling_in();
         story.run_by("user", "a", "PreDelete", "");
         story.finish("a", "PreDelete", "Successful");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_somebody_else_deletes_is_missed_within_a_second() {
+    fn a_run_that_another_client_deletes_is_missed_within_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["hooks"])] {
             let mut story = updating("preInplace");
             story.pass("a", "PreInplace", "v2");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_under_way_goes_to_a_newer_target_without_a_second_hook() {
+    fn a_pod_in_an_ongoing_update_goes_to_a_newer_target_without_a_second_hook() {
         let mut story = updating("preInplace");
         story.pass("a", "PreInplace", "v2");
         story.close_gate("a");

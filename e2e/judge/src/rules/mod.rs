@@ -39,7 +39,7 @@ fn is_held_by_a_user(world: &World, workload: &Version, write: &Write) -> bool {
     let known = world.workloads.get(uid(&workload.object));
     known.is_some_and(|known| {
         let mut seen = known.seen_at(write.received).iter();
-        seen.all(|version| version.is_paused() && !version.has_pause_note())
+        seen.all(|version| version.is_paused() && !version.has_pause_annotation())
     })
 }
 

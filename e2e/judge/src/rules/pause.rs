@@ -4,14 +4,14 @@ use super::start::{Act, Purpose, Start};
 use super::{Found, right_under_one};
 use crate::replay::history::Write;
 use crate::replay::workload::Version;
-use crate::replay::world::{UnderWay, World};
+use crate::replay::world::{OngoingUpdate, World};
 
 /// The rule.
 pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
-    let is_begun = match start.pod.under_way {
-        Some(UnderWay::Gate { changed }) => changed,
-        Some(UnderWay::Restart { .. }) => true,
+    let is_begun = match start.pod.ongoing_update {
+        Some(OngoingUpdate::Gate { changed }) => changed,
+        Some(OngoingUpdate::Restart { .. }) => true,
         None => false,
     };
     // A pod that was patched gets the resources of that patch through a request of its own.

@@ -83,7 +83,7 @@ impl<'a> Start<'a> {
     /// Whether it is certain that nothing of the pod runs: what the API server had stored right
     /// before says so, and the write would have failed had it been otherwise. Without that it was luck.
     pub(crate) fn is_on_idle_pod(&self, write: &Write) -> bool {
-        !self.pod.runs() && write.names_version
+        !self.pod.runs() && write.has_version_precondition
     }
 
     /// What a deletion is for, under this version.

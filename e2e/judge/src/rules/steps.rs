@@ -14,14 +14,14 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::{Version, pause_of};
 use crate::replay::world::{LAG, World};
 
-/// The pauses of each workload, as far as anybody has made them.
+/// The pause of each workload that has had one, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(BTreeMap<String, Known>);
 
 /// What is known of one workload's pause.
 #[derive(Debug, Default)]
 struct Known {
-    /// The operator's last pause, until somebody else takes it over.
+    /// The operator's last pause, until a user replaces it with their own.
     made: Option<Pause>,
 }
 
@@ -39,7 +39,7 @@ struct Pause {
 }
 
 impl Pauses {
-    /// Looks at a write of a workload after it took effect.
+    /// Judges a write of a workload after it took effect.
     pub(crate) fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Vec<Found> {
         if write.resource != Resource::Workload {
             return Vec::new();
@@ -94,7 +94,9 @@ impl Known {
                 self.made = None;
                 None
             }
-            (true, true, false) if before.has_pause_note() && !after.has_pause_note() => {
+            (true, true, false)
+                if before.has_pause_annotation() && !after.has_pause_annotation() =>
+            {
                 self.made = None;
                 None
             }
