@@ -57,6 +57,12 @@ const OPERATOR: Layers = (
     ],
 );
 
+/// The rooms of the planner: each may use those before it, so that there is no cycle between them.
+const ROOMS: [&str; 16] = [
+    "observed", "quantity", "time", "decision", "hook_run", "workload", "world", "hooks",
+    "revision", "in_place", "rollout", "pods", "scale", "update", "status", "planned",
+];
+
 /// What a pure function has no use for.
 const IMPURE: [&str; 12] = [
     "tokio",
@@ -121,6 +127,66 @@ fn no_layer_uses_one_above_it() {
             }
         }
     }
+}
+
+/// The names that follow a path in some code: modules, or items of the module that the path names.
+fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
+    let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
+    let names = |rest: &'t str| -> Vec<&'t str> {
+        let Some(list) = rest.strip_prefix('{') else {
+            return vec![rest];
+        };
+        let (mut depth, mut starts) = (0, vec![list]);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => starts.push(&list[at + 1..]),
+                _ => {}
+            }
+        }
+        starts
+    };
+    let found = text.match_indices(path);
+    let found = found.flat_map(|(at, _)| names(&text[at + path.len()..]));
+    let found = found.map(|rest| rest.trim_start());
+    let found = found.map(|rest| rest.split(|c| !is_in_name(c)).next().unwrap_or_default());
+    found.filter(|name| !name.is_empty()).collect()
+}
+
+#[test]
+fn rooms_of_the_planner_use_those_before_them() {
+    let of_plan = root().join("core/src/plan");
+    let mut rooms = 0;
+    for (path, text) in code("core/src/plan") {
+        let inside = path.strip_prefix(&of_plan).expect("a path in it");
+        let room = inside.iter().next().and_then(|name| name.to_str());
+        let room = room.expect("a name").trim_end_matches(".rs");
+        if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&room) {
+            continue;
+        }
+        let text = text
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default();
+        let order = ROOMS.iter().position(|it| *it == room);
+        let order = order.unwrap_or_else(|| panic!("{room} is no room: add it to ROOMS"));
+        rooms += 1;
+        for name in names_after("crate::plan::", text) {
+            if room == "planned" && name.starts_with("game_") {
+                continue; // It comes after the two plans.
+            }
+            let used = ROOMS.iter().position(|it| *it == name);
+            let is_before = used.is_some_and(|used| used <= order);
+            assert!(
+                is_before,
+                "{} uses plan::{name}, which {room} may not",
+                path.display()
+            );
+        }
+    }
+    assert!(rooms > 40, "only {rooms} files were read");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::names::{HookPoint, WorkloadKind};
+use super::names::{self, HookPoint, WorkloadKind};
 use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrategy, schema};
 
 /// HookRun runs the metrics of a HookTemplate and ends Successful, Failed, Error or Inconclusive.
@@ -87,6 +87,21 @@ impl HookRun {
         let (group, _) = owner.api_version.split_once('/')?;
         let kind = WorkloadKind::parse(&owner.kind).filter(|_| group == super::GROUP)?;
         Some((kind, owner))
+    }
+
+    /// Where it stands; Pending before it has a status.
+    pub fn phase(&self) -> HookPhase {
+        self.status
+            .as_ref()
+            .map(|status| status.phase)
+            .unwrap_or_default()
+    }
+
+    /// Whether it guards a deletion for good, so that no revision is to follow.
+    pub fn is_for_removal(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        let target = annotations.and_then(|it| it.get(names::RUN_TARGET));
+        target.is_some_and(String::is_empty)
     }
 }
 

@@ -3,23 +3,32 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::acceptance::{Acceptance, acceptance};
-use super::backoff::Held;
-use super::budget::Budget;
-use super::conclusion::{self, Obstacles, close, prune_revisions};
-use super::draft::Draft;
-use super::follow::follow;
-use super::guard::{self, may_touch};
-use super::hooks::Hooks;
-use super::method::refused_in_place;
-use super::pods::{PodNames, active, own_pods};
-use super::revision::{self, Revisions};
-use super::scale::{self, ScaleIn, Waiting};
-use super::sizes::{Sizes, Sizing};
-use super::update::{self, Blocked, Moves, Scene};
-use super::workload::{InvalidWorkload, Workload};
-use super::{Action, DeletionReason, Event, Plan, Pod, Rollout, WorkloadPatch, World, retry};
 use crate::api::{GameDeployment, GameDeploymentStatus};
+use crate::plan::decision::{
+    Action, Blocked, DeletionReason, Draft, Event, Obstacles, Plan, WorkloadPatch,
+};
+use crate::plan::hooks::guard::may_touch;
+use crate::plan::hooks::{Hooks, guard, retry};
+use crate::plan::observed::Pod;
+use crate::plan::pods::creation::PodNames;
+use crate::plan::pods::{active, own_pods};
+use crate::plan::revision::Revisions;
+use crate::plan::rollout::Rollout;
+use crate::plan::scale::moves::Moves;
+use crate::plan::scale::scale_in;
+use crate::plan::scale::scale_in::{ScaleIn, Waiting};
+use crate::plan::scale::sizes::{Sizes, Sizing};
+use crate::plan::status::conclusion;
+use crate::plan::status::conclusion::{close, prune_revisions};
+use crate::plan::update::Scene;
+use crate::plan::update::acceptance::{Acceptance, acceptance};
+use crate::plan::update::budget::Budget;
+use crate::plan::update::follow::follow;
+use crate::plan::update::held::Held;
+use crate::plan::update::method::refused_in_place;
+use crate::plan::workload::{InvalidWorkload, Workload};
+use crate::plan::world::World;
+use crate::plan::{revision, update};
 
 /// What is to be done about a GameDeployment.
 ///
@@ -53,7 +62,7 @@ pub fn plan(
         counted: &active,
     };
     let order = ScaleIn::new(&workload, world, &active);
-    let choose = |rollout: &Rollout| scale::choose(&sizing, &order, &hooks, rollout);
+    let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
     let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
         hooks.keep_only_removals(&own, &mut draft);
         return Ok(close(&workload, draft, shown, None));
@@ -114,7 +123,7 @@ fn remove<'a>(
 ) {
     for pod in own {
         let reason = if pod.ended() {
-            pod.end()
+            DeletionReason::of_end(pod)
         } else if sizes.victims.contains(pod.uid.as_str()) {
             DeletionReason::ScaleIn
         } else {

@@ -5,25 +5,29 @@
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 
-use super::acceptance::{Acceptance, acceptance};
-use super::backoff::Held;
-use super::budget::Budget;
-use super::claims::{Claims, Readiness};
-use super::conclusion::{self, Obstacles, close, prune_revisions};
-use super::draft::Draft;
-use super::follow::follow;
-use super::guard::{self, may_touch};
-use super::hooks::Hooks;
-use super::identity::{self, Identity};
-use super::method::refused_in_place;
-use super::ordinals::{Ordinals, Reach};
-use super::pods::{active, own_pods, pod_with_ordinal};
-use super::revision;
-use super::sizes::{Sizes, Sizing};
-use super::update::{self, Blocked, Scene};
-use super::workload::{InvalidWorkload, Workload};
-use super::{Action, Attempt, DeletionReason, Plan, Pod, PodPhase, PodRef, Rollout, World, retry};
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
+use crate::plan::decision::{Action, Blocked, DeletionReason, Draft, Obstacles, Plan, PodRef};
+use crate::plan::hooks::guard::may_touch;
+use crate::plan::hooks::{Hooks, guard, retry};
+use crate::plan::observed::{Pod, PodPhase};
+use crate::plan::pods::creation::pod_with_ordinal;
+use crate::plan::pods::{active, own_pods};
+use crate::plan::rollout::Rollout;
+use crate::plan::scale::claims::{Claims, Readiness};
+use crate::plan::scale::ordinals::{Ordinals, Reach};
+use crate::plan::scale::sizes::{Sizes, Sizing};
+use crate::plan::status::conclusion;
+use crate::plan::status::conclusion::{close, prune_revisions};
+use crate::plan::update::Scene;
+use crate::plan::update::acceptance::{Acceptance, acceptance};
+use crate::plan::update::budget::Budget;
+use crate::plan::update::follow::follow;
+use crate::plan::update::held::Held;
+use crate::plan::update::method::refused_in_place;
+use crate::plan::workload::identity::Identity;
+use crate::plan::workload::{InvalidWorkload, Workload, identity};
+use crate::plan::world::{Attempt, World};
+use crate::plan::{revision, update};
 
 /// What is to be done about a GameStatefulSet.
 ///
@@ -138,7 +142,7 @@ fn remove<'a>(
     for pod in own.iter().filter(|pod| !pod.terminating) {
         let ordinal = ordinals.of(pod);
         let (possible, reason) = if pod.ended() {
-            (true, pod.end())
+            (true, DeletionReason::of_end(pod))
         } else if sizes.victims.contains(pod.uid.as_str()) {
             (ordinals.may_go(pod), DeletionReason::ScaleIn)
         } else {

@@ -3,63 +3,61 @@
 //! No client, no async and no clock of its own (`now` is part of what was seen), so that what a
 //! reconcile will do can be printed, compared, and walked by a model checker.
 //!
-//! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which tell a plan from top to
-//! bottom; what differs between the two is [`scale`] here, and [`ordinals`] and [`claims`] there. When may a pod be
-//! deleted or changed? [`guard::may_touch`] says so, and nothing else does.
+//! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which tell a plan from top to bottom. When
+//! may a pod be deleted or changed? [`guard::may_touch`](hooks::guard::may_touch) says so, and nothing else does.
+//!
+//! The rooms, each of which uses only those above it:
+//!
+//! | room | what it decides or holds |
+//! |---|---|
+//! | [`observed`] | slim forms of pods and claims |
+//! | [`decision`] | what a plan says: actions, events, what blocks a workload |
+//! | [`hook_run`] | the state of a HookRun, from its measurements |
+//! | [`workload`] | a workload, its defaults and percentages resolved |
+//! | [`world`] | all that was observed around a workload at one moment |
+//! | [`hooks`] | which HookRun speaks for which action; the guard of pods |
+//! | [`revision`] | ControllerRevisions |
+//! | [`in_place`] | what can be changed in a running pod, and when a change is complete |
+//! | [`rollout`] | canary steps, pauses, promotion |
+//! | [`pods`] | a workload's own pods, availability, new pods |
+//! | [`scale`] | how many pods, which ones go, ordinals and claims |
+//! | [`update`] | which pods are brought to the update revision now |
+//! | [`status`] | the status, conditions and events |
 
-mod acceptance;
-mod action;
-mod backoff;
-mod budget;
-mod canary;
-mod claim;
-mod claims;
-mod conclusion;
-mod draft;
-mod duration;
-mod events;
-mod failures;
-mod follow;
+mod decision;
 pub mod game_deployment;
 pub mod game_stateful_set;
-mod guard;
-mod hook_maker;
 pub mod hook_run;
 mod hooks;
-mod hot_patch;
-mod identity;
 mod in_place;
-mod limits;
-mod manifest_resume;
-mod method;
-mod ordinals;
-mod pause;
-mod pod;
+mod observed;
+mod planned;
 mod pods;
-mod promotion;
 pub mod quantity;
-mod quota;
-mod retry;
 mod revision;
+mod rollout;
 mod scale;
-mod sizes;
 mod status;
 #[cfg(test)]
 mod tests;
+mod time;
 mod update;
 mod workload;
 mod world;
 
-pub use action::*;
-pub use backoff::Backoff;
-pub use canary::Rollout;
-pub use claim::*;
-pub use duration::*;
-pub use failures::*;
-pub use hook_maker::{CannotMake, OPERATOR_ARGUMENTS};
+pub use decision::{
+    Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
+    NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
+};
 pub use hooks::is_read_alike;
-pub use pod::*;
-pub use promotion::Promotion;
+pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
+pub use observed::{
+    Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,
+    InPlaceRecord, Pod, PodPhase, Resize,
+};
+pub use planned::Planned;
 pub use revision::{Revisions, canonical, recorded_template};
-pub use workload::{InvalidWorkload, Planned, Workload, duration};
-pub use world::*;
+pub use rollout::{Promotion, Rollout};
+pub use time::{duration, parse_duration};
+pub use workload::{InvalidWorkload, Workload};
+pub use world::{Attempt, Backoff, Failures, Revision, Verdict, World};

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::draft::Draft;
-use super::quantity;
-use super::{Action, NewRevision, Revision, Workload, World};
 use crate::api::names;
+use crate::plan::decision::{Action, Draft, NewRevision};
+use crate::plan::quantity;
+use crate::plan::workload::Workload;
+use crate::plan::world::{Revision, World};
 
 /// The revisions of a workload.
 pub struct Revisions<'a> {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::record::{result, under_way};
 use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
-use crate::plan::parse_duration;
+use crate::plan::time::parse_duration;
 
 /// Time until a measurement that ended in an error is made again, where the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);

@@ -9,7 +9,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Resize};
+use crate::plan::observed::{
+    Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Resize,
+};
 
 /// How far a change is.
 #[derive(Clone, Debug, PartialEq)]

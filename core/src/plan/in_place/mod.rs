@@ -2,6 +2,7 @@
 
 mod change;
 mod completion;
+pub mod hot_patch;
 mod state;
 
 pub use change::{Change, NotInPlace, between};

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::{Change, same_image};
 use crate::api::names;
-use crate::plan::{ContainerChange, Gate, ImageChange, InPlacePatch, InPlaceRecord, Pod, PodRef};
+use crate::plan::decision::{ImageChange, InPlacePatch, PodRef};
+use crate::plan::observed::{Container, ContainerChange, Gate, InPlaceRecord, Pod};
 
 /// How far a pod is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +119,7 @@ pub fn patch_of(
     }
 }
 
-fn container_change(container: &crate::plan::Container) -> ContainerChange {
+fn container_change(container: &Container) -> ContainerChange {
     let status = container.status.as_ref();
     ContainerChange {
         from_image: container.image.clone(),

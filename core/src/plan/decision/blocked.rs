@@ -1,0 +1,33 @@
+//! What a workload is held up by.
+
+/// Why updates or scaling do not go on; becomes condition FailedUpdate or FailedScale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: String,
+}
+
+impl Blocked {
+    /// Pods of a revision cannot be made again: a build that the rollout has not proven yet must
+    /// not take their place.
+    pub fn by_lost(revision: &str) -> Self {
+        Self {
+            reason: "RevisionNotFound",
+            message: format!(
+                "ControllerRevision {revision} is gone, so no pod can be made of it; apply its template \
+                 again, or let the rollout reach every pod"
+            ),
+        }
+    }
+}
+
+/// Why things do not go on; becomes conditions.
+#[derive(Default)]
+pub struct Obstacles {
+    /// Scaling.
+    pub scale: Option<Blocked>,
+    /// Updating.
+    pub update: Option<Blocked>,
+}

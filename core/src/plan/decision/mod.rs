@@ -1,0 +1,12 @@
+//! What a plan says: actions, events, and what holds a workload up.
+
+mod action;
+mod blocked;
+mod draft;
+
+pub use action::{
+    Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
+    NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
+};
+pub use blocked::{Blocked, Obstacles};
+pub use draft::Draft;

@@ -1,0 +1,149 @@
+//! When may a pod be deleted or changed? Here, and nowhere else.
+//!
+//! Only this file makes a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
+//! in-place update. So whoever wants to touch a pod has asked its hook. Two changes need no asking,
+//! and `update` says so where it makes them: a hot patch, which restarts nothing, and the next
+//! target of a pod that is changed already.
+
+use jiff::Timestamp;
+
+use crate::api::names::HookPoint;
+use crate::plan::decision::{Action, Deletion, DeletionReason, Draft, InPlacePatch, PodRef};
+use crate::plan::hooks::{Answer, Hooks, Intent};
+use crate::plan::observed::{Pod, PodPhase};
+
+/// A pod whose hook said yes, or that has nothing to lose.
+pub struct Cleared<'a> {
+    pod: &'a Pod,
+    ground: Ground,
+}
+
+/// Why a pod may be touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    /// No hook guards it.
+    Unguarded,
+    /// Its hook said yes.
+    Hook,
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so a
+    /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
+    /// moves with the status that shows the container, and a deletion can name nothing else.
+    NothingRuns,
+}
+
+impl<'a> Cleared<'a> {
+    /// The pod.
+    pub fn pod(&self) -> &'a Pod {
+        self.pod
+    }
+
+    /// The first write of its in-place update: no traffic from now on. Where there is nothing to
+    /// wait for, the change follows at once.
+    pub fn close_gate(self, revision: &str, then: Option<InPlacePatch>) -> Action {
+        let pod = self.as_decided_on();
+        let then = then.map(|patch| InPlacePatch {
+            pod: pod.clone(),
+            ..patch
+        });
+        Action::CloseGate {
+            pod,
+            revision: revision.to_owned(),
+            then: then.map(Box::new),
+        }
+    }
+
+    /// The change, where no traffic has to end first. If that is because nothing runs, a container
+    /// must not have come up meanwhile, whether a hook guards the pod or not.
+    pub fn change(self, patch: InPlacePatch) -> Action {
+        let pod = match may_have_players(self.pod) {
+            true => self.as_decided_on(),
+            false => PodRef::unchanged(self.pod),
+        };
+        Action::PatchInPlace(InPlacePatch { pod, ..patch })
+    }
+
+    /// Its deletion.
+    pub fn delete(self, reason: DeletionReason) -> Action {
+        Action::DeletePod(Deletion {
+            pod: self.as_decided_on(),
+            reason,
+            guarded: self.ground != Ground::Unguarded,
+        })
+    }
+
+    fn as_decided_on(&self) -> PodRef {
+        match self.ground {
+            Ground::NothingRuns => PodRef::unchanged(self.pod),
+            Ground::Unguarded | Ground::Hook => PodRef::of(self.pod),
+        }
+    }
+}
+
+/// Whether players may be on it: only such a pod has something to lose. That is, whether one of its
+/// containers (native sidecars among them) runs, whatever its phase: a pod is Pending while its game
+/// runs and a sidecar waits for its image, and Running while its game crashes again and again. Where
+/// the kubelet says nothing of a container, the phase has to do.
+pub fn may_have_players(pod: &Pod) -> bool {
+    let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
+    let mut containers = pod.containers.iter();
+    containers.any(|container| match &container.status {
+        Some(status) => status.running,
+        None => is_up,
+    })
+}
+
+/// A pod may be deleted, or changed in place, when it is not Terminating already, and
+/// - no hook guards this (the intent says which one would), or
+/// - nobody can be playing on it, or
+/// - its hook was successful, for this very pod, target and hook, a short while ago.
+pub fn may_touch<'a>(
+    pod: &'a Pod,
+    intent: &Intent,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) -> Option<Cleared<'a>> {
+    if pod.terminating {
+        return None;
+    }
+    let ground = if !hooks.is_configured(intent.point) {
+        Ground::Unguarded
+    } else if !may_have_players(pod) {
+        Ground::NothingRuns
+    } else {
+        match hooks.clear(pod, intent, draft) {
+            Answer::Cleared => Ground::Hook,
+            Answer::Held => return None,
+        }
+    };
+    Some(Cleared { pod, ground })
+}
+
+/// The point that guards a recreation for an update, whatever the update type: PreDelete, and where
+/// only a PreInplace hook is configured, that one.
+pub fn point_of_recreation(hooks: &Hooks) -> HookPoint {
+    if hooks.is_configured(HookPoint::PreDelete) {
+        HookPoint::PreDelete
+    } else {
+        HookPoint::PreInplace
+    }
+}
+
+/// The point that guards an in-place update.
+pub fn point_of_change(hooks: &Hooks) -> HookPoint {
+    if hooks.is_configured(HookPoint::PreInplace) {
+        HookPoint::PreInplace
+    } else {
+        HookPoint::PreDelete
+    }
+}
+
+/// The intent to delete a pod for good, or to replace it by one of the same revision.
+pub fn removal(possible: bool, now: Timestamp) -> Intent<'static> {
+    Intent {
+        point: HookPoint::PreDelete,
+        target: "",
+        modified: &[],
+        possible,
+        at: now,
+    }
+}

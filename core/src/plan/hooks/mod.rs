@@ -1,0 +1,356 @@
+//! The hooks in a pod's life: which HookRun speaks for which action, and what it says.
+//!
+//! A HookRun counts only for the very action it was made for: same pod (uid), same target revision,
+//! same workload (uid), same hook (template and arguments), and under the one name that the operator
+//! gives such a run: a copy under another name never counts. Whoever wants an action asks
+//! [`Hooks::clear`]; what nobody asked for by the end of the plan is called off.
+
+pub mod guard;
+pub mod retry;
+pub mod run_maker;
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use crate::api::names::{self, HookPoint};
+use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
+use crate::plan::decision::{Action, Draft, PodRef};
+use crate::plan::hooks::retry::Retry;
+use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// How long a success is good for: players may have joined since.
+pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
+/// By how much the clock of the leader that wrote a time may be ahead of ours. A success further in the
+/// future would never age, so it does not count.
+pub const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
+
+/// What somebody wants to do to a pod, as far as a hook needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// The point whose hook guards it.
+    pub point: HookPoint,
+    /// Revision that it leads to; empty for a deletion for good.
+    pub target: &'a str,
+    /// Containers whose image changes.
+    pub modified: &'a [String],
+    /// Whether it could be done right now, were it not for the hook: only then is a hook started.
+    pub possible: bool,
+    /// The moment that a success must be fresh at: now, or when the gate was closed on it.
+    pub at: Timestamp,
+}
+
+/// What a pod's hook says to an intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// No hook guards this, or it was successful.
+    Cleared,
+    /// Its hook is running, ended badly, is about to start, or cannot be made.
+    Held,
+}
+
+/// The HookRuns of a workload's pods, and what became of them in this plan.
+pub struct Hooks<'a> {
+    workload: &'a Workload<'a>,
+    world: &'a World,
+    runs: BTreeMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
+    /// The hooks that are configured.
+    hooks: BTreeMap<HookPoint, Hook<'a>>,
+    /// Names of all runs, once one is to be made.
+    names: OnceCell<HashSet<&'a str>>,
+    retry: Option<Retry>,
+    wanted: BTreeSet<&'a str>,
+    marked: BTreeSet<&'a str>,
+    /// Pods whose hook did not end Successful, by point.
+    pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
+    /// Why hooks could not be made, and whether they guard a deletion for good (else an update).
+    pub problems: BTreeSet<(bool, CannotMake)>,
+}
+
+impl<'a> Hooks<'a> {
+    /// The HookRuns of this world, by point and pod.
+    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+        let mut runs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for run in &world.runs {
+            let point = run.pod_point(workload.kind);
+            let pod = run.annotations().get(names::RUN_POD_UID);
+            if let (Some(point), Some(pod)) = (point, pod) {
+                runs.entry((point, pod.as_str()))
+                    .or_default()
+                    .push(run.as_ref());
+            }
+        }
+        let points = HookPoint::OF_PODS.into_iter();
+        let configured = points.filter_map(|point| Hook::of(workload, point));
+        Self {
+            workload,
+            world,
+            runs,
+            hooks: configured.map(|hook| (hook.point, hook)).collect(),
+            names: OnceCell::new(),
+            retry: Retry::of(workload),
+            wanted: BTreeSet::new(),
+            marked: BTreeSet::new(),
+            blocked: BTreeMap::new(),
+            problems: BTreeSet::new(),
+        }
+    }
+
+    /// Whether a hook is configured for a point.
+    pub fn is_configured(&self, point: HookPoint) -> bool {
+        self.hooks.contains_key(&point)
+    }
+
+    /// Whether a HookRun of this pod exists at this point, in whatever phase.
+    pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
+        self.runs
+            .get(&(point, pod.uid.as_str()))
+            .is_some_and(|runs| !runs.is_empty())
+    }
+
+    /// Whether a HookRun of this pod asks whether it may go for good.
+    pub fn waits_to_go(&self, pod: &Pod) -> bool {
+        let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid.as_str()));
+        runs.into_iter().flatten().any(|run| run.is_for_removal())
+    }
+
+    /// Whether this pod's hook was successful for that target and still is good.
+    pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
+        self.run_for(pod, intent).is_some_and(|run| {
+            run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
+        })
+    }
+
+    /// Asks the pod's hook, starting it when there is none. Asking also keeps it: a run that
+    /// nobody asks for is called off in [`Hooks::settle`].
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) -> Answer {
+        if !self.is_configured(intent.point) {
+            return Answer::Cleared;
+        }
+        let Some(run) = self.run_for(pod, intent) else {
+            if intent.possible && !self.has_run(intent.point, pod) {
+                self.start(pod, intent, draft);
+            } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
+            {
+                // The run of another intent is going; the pod stays chosen meanwhile.
+                self.marked.insert(&pod.uid);
+            }
+            return Answer::Held;
+        };
+        match run.phase() {
+            HookPhase::Successful if self.is_fresh(run, intent.at) => {
+                self.keep(run, pod, intent);
+                Answer::Cleared
+            }
+            HookPhase::Successful if intent.possible => Answer::Held, // Settled away, then run anew.
+            HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
+                self.keep(run, pod, intent);
+                Answer::Held
+            }
+            HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive => {
+                self.block(run, pod, intent);
+                Answer::Held
+            }
+        }
+    }
+
+    /// Keeps the hooks of deletions for good, and calls off the others: where a new round begins and
+    /// it cannot be told yet who is updated, a success of the last one must not count after a revert.
+    pub fn keep_only_removals(&mut self, pods: &[&'a Pod], draft: &mut Draft) {
+        for pod in pods.iter().filter(|pod| !pod.terminating) {
+            let intent = guard::removal(false, self.world.now);
+            if let Some(run) = self.run_for(pod, &intent) {
+                self.keep(run, pod, &intent);
+            }
+        }
+        self.settle(pods, draft);
+    }
+
+    /// Calls off what nobody asked for: HookRuns of intents that are no more (or of pods that are
+    /// gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
+    pub fn settle(&self, pods: &[&'a Pod], draft: &mut Draft) {
+        for run in self.runs.values().flatten() {
+            let name = run.metadata.name.as_deref().unwrap_or_default();
+            if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
+                draft.push(Action::DeleteHookRun {
+                    name: name.to_owned(),
+                    uid: run.uid().unwrap_or_default(),
+                });
+            }
+        }
+        for pod in pods.iter().filter(|pod| !pod.terminating) {
+            match (pod.marked_deleting, self.marked.contains(pod.uid.as_str())) {
+                (false, true) => draft.push(Action::MarkDeleting(PodRef::of(pod))),
+                (true, false) => draft.push(Action::UnmarkDeleting(PodRef::of(pod))),
+                _ => {}
+            }
+        }
+        // One that begins now takes the points of the last along: its note is the one to keep.
+        if let Some(retry) = &self.retry
+            && self.workload.hooks.retries().is_empty()
+        {
+            retry.finish_when_cleared(self.runs.iter(), draft);
+        }
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        let names = self.names.get_or_init(|| {
+            let runs = self.world.runs.iter();
+            let names = runs.filter_map(|it| it.metadata.name.as_deref());
+            names.collect()
+        });
+        names.contains(name)
+    }
+
+    fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
+        let hook = self.hooks.get(&intent.point)?;
+        let runs = self.runs.get(&(intent.point, pod.uid.as_str()))?;
+        let name = run_maker::pod_run_name(hook.step, intent.point, pod, intent.target);
+        runs.iter().copied().find(|run| {
+            let notes = run.annotations();
+            let note = |key: &str| notes.get(key).map(String::as_str);
+            run.metadata.name.as_ref() == Some(&name)
+                && note(names::RUN_TARGET) == Some(intent.target)
+                && note(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
+                && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
+                && run.metadata.deletion_timestamp.is_none()
+        })
+    }
+
+    /// Whether a success was good at that moment.
+    fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
+        let status = run.status.as_ref();
+        let finished = status.and_then(|status| status.finished_at.as_ref());
+        finished.is_some_and(|finished| {
+            at.duration_since(finished.0) <= SUCCESS_IS_GOOD_FOR
+                && finished.0.duration_since(self.world.now) <= CLOCKS_MAY_DIFFER_BY
+        })
+    }
+
+    fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
+        self.wanted
+            .insert(run.metadata.name.as_deref().unwrap_or_default());
+        if intent.point == HookPoint::PreDelete {
+            self.marked.insert(&pod.uid);
+        }
+    }
+
+    fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
+        if intent.point == HookPoint::PreDelete {
+            self.marked.insert(&pod.uid);
+        }
+        if self
+            .retry
+            .as_ref()
+            .is_some_and(|retry| retry.covers(intent.point, run))
+        {
+            return;
+        }
+        self.keep(run, pod, intent);
+        let status = run.status.as_ref();
+        let started = status.and_then(|status| status.started_at.clone());
+        let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
+            return;
+        };
+        self.blocked
+            .entry(intent.point)
+            .or_default()
+            .push(PodHookCondition {
+                pod_name: pod.name.clone(),
+                phase: run.phase(),
+                start_time,
+                message: status
+                    .and_then(|status| status.message.clone())
+                    .unwrap_or_default(),
+            });
+    }
+
+    fn start(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) {
+        let Some(hook) = self.hooks.get(&intent.point) else {
+            return;
+        };
+        let subject = Subject::Pod {
+            pod,
+            target: intent.target,
+            modified: intent.modified,
+        };
+        let run = match hook.maker(self.workload, self.world) {
+            // Enough are started already, or a run of that name is about an earlier pod of the same
+            // ordinal, and goes first.
+            Ok(maker) if !draft.may_start_hook() || self.is_taken(&maker.name(&subject)) => {
+                self.marked
+                    .extend(pod.marked_deleting.then_some(pod.uid.as_str()));
+                return;
+            }
+            Ok(maker) => maker.make(&subject),
+            Err(problem) => Err(problem.clone()),
+        };
+        match run {
+            Ok(run) => {
+                draft.push(Action::CreateHookRun(Box::new(run)));
+                if intent.point == HookPoint::PreDelete {
+                    self.marked.insert(&pod.uid);
+                }
+            }
+            Err(problem) => {
+                self.problems.insert((intent.target.is_empty(), problem));
+            }
+        }
+    }
+}
+
+/// The hook of a point: what is the same for all its runs.
+struct Hook<'a> {
+    point: HookPoint,
+    step: &'a HookStep,
+    /// Part of the identity of its runs.
+    hash: String,
+    /// What makes its runs, once one was asked for.
+    maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
+}
+
+impl<'a> Hook<'a> {
+    fn of(workload: &'a Workload<'a>, point: HookPoint) -> Option<Self> {
+        let step = workload.hooks.hook(point)?;
+        Some(Self {
+            point,
+            step,
+            hash: run_maker::hook_hash(step),
+            maker: OnceCell::new(),
+        })
+    }
+
+    fn maker(
+        &self,
+        workload: &'a Workload<'a>,
+        world: &'a World,
+    ) -> &Result<HookMaker<'a>, CannotMake> {
+        let make = || HookMaker::new(workload, world, self.point, self.step);
+        self.maker.get_or_init(make)
+    }
+}
+
+/// Whether a plan reads the same in two states of a run. Of one that has not ended it reads no status.
+pub fn is_read_alike(old: &HookRun, new: &HookRun) -> bool {
+    fn end(run: &HookRun) -> Option<impl PartialEq> {
+        let status = run.status.as_ref()?;
+        let end = (
+            status.phase,
+            &status.message,
+            &status.started_at,
+            &status.finished_at,
+        );
+        status.phase.is_completed().then_some(end)
+    }
+    let (before, after) = (&old.metadata, &new.metadata);
+    end(old) == end(new)
+        && before.uid == after.uid
+        && before.labels == after.labels
+        && before.annotations == after.annotations
+        && before.deletion_timestamp == after.deletion_timestamp
+}

@@ -1,0 +1,285 @@
+//! Makes HookRuns: a template, the arguments for it, and the identity that tells what it is for.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::names::{self, HookPoint};
+use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate};
+use crate::plan::hook_run;
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// What a run is about.
+pub enum Subject<'a> {
+    /// A canary step.
+    Step {
+        /// The update revision.
+        revision: &'a str,
+        /// The step's index.
+        index: i32,
+    },
+    /// A pod.
+    Pod {
+        /// The pod.
+        pod: &'a Pod,
+        /// Revision that the guarded action leads to; empty for a deletion for good.
+        target: &'a str,
+        /// Containers whose image changes.
+        modified: &'a [String],
+    },
+}
+
+/// Why a run cannot be made. It heals by itself once the template or the arguments are mended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum CannotMake {
+    /// There is no such template.
+    #[error("HookTemplate {0:?} does not exist in this namespace; create it, or name another one")]
+    NoTemplate(String),
+    /// Arguments have no value.
+    #[error("HookTemplate {template:?} needs a value for {names}; add it to the hook's args")]
+    NoValue {
+        /// The template.
+        template: String,
+        /// The arguments.
+        names: String,
+    },
+    /// The template never ends Successful by itself.
+    #[error("HookTemplate {template:?} can never end Successful: {why}")]
+    CannotSucceed {
+        /// The template.
+        template: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl CannotMake {
+    /// CamelCase reason for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            CannotMake::NoTemplate(_) => "HookTemplateNotFound",
+            CannotMake::NoValue { .. } => "HookArgumentMissing",
+            CannotMake::CannotSucceed { .. } => "HookCannotSucceed",
+        }
+    }
+}
+
+/// Hash of a hook's template name and arguments: part of a run's identity.
+pub fn hook_hash(hook: &HookStep) -> String {
+    names::safe_hash(&serde_json::to_vec(hook).unwrap_or_default())
+}
+
+/// Name of the run of a canary step.
+pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
+    HookPoint::Step.run_name(revision, &index.to_string(), &hook.template_name)
+}
+
+/// Name of the run of a pod's hook.
+pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: &str) -> String {
+    let revision = revision_in_name(point, pod, target);
+    point.run_name(revision, pod.instance(), &hook.template_name)
+}
+
+/// The revision that a pod's run is named after.
+fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: &'a str) -> &'a str {
+    match point {
+        HookPoint::PostInplace => target,
+        _ => pod.revision(),
+    }
+}
+
+/// Makes the runs of one hook. What is the same for all of them is looked up and judged once.
+pub struct HookMaker<'a> {
+    workload: &'a Workload<'a>,
+    point: HookPoint,
+    hook: &'a HookStep,
+    /// The hook's hash.
+    hash: String,
+    template: &'a HookTemplate,
+}
+
+impl<'a> HookMaker<'a> {
+    /// For the hook of a point.
+    ///
+    /// # Errors
+    /// When its template is not there, or can never end Successful.
+    pub fn new(
+        workload: &'a Workload<'a>,
+        world: &'a World,
+        point: HookPoint,
+        hook: &'a HookStep,
+    ) -> Result<Self, CannotMake> {
+        let template = world
+            .templates
+            .get(&hook.template_name)
+            .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
+        hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
+            template: hook.template_name.clone(),
+            why,
+        })?;
+        Ok(Self {
+            workload,
+            point,
+            hook,
+            hash: hook_hash(hook),
+            template,
+        })
+    }
+
+    /// The name of the run about a subject.
+    pub fn name(&self, subject: &Subject) -> String {
+        match subject {
+            Subject::Step { revision, index } => step_run_name(self.hook, revision, *index),
+            Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, target),
+        }
+    }
+
+    /// The run about a subject.
+    ///
+    /// # Errors
+    /// When an argument has no value.
+    pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
+        let Self {
+            workload,
+            hook,
+            template,
+            ..
+        } = self;
+        let args = arguments(template, hook, given_by_operator(workload, subject))?;
+        let metadata = ObjectMeta {
+            name: Some(self.name(subject)),
+            namespace: Some(workload.namespace.clone()),
+            labels: Some(self.labels(subject)),
+            annotations: Some(self.identity(subject)),
+            owner_references: Some(vec![workload.owner_reference()]),
+            ..ObjectMeta::default()
+        };
+        let spec = HookRunSpec {
+            metrics: template.spec.metrics.clone(),
+            args,
+            policy: template.spec.policy,
+            dry_run: template.spec.dry_run.clone(),
+            measurement_retention: template.spec.measurement_retention.clone(),
+            ..HookRunSpec::default()
+        };
+        Ok(HookRun {
+            metadata,
+            spec,
+            status: None,
+        })
+    }
+
+    fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
+        let kind = self.workload.kind;
+        let own = match subject {
+            Subject::Step { revision, index } => [
+                (kind.revision_label(), (*revision).to_owned()),
+                (names::RUN_STEP_LABEL, index.to_string()),
+            ],
+            Subject::Pod { pod, target, .. } => [
+                (
+                    names::RUN_POD_REVISION_LABEL,
+                    revision_in_name(self.point, pod, target).to_owned(),
+                ),
+                (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
+            ],
+        };
+        let point = (kind.type_label(), self.point.as_str().to_owned());
+        let labels = own.into_iter().chain([point]);
+        labels.map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn identity(&self, subject: &Subject) -> BTreeMap<String, String> {
+        let Workload {
+            uid, generation, ..
+        } = self.workload;
+        let mut notes = BTreeMap::from([
+            (names::RUN_WORKLOAD_UID.to_owned(), uid.clone()),
+            (names::RUN_HOOK_HASH.to_owned(), self.hash.clone()),
+            (names::RUN_GENERATION.to_owned(), generation.to_string()),
+        ]);
+        if let Subject::Pod { pod, target, .. } = subject {
+            notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
+            notes.insert(names::RUN_TARGET.to_owned(), (*target).to_owned());
+        }
+        notes
+    }
+}
+
+/// Names of the arguments that the operator hands to pod hooks by itself; those that end in `[`
+/// are lists of containers.
+pub const OPERATOR_ARGUMENTS: [&str; 6] = [
+    "PodName",
+    "PodNamespace",
+    "PodIP",
+    "HostIP",
+    "PodContainer[",
+    "ModifiedContainer[",
+];
+
+/// Missing arguments that a message names.
+const MAX_NAMED: usize = 16;
+
+/// Arguments that the operator hands over by itself.
+fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
+    let Subject::Pod { pod, modified, .. } = subject else {
+        return Vec::new();
+    };
+    let mut given = vec![
+        ("PodName".to_owned(), pod.name.clone()),
+        ("PodNamespace".to_owned(), workload.namespace.clone()),
+    ];
+    given.extend(pod.pod_ip.iter().map(|ip| ("PodIP".to_owned(), ip.clone())));
+    given.extend(
+        pod.host_ip
+            .iter()
+            .map(|ip| ("HostIP".to_owned(), ip.clone())),
+    );
+    let containers = pod.containers.iter().filter(|container| !container.init);
+    given.extend(
+        containers
+            .enumerate()
+            .map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())),
+    );
+    given.extend(
+        modified
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (format!("ModifiedContainer[{i}]"), name.clone())),
+    );
+    given
+}
+
+/// The run's arguments. The user's value goes before the operator's, and that before the
+/// template's own.
+fn arguments(
+    template: &HookTemplate,
+    hook: &HookStep,
+    by_operator: Vec<(String, String)>,
+) -> Result<Vec<Argument>, CannotMake> {
+    let by_user = hook
+        .args
+        .iter()
+        .map(|arg| (arg.name.clone(), arg.value.clone()));
+    let mut given: Vec<Argument> = Vec::new();
+    for (name, value) in by_user.chain(by_operator) {
+        if !given.iter().any(|arg| arg.name == name) {
+            given.push(Argument {
+                name,
+                value: Some(value),
+                value_from: None,
+            });
+        }
+    }
+    let mut missing = hook_run::missing_arguments(&template.spec, &given);
+    if missing.is_empty() {
+        return Ok(hook_run::run_arguments(&template.spec, &given));
+    }
+    missing.truncate(MAX_NAMED);
+    Err(CannotMake::NoValue {
+        template: hook.template_name.clone(),
+        names: missing.join(", "),
+    })
+}

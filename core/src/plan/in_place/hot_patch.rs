@@ -1,0 +1,100 @@
+//! Hot patches: another image without a restart, for kubelets that can.
+//!
+//! A kubelet that cannot restarts the container, which ends a match. So until one pod of a revision
+//! has shown the new image in the same container, no second one is patched.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::plan::decision::{Blocked, Draft};
+use crate::plan::in_place::same_image;
+use crate::plan::observed::{Container, ContainerChange, Pod};
+
+/// What the hot-patched pods of a revision have shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing yet: one pod at most is patched.
+    None,
+    /// A pod runs the new image in the same container.
+    Works,
+    /// A pod's container was restarted: its name.
+    Restarted(String),
+}
+
+/// Whether a hot patch of this pod has not shown yet.
+pub fn is_under_way(pod: &Pod) -> bool {
+    changes(pod).any(|(container, _)| !shows_image(container)) || is_behind(pod)
+}
+
+/// What the pods of a revision have shown.
+pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: &str) -> Proof {
+    let mut proof = Proof::None;
+    let patched = |pod: &&Pod| {
+        pod.record
+            .as_ref()
+            .is_some_and(|record| record.hot && record.revision == revision)
+    };
+    for pod in pods.filter(patched) {
+        let restarted = changes(pod).any(|(container, change)| is_restarted(container, change));
+        if restarted && proof != Proof::Works {
+            proof = Proof::Restarted(pod.name.clone());
+        }
+        if !restarted && !is_under_way(pod) && changes(pod).next().is_some() {
+            proof = Proof::Works;
+        }
+    }
+    proof
+}
+
+/// How long a hot patch may take before that is told: an image has to be pulled.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is told of the first hot patch, which all others wait for, when it has not shown for long.
+pub fn overdue(pod: &Pod, now: Timestamp, draft: &mut Draft) -> Option<Blocked> {
+    let patched_at = pod.record.as_ref()?.patched_at;
+    let due = patched_at.checked_add(PATIENCE).ok()?;
+    if due > now {
+        draft.wake_at(due);
+        return None;
+    }
+    Some(Blocked {
+        reason: "HotPatchNotShown",
+        message: format!(
+            "pod {} was hot-patched at {patched_at} and does not show the new image yet, and no other is patched before it \
+             does; see whether its node can pull the image, and whether its kubelet knows hot patches",
+            pod.name
+        ),
+    })
+}
+
+fn changes(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerChange)> {
+    let record = pod
+        .record
+        .as_deref()
+        .filter(|record| record.hot && record.revision == pod.revision());
+    pod.containers.iter().filter_map(move |container| {
+        let change = record?.containers.get(&container.name)?;
+        Some((container, change.as_ref()))
+    })
+}
+
+fn is_behind(pod: &Pod) -> bool {
+    changes(pod).next().is_some()
+        && pod.observed_generation != 0
+        && pod.observed_generation != pod.generation
+}
+
+fn shows_image(container: &Container) -> bool {
+    container
+        .status
+        .as_ref()
+        .is_some_and(|status| same_image(&container.image, status))
+}
+
+fn is_restarted(container: &Container, change: &ContainerChange) -> bool {
+    container.status.as_ref().is_some_and(|status| {
+        status.restart_count > change.from_restart_count
+            || (!change.from_container_id.is_empty()
+                && !status.container_id.is_empty()
+                && status.container_id != change.from_container_id)
+    })
+}

@@ -1,0 +1,225 @@
+//! A pod as far as the planner looks at it: about a tenth of the real one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::names;
+
+/// A pod, slim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid; what tells a pod from its successor of the same name.
+    pub uid: String,
+    /// resourceVersion, which orders all writes.
+    pub resource_version: u64,
+    /// metadata.generation: grows with each change of the spec.
+    pub generation: i64,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it is Terminating.
+    pub terminating: bool,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Uid of the object that controls it.
+    pub controller: Option<String>,
+    /// Cost of deleting it; lower goes first.
+    pub deletion_cost: i32,
+    /// Whether it has any annotation: a JSON patch cannot add to a map that is not there.
+    pub annotated: bool,
+    /// Whether it carries the annotation game-pod-deleting.
+    pub marked_deleting: bool,
+    /// Whether it carries the annotation of hot patches.
+    pub hot_patched: bool,
+    /// What the last in-place update or hot patch changed.
+    pub record: Option<Arc<InPlaceRecord>>,
+    /// The node it is bound to.
+    pub node: Option<String>,
+    /// status.phase.
+    pub phase: PodPhase,
+    /// Why it ended, if it did before any container had run for ten seconds.
+    pub ended_at_once: Option<Arc<str>>,
+    /// Since when condition Ready is True.
+    pub ready_since: Option<Timestamp>,
+    /// The readiness gate of in-place updates.
+    pub gate: Gate,
+    /// status.podIP.
+    pub pod_ip: Option<String>,
+    /// status.hostIP.
+    pub host_ip: Option<String>,
+    /// status.observedGeneration; 0 when the kubelet reports none (before Kubernetes 1.34).
+    pub observed_generation: i64,
+    /// Containers, and init containers that keep running (restartPolicy Always).
+    pub containers: Vec<Container>,
+    /// How a resize goes.
+    pub resize: Resize,
+    /// containerIDs (in the order of `containers`) in the first status with this
+    /// observedGeneration; None when the cache cannot know it (restart, relist).
+    pub first_status: Option<FirstStatus>,
+}
+
+/// status.phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PodPhase {
+    /// Not all containers have started.
+    Pending,
+    /// Running: players may be on it.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly.
+    Failed,
+    /// The node does not answer.
+    Unknown,
+}
+
+/// State of the readiness gate `InPlaceUpdateReady`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// The pod's spec does not have it.
+    None,
+    /// In the spec, but nobody has set its condition yet.
+    Unset,
+    /// True: the gate lets traffic through.
+    Open,
+    /// False, since then.
+    Closed(Timestamp),
+}
+
+/// How a resize of a pod goes (conditions PodResizePending and PodResizeInProgress).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Resize {
+    /// None asked for, or done.
+    Settled,
+    /// The kubelet is at it.
+    InProgress,
+    /// The node has no room now.
+    Deferred(String),
+    /// The node will never have room.
+    Infeasible(String),
+}
+
+/// A container: what it should be, and what runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Container {
+    /// Name.
+    pub name: String,
+    /// Its place in spec.containers, or in spec.initContainers.
+    pub index: usize,
+    /// Whether it is an init container that keeps running.
+    pub init: bool,
+    /// Image of the spec.
+    pub image: String,
+    /// Resources of the spec as canonical JSON.
+    pub resources: Arc<str>,
+    /// What the kubelet reports.
+    pub status: Option<ContainerStatus>,
+}
+
+/// What the kubelet reports of a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerStatus {
+    /// One of the node's names for the image's content.
+    pub image: String,
+    /// Identity of the image's content.
+    pub image_id: String,
+    /// Identity of the container; new at each start.
+    pub container_id: String,
+    /// Restarts so far.
+    pub restart_count: i32,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it runs: it neither waits nor has terminated.
+    pub running: bool,
+    /// When it started, by the node's clock; None when it does not run.
+    pub started_at: Option<Timestamp>,
+    /// Whether the resources that it runs with are those of the spec.
+    pub resources_applied: bool,
+}
+
+/// The first status that a kubelet wrote for a generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FirstStatus {
+    /// The generation.
+    pub generation: i64,
+    /// containerIDs in the order of [`Pod::containers`]; empty where there was none.
+    pub container_ids: Vec<String>,
+}
+
+/// What an in-place update or hot patch changed, kept on the pod in [`names::IN_PLACE_RECORD`], so
+/// that whoever comes next knows what to wait for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InPlaceRecord {
+    /// Revision that the pod was brought to.
+    pub revision: String,
+    /// When the gate was closed for this change; None for a pod without the gate. The change is
+    /// part of the closure that the gate's condition shows exactly when the two times are equal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate_closed_at: Option<Timestamp>,
+    /// When the pod was patched.
+    pub patched_at: Timestamp,
+    /// Whether this was a hot patch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hot: bool,
+    /// Pods without the gate: whether the change was seen done, so its permission is spent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
+    /// Changed containers by name. Boxed, because a map's node has room for eleven.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<String, Box<ContainerChange>>,
+}
+
+/// What changed in one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerChange {
+    /// The image before.
+    pub from_image: String,
+    /// The container that ran before; empty when none did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub from_container_id: String,
+    /// Its restarts.
+    #[serde(default)]
+    pub from_restart_count: i32,
+    /// Whether that container did not run the image before yet: this change came while another
+    /// one was under way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_unfinished: bool,
+    /// Resources to set through the resize subresource; None when they do not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<serde_json::Value>,
+}
+
+impl Pod {
+    /// The revision it was made or updated from; empty when it has no such label.
+    pub fn revision(&self) -> &str {
+        self.labels
+            .get(names::REVISION_LABEL)
+            .map_or("", String::as_str)
+    }
+
+    /// The instance id: the label, or (for an adopted pod) the last part of the name.
+    pub fn instance(&self) -> &str {
+        match self.labels.get(names::INSTANCE_LABEL) {
+            Some(id) => id,
+            None => self.name.rsplit('-').next().unwrap_or(&self.name),
+        }
+    }
+
+    /// Whether it ended by itself: nothing is left to lose.
+    pub fn ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
+    }
+
+    /// Whether condition Ready is True.
+    pub fn is_ready(&self) -> bool {
+        self.ready_since.is_some() && !self.terminating
+    }
+}

@@ -1,0 +1,28 @@
+//! The two kinds of workload, to a caller that plans for either.
+
+use crate::api::{GameDeployment, GameStatefulSet, GameWorkload};
+use crate::plan::decision::Plan;
+use crate::plan::workload::InvalidWorkload;
+use crate::plan::world::World;
+use crate::plan::{game_deployment, game_stateful_set};
+
+/// A workload that can be planned for.
+pub trait Planned: GameWorkload {
+    /// What is to be done about it.
+    ///
+    /// # Errors
+    /// When its spec cannot be planned for: nothing may be done then.
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload>;
+}
+
+impl Planned for GameDeployment {
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload> {
+        game_deployment::plan(self, world)
+    }
+}
+
+impl Planned for GameStatefulSet {
+    fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload> {
+        game_stateful_set::plan(self, world)
+    }
+}

@@ -1,0 +1,28 @@
+//! Whether a pod is available.
+
+use crate::plan::in_place::{hot_patch, is_under_way};
+use crate::plan::observed::{Gate, Pod};
+use crate::plan::workload::Workload;
+use jiff::Timestamp;
+
+/// Whether a pod is available: ready for minReadySeconds, and no change of it is under way.
+pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
+    available_at(pod, workload).is_some_and(|at| at <= now)
+}
+
+/// When a pod that stays ready is available. Without minReadySeconds that is no question of time: the
+/// clock of the kubelet, which says since when it is ready, may be ahead of ours.
+pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
+    if pod.terminating
+        || is_under_way(pod)
+        || hot_patch::is_under_way(pod)
+        || pod.gate == Gate::Unset
+    {
+        return None;
+    }
+    let since = pod.ready_since?;
+    match workload.min_ready.is_zero() {
+        true => Some(Timestamp::MIN),
+        false => since.checked_add(workload.min_ready).ok(),
+    }
+}

@@ -1,0 +1,139 @@
+//! The pods that a workload creates: their names and their specs.
+
+use crate::api::names;
+use crate::plan::decision::NewPod;
+use crate::plan::workload::{UpdateType, Workload, identity};
+use crate::plan::world::World;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Names for new pods, the same for everybody who has seen the same pods: should two operators, or
+/// one before and after a crash, ever plan from the same past, they make the same pods, and the API
+/// server refuses the second one.
+pub struct PodNames<'a> {
+    workload: &'a Workload<'a>,
+    taken: BTreeSet<String>,
+    newest: u64,
+    next: u64,
+}
+
+impl<'a> PodNames<'a> {
+    /// Names beside those of the pods that are there.
+    pub fn new(workload: &'a Workload<'a>, world: &World) -> Self {
+        let mut newest = 0;
+        let pods = world.pods.iter().map(|pod| {
+            newest = newest.max(pod.resource_version);
+            pod.name.clone()
+        });
+        let taken = pods.chain(world.taken.iter().cloned()).collect();
+        Self {
+            workload,
+            taken,
+            newest,
+            next: 0,
+        }
+    }
+
+    fn next_instance(&mut self) -> String {
+        loop {
+            let Workload {
+                uid, generation, ..
+            } = self.workload;
+            let id = names::instance_id(
+                format!("{uid}/{generation}/{}/{}", self.newest, self.next).as_bytes(),
+            );
+            self.next += 1;
+            if self.taken.insert(format!("{}-{id}", self.workload.name)) {
+                return id;
+            }
+        }
+    }
+
+    /// A new pod of a revision.
+    pub fn new_pod(&mut self, revision: &str, template: &Value) -> NewPod {
+        let id = self.next_instance();
+        let name = format!("{}-{id}", self.workload.name);
+        let mut pod = pod_of(self.workload, revision, template, &name);
+        pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
+        NewPod {
+            name,
+            revision: revision.to_owned(),
+            pod,
+        }
+    }
+}
+
+/// The pod of an ordinal.
+pub fn pod_with_ordinal(
+    workload: &Workload,
+    ordinal: i64,
+    revision: &str,
+    template: &Value,
+) -> NewPod {
+    let name = workload.pod_name(ordinal);
+    let mut pod = pod_of(workload, revision, template, &name);
+    if let Some(identity) = &workload.identity {
+        identity::give(workload, identity, ordinal, &mut pod);
+    }
+    NewPod {
+        name,
+        revision: revision.to_owned(),
+        pod,
+    }
+}
+
+/// A pod to ask the API server about; nothing of it stays.
+pub fn dry_run_pod(workload: &Workload, revision: &str, template: &Value) -> Value {
+    let name = format!("{}-dry-run", workload.name);
+    let mut pod = pod_of(workload, revision, template, &name);
+    if let Some(identity) = &workload.identity {
+        identity::give(workload, identity, identity.start, &mut pod);
+    }
+    pod
+}
+
+/// The pod that a template stands for.
+fn pod_of(workload: &Workload, revision: &str, template: &Value, name: &str) -> Value {
+    let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
+    let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
+    labels[names::REVISION_LABEL] = Value::String(revision.to_owned());
+    let mut metadata = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("namespace".to_owned(), json!(workload.namespace)),
+        ("labels".to_owned(), labels),
+        (
+            "ownerReferences".to_owned(),
+            json!([workload.owner_reference()]),
+        ),
+    ]);
+    for field in ["annotations", "finalizers"] {
+        if let Some(value) = part(&format!("/metadata/{field}")) {
+            metadata.insert(field.to_owned(), value);
+        }
+    }
+    let mut spec = part("/spec").unwrap_or_else(|| json!({}));
+    if workload.update == UpdateType::InplaceUpdate {
+        add_gate(&mut spec);
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+/// Adds the readiness gate that keeps traffic from a pod while it is updated.
+fn add_gate(spec: &mut Value) {
+    let gates = spec
+        .get("readinessGates")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    if gates
+        .iter()
+        .any(|gate| gate.get("conditionType") == Some(&json!(names::IN_PLACE_GATE)))
+    {
+        return;
+    }
+    let gates: Vec<Value> = gates
+        .into_iter()
+        .chain([json!({"conditionType": names::IN_PLACE_GATE})])
+        .collect();
+    spec["readinessGates"] = Value::Array(gates);
+}

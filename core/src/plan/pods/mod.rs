@@ -1,0 +1,42 @@
+//! Which pods are the workload's own.
+
+pub mod availability;
+pub mod creation;
+
+use crate::plan::decision::{Action, Draft, PodRef};
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// Pods that the workload controls. Orphans that it selects are taken over, and pods that it no
+/// longer selects let go. An orphan that ended is adopted only where its name is an ordinal's:
+/// there it must be replaced.
+pub fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec<&'a Pod> {
+    let mut own = Vec::new();
+    for pod in world.pods.iter().map(AsRef::as_ref) {
+        let is_member = workload.is_member(pod);
+        match &pod.controller {
+            Some(uid) if *uid == workload.uid && is_member => own.push(pod),
+            Some(uid) if *uid == workload.uid && !pod.terminating => {
+                draft.push(Action::ReleasePod(PodRef::of(pod)))
+            }
+            None if is_member && !pod.terminating && is_of_use(workload, pod) => {
+                draft.push(Action::AdoptPod(PodRef::of(pod)));
+            }
+            _ => {}
+        }
+    }
+    own
+}
+
+/// Whether adopting an orphan leads anywhere: one that ended is only in the way, where its name is
+/// an ordinal's.
+fn is_of_use(workload: &Workload, orphan: &Pod) -> bool {
+    !orphan.ended() || workload.identity.is_some()
+}
+
+/// Those that neither ended nor are Terminating.
+pub fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
+    let is_active = |pod: &&&Pod| !pod.terminating && !pod.ended();
+    own.iter().filter(is_active).copied().collect()
+}

@@ -1,0 +1,456 @@
+//! Canary steps: where a rollout stands, and how far it may go.
+//!
+//! The pause of a step is one patch of the workload: `paused: true` together with a note that says
+//! which revision, step list and step it belongs to. Whoever sets `paused: false` resumes. The note
+//! tells the operator's own pause from a user's, survives a crash at any point, and is lifted when
+//! the template or the steps change, so a rollback is one patch of the image.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use crate::plan::decision::{Action, Draft};
+use crate::plan::hooks::run_maker;
+use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
+use crate::plan::rollout::pause::{PauseNote, drop_note, lift, note_of, write_note};
+use crate::plan::rollout::promotion::{forget, is_promoted};
+use crate::plan::time::{duration, whole_seconds};
+use crate::plan::workload::limits::partition;
+use crate::plan::workload::{Progress, Workload};
+use crate::plan::world::World;
+
+use crate::api::names::{self, HookPoint};
+use crate::api::{
+    CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
+};
+
+/// How far a rollout may go right now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rollout {
+    /// Where it stands; goes into the status.
+    pub progress: Progress,
+    /// Pods to keep at the old revision.
+    pub partition: i64,
+    /// Pods that are to be at the update revision: those beyond the partition, or fewer while a
+    /// step or a pause that began with fewer holds.
+    pub target: i64,
+    /// Whether no pod update may start.
+    pub paused: bool,
+    /// Why the hook of the current step cannot be made.
+    pub problem: Option<CannotMake>,
+    /// A resume that came with an apply and was not followed.
+    pub resume_ignored: bool,
+}
+
+/// The pods as far as steps need to know: victims not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pods at the update revision.
+    pub updated: i64,
+    /// Those of them that are available.
+    pub updated_available: i64,
+    /// Whether a pod is being updated in place.
+    pub half_changed: bool,
+}
+
+/// Works out where the rollout to `update` stands. None: the steps start over, and HookRuns of an
+/// earlier round have to go first, so that none of them is taken for one of this round.
+pub fn advance(
+    workload: &Workload,
+    world: &World,
+    stable: &str,
+    update: &str,
+    counts: Counts,
+    draft: &mut Draft,
+) -> Option<Rollout> {
+    let note = note_of(workload);
+    let hash = workload.step_hash();
+    let runs: Vec<&HookRun> = world
+        .runs
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|run| is_step(workload, run))
+        .collect();
+    let mut progress = Progress {
+        update_revision: update.to_owned(),
+        step_hash: hash.clone(),
+        ..workload.progress.clone()
+    };
+    progress.canary.revision = stable.to_owned();
+    let started_over =
+        workload.progress.update_revision != update || workload.progress.step_hash != hash;
+    if started_over {
+        // What a step or a pause held back was another rollout.
+        progress.canary.held_replicas = None;
+    }
+
+    if update == stable || workload.steps.is_empty() {
+        delete_runs(&runs, draft);
+        let lifted = note.is_some_and(|note| lift(workload, &note, draft));
+        forget(workload, draft);
+        return Some(without_steps(
+            workload,
+            progress,
+            update == stable,
+            lifted,
+            counts,
+        ));
+    }
+    if started_over {
+        if !runs.is_empty() {
+            delete_runs(&runs, draft);
+            return None;
+        }
+        progress.step_index = Some(0);
+    }
+    let own = note
+        .as_ref()
+        .filter(|note| note.revision == update && Some(&note.step_hash) == hash.as_ref());
+    let strange = note.as_ref().filter(|_| own.is_none());
+    let lifted = strange.is_some_and(|note| lift(workload, note, draft));
+    let walk = Walk {
+        workload,
+        world,
+        update,
+        counts,
+        runs,
+        note: own,
+        lifted,
+        started_over,
+        promoted: is_promoted(workload, update, draft),
+    };
+    Some(walk.from(progress, draft))
+}
+
+/// A rollout without steps, or one that is over or back at the stable revision.
+fn without_steps(
+    workload: &Workload,
+    mut progress: Progress,
+    is_stable: bool,
+    lifted: bool,
+    counts: Counts,
+) -> Rollout {
+    progress.step_index = (!workload.steps.is_empty()).then(|| step_count(workload));
+    progress.pause_conditions.clear();
+    progress.canary.pause_start_time = None;
+    progress.canary.current_step_hook_run = None;
+    let paused = workload.paused && !lifted;
+    let kept = if is_stable { 0 } else { workload.partition };
+    let target = hold(
+        &mut progress,
+        paused && !is_stable,
+        workload.replicas - kept,
+        counts,
+    );
+    Rollout {
+        progress,
+        partition: kept,
+        target,
+        paused,
+        problem: None,
+        resume_ignored: false,
+    }
+}
+
+/// While a user pauses, no more pods than now may be at the update revision: a scale-out must not
+/// grow a build that he stopped.
+fn hold(progress: &mut Progress, paused: bool, wanted: i64, counts: Counts) -> i64 {
+    let wanted = wanted.max(0);
+    if !paused {
+        progress.canary.held_replicas = None;
+        return wanted;
+    }
+    let held = progress
+        .canary
+        .held_replicas
+        .map_or(counts.updated.min(wanted), i64::from);
+    progress.canary.held_replicas = i32::try_from(held).ok();
+    held.min(wanted)
+}
+
+struct Walk<'a> {
+    workload: &'a Workload<'a>,
+    world: &'a World,
+    update: &'a str,
+    counts: Counts,
+    runs: Vec<&'a HookRun>,
+    note: Option<&'a PauseNote>,
+    /// Whether the operator's pause of another rollout is being taken off in this plan.
+    lifted: bool,
+    /// Whether this plan is the first of the rollout.
+    started_over: bool,
+    /// Whether a user lets it skip the steps that are left.
+    promoted: bool,
+}
+
+/// What a step says.
+enum Step {
+    /// On to the next one.
+    Done,
+    /// Not yet.
+    Wait,
+}
+
+impl Walk<'_> {
+    /// Goes from step to step until one holds.
+    fn from(&self, mut progress: Progress, draft: &mut Draft) -> Rollout {
+        let last = step_count(self.workload);
+        let seen_index = self.workload.progress.step_index.unwrap_or(0);
+        let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
+        let mut rollout = Rollout {
+            progress: Progress::default(),
+            partition: self.workload.replicas,
+            target: 0,
+            paused: false,
+            problem: None,
+            resume_ignored: false,
+        };
+        progress.pause_conditions.clear();
+        progress.canary.pause_start_time = None;
+        if self.note.is_some_and(|note| note.index < seen_index) {
+            // The status has moved on: the note has done its work. `paused` is the user's again.
+            draft.patch_workload(drop_note());
+        }
+        if self.promoted {
+            delete_runs(&self.runs, draft);
+            index = last;
+        }
+        while index < last && !self.paused_by_user(index) {
+            let entered = self.started_over
+                || Some(index) != self.workload.progress.step_index
+                || progress.canary.held_replicas.is_none();
+            self.enter(index, entered, &mut progress);
+            match self.step(index, &mut progress, &mut rollout, draft) {
+                Step::Done => index += 1,
+                Step::Wait => break,
+            }
+        }
+        let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
+        rollout.paused = at_pause_step || self.is_paused(index);
+        if index == last {
+            let user_paused = self.workload.paused && !self.lifted;
+            rollout.partition = self.workload.partition;
+            let wanted = self.workload.replicas - rollout.partition;
+            rollout.target = hold(&mut progress, user_paused, wanted, self.counts);
+        } else {
+            rollout.partition = self.kept_at(index).unwrap_or(self.workload.replicas);
+            rollout.target = self.target(index, &progress);
+        }
+        progress.canary.current_step_hook_run = self
+            .spec_of(index)
+            .and_then(|step| step.hook.as_ref())
+            .map(|hook| run_maker::step_run_name(hook, self.update, index));
+        progress.step_index = Some(index);
+        rollout.progress = progress;
+        rollout
+    }
+
+    /// The operator's pause of this step.
+    fn pause_at(&self, index: i32) -> Option<&PauseNote> {
+        self.note.filter(|note| note.index == index)
+    }
+
+    /// Whether somebody set `paused` who is not the operator.
+    fn paused_by_user(&self, index: i32) -> bool {
+        let ours = self.lifted || self.pause_at(index).is_some_and(|note| !note.over);
+        self.workload.paused && !ours
+    }
+
+    fn is_paused(&self, index: i32) -> bool {
+        let held = self.pause_at(index).is_some_and(|note| !self.resumed(note));
+        self.paused_by_user(index) || held
+    }
+
+    fn resumed(&self, note: &PauseNote) -> bool {
+        note.over || (!self.workload.paused && !self.workload.resume_by_apply)
+    }
+
+    /// Entering a partition step records how many pods it updates.
+    fn enter(&self, index: i32, entered: bool, progress: &mut Progress) {
+        if let Some(kept) = self.partition_of(index).filter(|_| entered) {
+            progress.canary.held_replicas =
+                i32::try_from((self.workload.replicas - kept).max(0)).ok();
+        }
+    }
+
+    fn spec_of(&self, index: i32) -> Option<&CanaryStep> {
+        self.workload.steps.get(usize::try_from(index).ok()?)
+    }
+
+    fn partition_of(&self, index: i32) -> Option<i64> {
+        let partition_step = self.spec_of(index)?.partition.as_ref()?;
+        Some(partition(Some(partition_step), self.workload.replicas))
+    }
+
+    /// Pods that the last partition step up to `index` keeps; None before the first one.
+    fn kept_at(&self, index: i32) -> Option<i64> {
+        let mut steps = (0..=index).rev();
+        steps.find_map(|index| self.partition_of(index))
+    }
+
+    /// Pods to be at the update revision while step `index` holds: what the last partition step
+    /// recorded, and never more than it leaves; none before the first one.
+    fn target(&self, index: i32, progress: &Progress) -> i64 {
+        let Some(kept) = self.kept_at(index) else {
+            return 0;
+        };
+        let allowed = (self.workload.replicas - kept).max(0);
+        // A user's pause can be older than the rollout: then no step has recorded anything yet.
+        let held = progress
+            .canary
+            .held_replicas
+            .map_or(self.counts.updated, i64::from);
+        held.min(allowed)
+    }
+
+    fn step(
+        &self,
+        index: i32,
+        progress: &mut Progress,
+        rollout: &mut Rollout,
+        draft: &mut Draft,
+    ) -> Step {
+        let Some(step) = self.spec_of(index) else {
+            return Step::Wait;
+        };
+        if step.partition.is_some() {
+            let target = self.target(index, progress);
+            let done = self.counts.updated >= target
+                && self.counts.updated_available >= target
+                && !self.counts.half_changed;
+            return if done { Step::Done } else { Step::Wait };
+        }
+        if let Some(note) = self.pause_at(index) {
+            if self.resumed(note) {
+                return Step::Done;
+            }
+            self.hold_pause(note, step.pause.as_ref(), progress, rollout, draft);
+            return Step::Wait;
+        }
+        match (&step.pause, &step.hook) {
+            (Some(_), _) => {
+                self.pause(index, PauseReason::PausedByCanaryPauseStep, draft);
+                Step::Wait
+            }
+            (None, Some(hook)) => self.hook_step(index, hook, rollout, draft),
+            (None, None) => Step::Done, // Nothing to do; the schema refuses such a step.
+        }
+    }
+
+    /// The operator's pause holds: shows it, ends it when its time is over, and makes good a
+    /// `paused: false` that came with an apply.
+    fn hold_pause(
+        &self,
+        note: &PauseNote,
+        pause: Option<&CanaryPause>,
+        progress: &mut Progress,
+        rollout: &mut Rollout,
+        draft: &mut Draft,
+    ) {
+        progress.pause_conditions.push(PauseCondition {
+            reason: note.reason,
+            start_time: Time(note.time),
+        });
+        if note.reason == PauseReason::PausedByCanaryPauseStep {
+            progress.canary.pause_start_time = Some(Time(note.time));
+        }
+        rollout.resume_ignored = note.apply_ignored || self.workload.resume_by_apply;
+        let length = pause
+            .and_then(|pause| pause.duration.as_ref())
+            .and_then(duration);
+        let end = length.and_then(|length| note.time.checked_add(length).ok());
+        match end {
+            Some(end) if end <= self.world.now => {
+                draft.patch_workload(write_note(
+                    &PauseNote {
+                        over: true,
+                        ..note.clone()
+                    },
+                    false,
+                ));
+            }
+            Some(end) => draft.wake_at(end),
+            None => {}
+        }
+        if !self.workload.paused && end.is_none_or(|end| end > self.world.now) {
+            draft.patch_workload(write_note(
+                &PauseNote {
+                    apply_ignored: true,
+                    ..note.clone()
+                },
+                true,
+            ));
+        }
+    }
+
+    /// Pauses, once the status shows that the rollout has come to this step.
+    fn pause(&self, index: i32, reason: PauseReason, draft: &mut Draft) {
+        let seen = &self.workload.progress;
+        if self.started_over || seen.step_index != Some(index) {
+            return;
+        }
+        let note = PauseNote {
+            revision: self.update.to_owned(),
+            step_hash: self.workload.step_hash().unwrap_or_default(),
+            index,
+            reason,
+            time: whole_seconds(self.world.now),
+            over: false,
+            apply_ignored: false,
+        };
+        draft.patch_workload(write_note(&note, true));
+    }
+
+    fn hook_step(
+        &self,
+        index: i32,
+        hook: &HookStep,
+        rollout: &mut Rollout,
+        draft: &mut Draft,
+    ) -> Step {
+        let name = run_maker::step_run_name(hook, self.update, index);
+        let is_own = |run: &HookRun| {
+            let made_for = run.annotations().get(names::RUN_WORKLOAD_UID);
+            made_for == Some(&self.workload.uid) && run.name_any() == name
+        };
+        let run = self.runs.iter().find(|run| is_own(run));
+        match run.map(|run| run.phase()) {
+            Some(HookPhase::Successful) => return Step::Done,
+            Some(HookPhase::Pending | HookPhase::Running) => {}
+            Some(HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive) => {
+                self.pause(index, PauseReason::PausedByStepBasedHook, draft);
+            }
+            None => {
+                let subject = Subject::Step {
+                    revision: self.update,
+                    index,
+                };
+                let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
+                match maker.and_then(|maker| maker.make(&subject)) {
+                    Ok(run) => draft.push(Action::CreateHookRun(Box::new(run))),
+                    Err(problem) => rollout.problem = Some(problem),
+                }
+            }
+        }
+        Step::Wait
+    }
+}
+
+fn step_count(workload: &Workload) -> i32 {
+    i32::try_from(workload.steps.len()).unwrap_or(i32::MAX)
+}
+
+fn is_step(workload: &Workload, run: &HookRun) -> bool {
+    run.point(workload.kind) == Some(HookPoint::Step)
+}
+
+fn delete_runs(runs: &[&HookRun], draft: &mut Draft) {
+    for run in runs
+        .iter()
+        .filter(|run| run.metadata.deletion_timestamp.is_none())
+    {
+        draft.push(Action::DeleteHookRun {
+            name: run.name_any(),
+            uid: run.uid().unwrap_or_default(),
+        });
+    }
+}

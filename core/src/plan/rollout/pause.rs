@@ -1,0 +1,69 @@
+//! The operator's own pause: a note on the workload, written in one patch with `paused: true`.
+//!
+//! The note tells it from a user's pause. It says which revision, step list and step it belongs to,
+//! so that it ends with them.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::api::PauseReason;
+use crate::api::names;
+use crate::plan::decision::{Draft, WorkloadPatch};
+use crate::plan::workload::Workload;
+
+/// The note on the workload that makes a pause the operator's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseNote {
+    /// The update revision.
+    pub revision: String,
+    /// The step list.
+    pub step_hash: String,
+    /// The step.
+    pub index: i32,
+    /// Why.
+    pub reason: PauseReason,
+    /// Since when.
+    pub time: Timestamp,
+    /// Set together with `paused: false` when the duration is over, so that a user's pause right
+    /// after it is not taken for ours.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
+    /// Set when an apply wrote `paused: false` and the operator paused again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub apply_ignored: bool,
+}
+
+/// The operator's pause, if there is one.
+pub fn note_of(workload: &Workload) -> Option<PauseNote> {
+    serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
+}
+
+/// Writes the note and `paused` in one patch.
+pub fn write_note(note: &PauseNote, paused: bool) -> WorkloadPatch {
+    let text = serde_json::to_string(note).unwrap_or_default();
+    WorkloadPatch {
+        paused: Some(paused),
+        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), Some(text))],
+        ..WorkloadPatch::default()
+    }
+}
+
+/// Takes the note off and leaves `paused` as it is.
+pub fn drop_note() -> WorkloadPatch {
+    WorkloadPatch {
+        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), None)],
+        ..WorkloadPatch::default()
+    }
+}
+
+/// Takes the operator's pause off a rollout that is no more, and says whether `paused` was its own:
+/// after a pause that was over, it is the user's.
+pub fn lift(workload: &Workload, note: &PauseNote, draft: &mut Draft) -> bool {
+    let is_own = !note.over;
+    draft.patch_workload(WorkloadPatch {
+        paused: (workload.paused && is_own).then_some(false),
+        ..drop_note()
+    });
+    is_own
+}

@@ -1,0 +1,213 @@
+//! Volume claims: made before their pod, kept when it goes, given up only as the policy says.
+//!
+//! Claims are never deleted here. An owner reference says with whom one goes: with the workload
+//! (whenDeleted), or with a pod that is scaled in (whenScaled). The latter is put on right before
+//! that pod is deleted, when its hook has allowed it, and taken off first thing when not.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use crate::api::{PvcRetention, names};
+use crate::plan::decision::{Action, Blocked, ClaimOwnership, Draft, NewClaim};
+use crate::plan::hooks::guard::Cleared;
+use crate::plan::observed::{Claim, ClaimOwner, Pod};
+use crate::plan::workload::identity::{ClaimTemplate, Identity};
+use crate::plan::workload::{Workload, identity};
+use crate::plan::world::World;
+
+/// The claims of a workload.
+pub struct Claims<'a> {
+    workload: &'a Workload<'a>,
+    identity: Identity<'a>,
+    templates: Vec<ClaimTemplate<'a>>,
+    world: &'a World,
+    /// The owner reference on claims of pods that stay.
+    owner_of_kept: Option<Value>,
+    /// Uids of pods that take their claims along, or are to.
+    given: BTreeSet<&'a str>,
+    /// Their ordinals.
+    leaving: BTreeSet<i64>,
+}
+
+/// Whether the claims of an ordinal can be used.
+pub enum Readiness {
+    /// All of them.
+    Ready,
+    /// Not yet, but soon.
+    Awaited,
+    /// Not before somebody else is done with one.
+    Blocked(Blocked),
+}
+
+impl<'a> Claims<'a> {
+    /// The claims in this world.
+    pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
+        let goes_with_us = identity.retention.when_deleted == PvcRetention::Delete;
+        Self {
+            workload,
+            identity,
+            templates: identity.claim_templates(workload).collect(),
+            world,
+            owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
+            given: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// Makes the claims of an ordinal that are missing, and says whether all can be used.
+    pub fn prepare(&self, ordinal: i64, draft: &mut Draft) -> Readiness {
+        let mut readiness = Readiness::Ready;
+        for template in &self.templates {
+            let name = template.claim_name(ordinal);
+            match self.world.claims.get(&name) {
+                None => {
+                    let owners = self.owner_of_kept.iter().cloned().collect();
+                    let claim = identity::claim(self.workload, template, &name, owners);
+                    draft.push(Action::CreateClaim(NewClaim { name, claim }));
+                    readiness = Readiness::Awaited;
+                }
+                Some(claim) => {
+                    if let Some(blocked) = self.why_unusable(claim, ordinal) {
+                        return Readiness::Blocked(blocked);
+                    }
+                }
+            }
+        }
+        readiness
+    }
+
+    fn why_unusable(&self, claim: &Claim, ordinal: i64) -> Option<Blocked> {
+        let pod = self.workload.pod_name(ordinal);
+        let name = &claim.name;
+        let goes = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
+        if goes {
+            return Some(Blocked {
+                reason: "ClaimTerminating",
+                message: format!(
+                    "claim {name} is being deleted; pod {pod} is made, with a new claim, once it is gone"
+                ),
+            });
+        }
+        let owner = claim.owners.iter().find(|owner| owner.controller)?;
+        (owner.uid != self.workload.uid).then(|| Blocked {
+            reason: "ClaimNotOurs",
+            message: format!(
+                "claim {name}, which pod {pod} needs, belongs to {} {}; delete the claim, or take \
+                 its owner reference off",
+                owner.kind, owner.name
+            ),
+        })
+    }
+
+    /// Gives a pod that may go for good its claims to take along, where the policy says so. Says
+    /// whether it has them: only then may it be deleted.
+    pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64, draft: &mut Draft) -> bool {
+        let pod = cleared.pod();
+        if self.identity.retention.when_scaled == PvcRetention::Retain {
+            return true;
+        }
+        self.given.insert(&pod.uid);
+        self.leaving.insert(ordinal);
+        let mut has_all = true;
+        for claim in self.of_ordinal(ordinal) {
+            let is_strangers = claim
+                .controller()
+                .is_some_and(|uid| uid != self.workload.uid && uid != pod.uid);
+            if claim.terminating || is_strangers || claim.is_owned_by(&pod.uid) {
+                continue;
+            }
+            has_all = false;
+            let remove = claim.is_owned_by(&self.workload.uid);
+            draft.push(Action::OwnClaim(ClaimOwnership {
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+                add: Some(owner_reference_to(pod)),
+                remove: remove
+                    .then(|| self.workload.uid.clone())
+                    .into_iter()
+                    .collect(),
+            }));
+        }
+        has_all
+    }
+
+    /// Makes claims go with whom they are to go with, and with nobody else. `wanted` says whether
+    /// there is to be a pod of an ordinal.
+    pub fn settle(&self, own: &[&'a Pod], wanted: impl Fn(i64) -> bool, draft: &mut Draft) {
+        if self.world.claims.is_empty() {
+            return;
+        }
+        let pods: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.uid.as_str(), *pod)).collect();
+        for claim in self.world.claims.values().filter(|it| !it.terminating) {
+            let ordinal = self.ordinal(claim);
+            let is_wanted = ordinal.is_some_and(&wanted);
+            let mut remove: Vec<String> = Vec::new();
+            let mut goes_with_pod = false;
+            let owners = claim.owners.iter();
+            for pod in owners.filter_map(|owner| pods.get(owner.uid.as_str())) {
+                if self.takes_along(pod, is_wanted) {
+                    goes_with_pod = true;
+                } else {
+                    remove.push(pod.uid.clone());
+                }
+            }
+            if self.owner_of_kept.is_none() && claim.is_owned_by(&self.workload.uid) {
+                remove.push(self.workload.uid.clone());
+            }
+            let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
+            let about_to_go = ordinal.is_some_and(|it| self.leaving.contains(&it));
+            let is_kept = is_wanted && is_free && !goes_with_pod && !about_to_go;
+            // What is taken off goes at once; what is put on comes when that is seen.
+            let add = self.owner_of_kept.as_ref();
+            let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
+            if add.is_some() || !remove.is_empty() {
+                draft.push(Action::OwnClaim(ClaimOwnership {
+                    name: claim.name.clone(),
+                    uid: claim.uid.clone(),
+                    add,
+                    remove,
+                }));
+            }
+        }
+    }
+
+    /// Whether a pod that owns claims keeps them: it goes for good, and was or is allowed to.
+    fn takes_along(&self, pod: &Pod, is_wanted: bool) -> bool {
+        let going = pod.terminating || self.given.contains(pod.uid.as_str());
+        self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
+    }
+
+    /// Pods named as owners that a claim of this ordinal may have had: with them it goes.
+    fn owning_pods<'c>(
+        &self,
+        claim: &'c Claim,
+        ordinal: i64,
+    ) -> impl Iterator<Item = &'c ClaimOwner> + use<'c> {
+        let pod = self.workload.pod_name(ordinal);
+        let owners = claim.owners.iter();
+        owners.filter(move |owner| owner.kind == "Pod" && owner.name == pod)
+    }
+
+    fn of_ordinal(&self, ordinal: i64) -> impl Iterator<Item = &'a Claim> + use<'_, 'a> {
+        let claims = &self.world.claims;
+        let names = self.templates.iter().map(move |it| it.claim_name(ordinal));
+        names.filter_map(|name| claims.get(&name).map(AsRef::as_ref))
+    }
+
+    fn ordinal(&self, claim: &Claim) -> Option<i64> {
+        let mut templates = self.templates.iter();
+        templates.find_map(|template| names::ordinal_after(&template.prefix, &claim.name))
+    }
+}
+
+fn owner_reference_to(pod: &Pod) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    })
+}

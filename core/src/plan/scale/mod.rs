@@ -1,0 +1,7 @@
+//! How many pods there are to be, which ones go, and which ones a rollout reaches.
+
+pub mod claims;
+pub mod moves;
+pub mod ordinals;
+pub mod scale_in;
+pub mod sizes;

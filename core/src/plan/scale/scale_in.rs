@@ -1,0 +1,173 @@
+//! Which pods go when there are too many, and in which order.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::names::HookPoint;
+use crate::plan::hooks::Hooks;
+use crate::plan::observed::{Pod, PodPhase};
+use crate::plan::rollout::Rollout;
+use crate::plan::scale::sizes::{Choice, Sizing};
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// Chooses victims, and ranks pods for whoever else needs the order.
+pub struct ScaleIn<'a> {
+    workload: &'a Workload<'a>,
+    node_costs: &'a BTreeMap<String, i32>,
+    node_cost_descends: bool,
+    neighbours: BTreeMap<&'a str, usize>,
+}
+
+/// What a pod waits for, as far as its HookRuns and annotation tell. Lower goes first, so that who
+/// was chosen to go stays chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    /// To go for good.
+    ToGo,
+    /// On a PreDelete hook, for an update or because its run is not made yet.
+    Marked,
+    /// For nothing.
+    No,
+}
+
+/// Place in the order: lower goes first. Read from top to bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank<'a> {
+    not_named: bool,
+    waiting: Waiting,
+    scheduled: bool,
+    phase: u8,
+    ready: bool,
+    pod_cost: i32,
+    node_cost: i64,
+    neighbours: Reverse<usize>,
+    newest: Reverse<jiff::Timestamp>,
+    name: &'a str,
+}
+
+/// How many pods of each kind are to stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Pods in all.
+    pub total: i64,
+    /// At the update revision.
+    pub updated: i64,
+    /// At other revisions.
+    pub old: i64,
+}
+
+impl<'a> ScaleIn<'a> {
+    /// The order among these pods.
+    pub fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
+        let mut neighbours = BTreeMap::new();
+        for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
+            *neighbours.entry(node).or_insert(0) += 1;
+        }
+        Self {
+            workload,
+            node_costs: &world.node_costs,
+            node_cost_descends: workload.node_cost_descends(),
+            neighbours,
+        }
+    }
+
+    /// A pod's place in the order.
+    pub fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
+        let node = pod.node.as_deref();
+        let cost = node
+            .and_then(|node| self.node_costs.get(node))
+            .copied()
+            .map_or(0, i64::from);
+        Rank {
+            not_named: !self.workload.is_named(pod),
+            waiting,
+            scheduled: node.is_some(),
+            phase: match pod.phase {
+                PodPhase::Failed | PodPhase::Succeeded => 0,
+                PodPhase::Pending => 1,
+                PodPhase::Unknown => 2,
+                PodPhase::Running => 3,
+            },
+            ready: pod.is_ready(),
+            pod_cost: pod.deletion_cost,
+            node_cost: if self.node_cost_descends { -cost } else { cost },
+            neighbours: Reverse(
+                node.and_then(|node| self.neighbours.get(node))
+                    .copied()
+                    .unwrap_or(0),
+            ),
+            newest: Reverse(pod.created),
+            name: &pod.name,
+        }
+    }
+
+    /// Chooses who goes. Pods that are named, or wait on their hook already, go first, whatever
+    /// their revision; the others so that of each revision as many stay as the partition says.
+    pub fn victims(
+        &self,
+        pods: &[&'a Pod],
+        update: &str,
+        waiting: impl Fn(&Pod) -> Waiting,
+        keep: Keep,
+    ) -> BTreeSet<&'a str> {
+        let count = |updated: bool| {
+            pods.iter()
+                .filter(|pod| (pod.revision() == update) == updated)
+                .count() as i64
+        };
+        let mut surplus = [count(false) - keep.old, count(true) - keep.updated];
+        let mut excess = pods.len() as i64 - keep.total;
+        let mut ranked: Vec<_> = pods
+            .iter()
+            .map(|pod| (self.rank(pod, waiting(pod)), *pod))
+            .collect();
+        ranked.sort_unstable_by_key(|(rank, _)| *rank);
+        let mut victims = BTreeSet::new();
+        for chosen_before in [true, false] {
+            for (rank, pod) in &ranked {
+                let first = !(rank.not_named && rank.waiting == Waiting::No);
+                let group = usize::from(pod.revision() == update);
+                let may_go = chosen_before || surplus[group] > 0;
+                if excess > 0 && first == chosen_before && may_go {
+                    victims.insert(pod.uid.as_str());
+                    surplus[group] -= 1;
+                    excess -= 1;
+                }
+            }
+        }
+        victims
+    }
+}
+
+/// Who goes, and by how many pods replicas may be exceeded, when the rollout may go so far.
+pub fn choose<'a>(
+    sizing: &Sizing<'a>,
+    order: &ScaleIn<'a>,
+    hooks: &Hooks,
+    rollout: &Rollout,
+) -> Choice<'a> {
+    let replicas = sizing.workload.replicas;
+    let revision = sizing.revisions.update.name.as_str();
+    let is_old = |pod: &&&Pod| pod.revision() != revision;
+    let old = sizing.active.iter().filter(is_old).count() as i64;
+    let surge = sizing.surge(old - (replicas - rollout.target));
+    let keep = Keep {
+        total: replicas + surge,
+        updated: rollout.target,
+        old: replicas - rollout.target,
+    };
+    let waiting = |pod: &Pod| {
+        if hooks.waits_to_go(pod) {
+            Waiting::ToGo
+        } else if pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod) {
+            Waiting::Marked
+        } else {
+            Waiting::No
+        }
+    };
+    Choice {
+        surge,
+        victims: order.victims(sizing.active, revision, waiting, keep),
+    }
+}

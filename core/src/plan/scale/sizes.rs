@@ -1,0 +1,183 @@
+//! How many pods there are to be, of which revision, and which are too many.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::decision::Draft;
+use crate::plan::in_place::is_under_way;
+use crate::plan::observed::Pod;
+use crate::plan::pods::availability::is_available;
+use crate::plan::revision::Revisions;
+use crate::plan::rollout;
+use crate::plan::rollout::{Counts, Rollout};
+use crate::plan::workload::{Progress, UpdateType, Workload};
+use crate::plan::world::World;
+
+/// Works out how many pods there are to be, of which revision, and which are too many.
+pub struct Sizing<'a> {
+    /// The workload.
+    pub workload: &'a Workload<'a>,
+    /// What was seen.
+    pub world: &'a World,
+    /// Its revisions.
+    pub revisions: &'a Revisions<'a>,
+    /// Its pods that neither ended nor are Terminating.
+    pub active: &'a [&'a Pod],
+    /// Those of them that count for canary steps, unless they are too many.
+    pub counted: &'a [&'a Pod],
+}
+
+/// Who goes when the rollout may go so far.
+pub struct Choice<'a> {
+    /// Pods by which replicas may be exceeded.
+    pub surge: i64,
+    /// Uids of the pods that are too many.
+    pub victims: BTreeSet<&'a str>,
+}
+
+/// How many pods there are to be.
+pub struct Sizes<'a> {
+    /// How far the rollout may go.
+    pub rollout: Rollout,
+    /// The stable revision.
+    pub stable: String,
+    /// Pods by which replicas may be exceeded.
+    pub surge: i64,
+    /// Uids of the pods that are too many.
+    pub victims: BTreeSet<&'a str>,
+    /// Pods that neither ended nor are Terminating.
+    pub active: &'a [&'a Pod],
+    /// Those of them that are no victims.
+    pub kept: Vec<&'a Pod>,
+}
+
+impl Sizes<'_> {
+    /// Whether pods of this one's revision are still made.
+    pub fn makes(&self, pod: &Pod) -> bool {
+        let update = &self.rollout.progress.update_revision;
+        [update, &self.stable]
+            .into_iter()
+            .any(|it| it == pod.revision())
+    }
+}
+
+impl<'a> Sizing<'a> {
+    /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
+    /// round, of which only the victims are kept, comes before the one that counts.
+    pub fn settle(
+        &self,
+        choose: impl Fn(&Rollout) -> Choice<'a>,
+        draft: &mut Draft,
+    ) -> Option<Sizes<'a>> {
+        let mut scratch = Draft::default();
+        let (first, _) = self.advance(&BTreeSet::new(), &mut scratch);
+        let victims = first.map_or_else(BTreeSet::new, |rollout| choose(&rollout).victims);
+        let (rollout, stable) = self.advance(&victims, draft);
+        let rollout = rollout?;
+        let Choice { surge, victims } = choose(&rollout);
+        let kept = self
+            .active
+            .iter()
+            .copied()
+            .filter(|pod| !victims.contains(pod.uid.as_str()))
+            .collect();
+        Some(Sizes {
+            rollout,
+            stable,
+            surge,
+            victims,
+            active: self.active,
+            kept,
+        })
+    }
+
+    /// Pods by which replicas may be exceeded while so many are still to be brought to the update
+    /// revision.
+    pub fn surge(&self, to_move: i64) -> i64 {
+        let Workload {
+            max_surge,
+            max_unavailable,
+            update,
+            ..
+        } = self.workload;
+        let may_surge = match update {
+            UpdateType::RollingUpdate => true,
+            UpdateType::InplaceUpdate => *max_unavailable == 0,
+            UpdateType::HotPatchUpdate | UpdateType::OnDelete => false,
+        };
+        if may_surge {
+            to_move.clamp(0, *max_surge)
+        } else {
+            0
+        }
+    }
+
+    fn advance(&self, victims: &BTreeSet<&str>, draft: &mut Draft) -> (Option<Rollout>, String) {
+        let update = self.revisions.update.name.as_str();
+        let kept = || {
+            self.counted
+                .iter()
+                .filter(|pod| !victims.contains(pod.uid.as_str()))
+        };
+        let updated = || kept().filter(|pod| pod.revision() == update);
+        let counts = Counts {
+            updated: updated().count() as i64,
+            updated_available: updated()
+                .filter(|pod| is_available(pod, self.workload, self.world.now))
+                .count() as i64,
+            half_changed: kept().any(|pod| is_under_way(pod)),
+        };
+        let stable = self.stable(counts, kept().count() as i64);
+        (
+            rollout::advance(self.workload, self.world, &stable, update, counts, draft),
+            stable,
+        )
+    }
+
+    /// The stable revision. It moves to the update revision when the steps are over and every pod is
+    /// available there; a workload without any pod proves nothing. One whose ControllerRevision is
+    /// gone stays what it is while a pod is left that the rollout is to spare.
+    fn stable(&self, counts: Counts, kept: i64) -> String {
+        let update = &self.revisions.update.name;
+        let Progress {
+            canary,
+            update_revision,
+            step_index,
+            step_hash,
+            ..
+        } = &self.workload.progress;
+        if canary.revision.is_empty() {
+            return self.stable_of_pods().unwrap_or(update).to_owned();
+        }
+        let is_old = |pod: &&Pod| pod.revision() != update;
+        let is_lost = !self.revisions.has(&canary.revision) && !self.active.iter().any(is_old);
+        if is_lost {
+            return update.clone();
+        }
+        let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();
+        let steps_over = usize::try_from(step_index.unwrap_or(0))
+            .is_ok_and(|index| index >= self.workload.steps.len());
+        let all = kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
+        if same_rollout && steps_over && all {
+            update.clone()
+        } else {
+            canary.revision.clone()
+        }
+    }
+
+    /// The stable revision of a workload that shows none although it has pods, orphans that are being
+    /// adopted among them: its status was lost in the middle of a rollout (restored from a backup,
+    /// deleted with `--cascade=orphan`). It is the one that most of the old pods are at.
+    fn stable_of_pods(&self) -> Option<&'a str> {
+        let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
+        let pods = self.world.pods.iter().map(AsRef::as_ref);
+        let pods = pods.filter(|pod| is_active(pod) && self.workload.is_member(pod));
+        let update = self.revisions.update.name.as_str();
+        let is_old = |revision: &&str| *revision != update && self.revisions.has(revision);
+        let mut pods_at = BTreeMap::new();
+        for revision in pods.map(Pod::revision).filter(is_old) {
+            *pods_at.entry(revision).or_insert(0) += 1;
+        }
+        let commonest = pods_at.into_iter().max_by_key(|(_, pods)| *pods);
+        commonest.map(|(revision, _)| revision)
+    }
+}

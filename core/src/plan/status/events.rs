@@ -1,0 +1,159 @@
+//! What to tell users of a change of status: each thing once, when it becomes so.
+
+use crate::api::{PodHookCondition, WorkloadStatus};
+use crate::plan::decision::Event;
+
+/// Events for the change from one status to the next, of a workload with so many canary steps.
+pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
+    let mut events = failures(old, new);
+    let lists = [
+        (
+            "PreDelete",
+            &old.pre_delete_hook_condition,
+            &new.pre_delete_hook_condition,
+        ),
+        (
+            "PreInplace",
+            &old.pre_inplace_hook_condition,
+            &new.pre_inplace_hook_condition,
+        ),
+        (
+            "PostInplace",
+            &old.post_inplace_hook_condition,
+            &new.post_inplace_hook_condition,
+        ),
+    ];
+    for (point, old, new) in lists {
+        events.extend(
+            new.iter()
+                .filter(|it| !old.contains(it))
+                .map(|it| hook_ended(point, it)),
+        );
+    }
+    events.extend(rollout(old, new, steps));
+    events
+}
+
+fn event(warning: bool, reason: &str, message: String) -> Event {
+    Event {
+        warning,
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
+    let told = |type_: &str, message: &str| {
+        old.conditions
+            .iter()
+            .any(|it| it.type_ == type_ && it.message == message)
+    };
+    let failed = new
+        .conditions
+        .iter()
+        .filter(|it| it.type_.starts_with("Failed") && !told(&it.type_, &it.message));
+    failed
+        .map(|it| event(true, &it.reason, it.message.clone()))
+        .collect()
+}
+
+fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
+    let PodHookCondition {
+        pod_name,
+        phase,
+        message,
+        ..
+    } = condition;
+    let why = if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    };
+    event(
+        true,
+        "HookNotSuccessful",
+        format!("{point} hook of pod {pod_name} ended {phase:?}{why}"),
+    )
+}
+
+fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    let update = &new.update_revision;
+    if old.update_revision != *update && !old.update_revision.is_empty() {
+        events.push(event(
+            false,
+            "RolloutStarted",
+            format!("from {} to {update}", new.canary.revision),
+        ));
+    }
+    if new.current_step_index != old.current_step_index && new.canary.revision != *update {
+        events.extend(
+            new.current_step_index
+                .and_then(|index| canary_step(update, index, steps)),
+        );
+    }
+    for pause in new
+        .pause_conditions
+        .iter()
+        .filter(|it| !old.pause_conditions.contains(it))
+    {
+        events.push(event(
+            false,
+            "RolloutPaused",
+            format!(
+                "{:?} at step {}",
+                pause.reason,
+                new.current_step_index.unwrap_or(0)
+            ),
+        ));
+    }
+    if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {
+        events.push(event(
+            false,
+            "RolloutComplete",
+            format!("{} is the stable revision now", new.canary.revision),
+        ));
+    }
+    events
+}
+
+/// Where a rollout stands in its steps, the first of which is step 0.
+fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
+    let index = usize::try_from(index).ok()?;
+    let message = match index < steps {
+        true => format!("the rollout to {update} is at step {index}"),
+        false if steps == 0 => return None,
+        false => format!("the rollout to {update} has all of its {steps} steps behind it"),
+    };
+    Some(event(false, "CanaryStep", message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is told when a rollout comes to this index of so many steps.
+    fn told(index: i32, steps: usize) -> Vec<String> {
+        let status = |index: Option<i32>| {
+            let status = json!({
+                "updateRevision": "game-new",
+                "currentStepIndex": index,
+                "canary": {"revision": "game-old"},
+            });
+            serde_json::from_value::<WorkloadStatus>(status).unwrap()
+        };
+        let events = of_change(&status(None), &status(Some(index)), steps);
+        events.into_iter().map(|event| event.message).collect()
+    }
+
+    #[test]
+    fn a_rollout_is_at_a_step_or_has_all_behind_it() {
+        assert_eq!(told(0, 3), ["the rollout to game-new is at step 0"]);
+        assert_eq!(told(2, 3), ["the rollout to game-new is at step 2"]);
+        let over = "the rollout to game-new has all of its 3 steps behind it";
+        assert_eq!(told(3, 3), [over]);
+        assert_eq!(told(0, 0), [""; 0]);
+    }
+}

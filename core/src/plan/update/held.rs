@@ -1,0 +1,84 @@
+//! Pods that ended as soon as they were started, and wait to be replaced (see `Backoff`).
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::plan::decision::{Blocked, Draft, Obstacles};
+use crate::plan::observed::Pod;
+use crate::plan::world::{Backoff, World};
+
+/// Pods that ended at once and keep their place until their next round is due.
+#[derive(Default)]
+pub struct Held<'a> {
+    pods: BTreeMap<&'a str, &'a Pod>,
+    due: Timestamp,
+}
+
+impl<'a> Held<'a> {
+    /// So many at most of the workload's pods that ended at once and are to be replaced, unless that
+    /// is due. Those of a revision that none is made of any more do not wait: the next build may do.
+    pub fn of(
+        own: &[&'a Pod],
+        is_replaced: impl Fn(&Pod) -> bool,
+        most: i64,
+        world: &World,
+        draft: &mut Draft,
+    ) -> Self {
+        let is_early = |it: &Backoff| it.due() > world.now;
+        let Some(backoff) = world.backoff.filter(is_early) else {
+            return Self::default();
+        };
+        let ended = own
+            .iter()
+            .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
+        let pods = ended.filter(|pod| is_replaced(pod));
+        let pods = pods.take(usize::try_from(most).unwrap_or(0));
+        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), *pod)).collect();
+        let due = backoff.due();
+        if !pods.is_empty() {
+            draft.wake_at(due);
+        }
+        Self { pods, due }
+    }
+
+    /// How many these are.
+    pub fn count(&self) -> i64 {
+        self.pods.len() as i64
+    }
+
+    /// Those of these pods that are not held.
+    pub fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
+        let is_free = |pod: &&&Pod| !self.pods.contains_key(pod.uid.as_str());
+        pods.iter().filter(is_free).copied().collect()
+    }
+
+    /// Says why pods are not replaced: those of a revision that is being rolled out belong to the
+    /// update.
+    pub fn tell(&self, update: &str, stable: &str, obstacles: &mut Obstacles) {
+        let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
+        let (updated, others): (Vec<&Pod>, Vec<_>) =
+            self.pods.values().copied().partition(is_updated);
+        let Obstacles {
+            update: of_update,
+            scale: of_scale,
+        } = obstacles;
+        for (pods, told) in [(updated, of_update), (others, of_scale)] {
+            let first = pods.into_iter().min_by_key(|pod| (pod.created, &pod.name));
+            if told.is_none() {
+                *told = first.map(|pod| self.blocked(pod));
+            }
+        }
+    }
+
+    fn blocked(&self, pod: &Pod) -> Blocked {
+        let why = pod.ended_at_once.as_deref().unwrap_or_default();
+        Blocked {
+            reason: "PodsEndAtOnce",
+            message: format!(
+                "pod {} ended before it had run for ten seconds, and so did one before it; the next is made at {}: {why}",
+                pod.name, self.due
+            ),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Which pods are brought to the update revision now.
+
+pub mod acceptance;
+pub mod budget;
+pub mod follow;
+pub mod held;
+pub mod method;
+mod quota;
+mod scene;
+
+pub use scene::Scene;
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::names::HookPoint;
+use crate::plan::decision::{Action, Blocked, DeletionReason, Draft};
+use crate::plan::hooks::guard::may_touch;
+use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, guard};
+use crate::plan::in_place;
+use crate::plan::in_place::hot_patch::Proof;
+use crate::plan::in_place::{Change, InPlaceState, hot_patch};
+use crate::plan::observed::{Gate, Pod, PodPhase};
+use crate::plan::pods::availability::is_available;
+use crate::plan::update::acceptance::{Acceptance, acceptance};
+use crate::plan::update::budget::Budget;
+use crate::plan::update::method::{Method, method_from, not_in_place, on_old_kubelet};
+use crate::plan::world::World;
+
+/// Whether a pod has not begun to run: it may be changed as if it had been made so.
+fn is_new(pod: &Pod) -> bool {
+    pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
+}
+
+/// The version of a pod's kubelet, where that ignores other images of native sidecars. A pod that was
+/// changed already is followed to its end all the same.
+fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
+    let version = world.old_kubelets.get(pod.node.as_ref()?)?;
+    let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
+    (!is_patched).then_some(version)
+}
+
+/// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
+pub fn replace_named<'a>(
+    scene: &Scene<'a>,
+    budget: &mut Budget,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) {
+    for pod in scene.kept.iter().filter(|pod| scene.workload.is_named(pod)) {
+        let possible = budget.take(scene, pod);
+        let intent = guard::removal(possible, scene.world.now);
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| possible) {
+            draft.push(cleared.delete(DeletionReason::Replace));
+        }
+    }
+}
+
+/// Moves pods to the update revision. Says why when it cannot.
+pub fn move_pods<'a>(
+    scene: &Scene<'a>,
+    budget: &mut Budget,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) -> Option<Blocked> {
+    let mover = Mover {
+        scene,
+        methods: BTreeMap::new(),
+        on_old_kubelets: BTreeMap::new(),
+        hot: OnceCell::new(),
+    };
+    mover.run(budget, hooks, draft)
+}
+
+struct Mover<'s, 'a> {
+    scene: &'s Scene<'a>,
+    /// By the revision that a pod is at.
+    methods: BTreeMap<&'a str, Method>,
+    /// By revision and the kubelet's version, where that makes a difference.
+    on_old_kubelets: BTreeMap<(&'a str, &'a str), Method>,
+    hot: OnceCell<HotPatches<'a>>,
+}
+
+/// Hot patches to the update revision that were made before this plan.
+struct HotPatches<'a> {
+    /// What they have shown.
+    proof: Proof,
+    /// A pod of which it has not shown yet.
+    under_way: Option<&'a Pod>,
+}
+
+impl<'a> Mover<'_, 'a> {
+    fn run(
+        mut self,
+        budget: &mut Budget,
+        hooks: &mut Hooks<'a>,
+        draft: &mut Draft,
+    ) -> Option<Blocked> {
+        let Scene {
+            workload,
+            rollout,
+            revisions,
+            moves,
+            world,
+            ..
+        } = self.scene;
+        if rollout.paused || moves.count <= 0 {
+            return None;
+        }
+        for pod in &moves.old {
+            let revision = pod.revision();
+            let method = self.methods.entry(revision);
+            let method = method.or_insert_with(|| method_from(workload, revisions, revision));
+            let version = old_kubelet_of(world, pod);
+            if let Some((version, other)) =
+                version.and_then(|it| Some((it, on_old_kubelet(workload, method, it)?)))
+            {
+                self.on_old_kubelets.insert((revision, version), other);
+            }
+        }
+        let all = self.methods.values().chain(self.on_old_kubelets.values());
+        let blocked = all.into_iter().find_map(|method| match method {
+            Method::Refused(error) => Some(not_in_place(error)),
+            _ => None,
+        });
+        let is_movable = |pod: &&'a Pod| {
+            !workload.is_named(pod) && !matches!(self.method(pod), Method::Refused(_))
+        };
+        let mut movable: Vec<&Pod> = moves.old.iter().copied().filter(is_movable).collect();
+        movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
+        movable.truncate(usize::try_from(moves.count).unwrap_or(0));
+        if movable.is_empty() {
+            return blocked;
+        }
+        let accepted = match acceptance(self.scene, draft) {
+            Acceptance::Accepted => true,
+            Acceptance::Asked => false,
+            Acceptance::Refused(blocked) => return Some(blocked),
+        };
+        let mut room = moves.in_place;
+        let mut problem = None;
+        for pod in movable {
+            let slot = budget.take(self.scene, pod);
+            let may_start = slot && accepted;
+            problem = problem.or(match self.method(pod) {
+                Method::InPlace(change) if room > 0 => {
+                    self.change_in_place(pod, change, may_start, hooks, draft);
+                    None
+                }
+                Method::HotPatch(change) if room > 0 => {
+                    self.hot_patch(pod, change, may_start, draft)
+                }
+                _ => {
+                    self.recreate(pod, may_start, hooks, draft);
+                    None
+                }
+            });
+            room -= 1;
+        }
+        blocked.or(problem)
+    }
+
+    fn method(&self, pod: &'a Pod) -> &Method {
+        let revision = pod.revision();
+        let other = old_kubelet_of(self.scene.world, pod);
+        let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        other.unwrap_or_else(|| &self.methods[revision])
+    }
+
+    /// Whose turn comes first: pods under way, then those that are not available, then those whose
+    /// hook was successful or runs; else in the order of `kept`.
+    fn turn(&self, pod: &'a Pod, hooks: &Hooks) -> (bool, bool, u8) {
+        let Scene {
+            workload, world, ..
+        } = self.scene;
+        let (point, _) = self.point_and_modified(pod, hooks);
+        let hook = if hooks.has_passed(pod, &self.intent(pod, point, &[], true)) {
+            0
+        } else if hooks.has_run(point, pod) {
+            1
+        } else {
+            2
+        };
+        (
+            !in_place::is_under_way(pod),
+            is_available(pod, workload, world.now),
+            hook,
+        )
+    }
+
+    fn point_and_modified(&self, pod: &'a Pod, hooks: &Hooks) -> (HookPoint, Vec<String>) {
+        match self.method(pod) {
+            Method::InPlace(change) => {
+                let modified = change.images.iter().map(|(name, _)| name.clone()).collect();
+                (guard::point_of_change(hooks), modified)
+            }
+            _ => (guard::point_of_recreation(hooks), Vec::new()),
+        }
+    }
+
+    fn intent<'i>(
+        &'i self,
+        pod: &Pod,
+        point: HookPoint,
+        modified: &'i [String],
+        possible: bool,
+    ) -> Intent<'i> {
+        let at = match in_place::state(pod) {
+            InPlaceState::Closed(since) => since,
+            _ => self.scene.world.now,
+        };
+        Intent {
+            point,
+            target: &self.scene.revisions.update.name,
+            modified,
+            possible,
+            at,
+        }
+    }
+
+    fn recreate(&self, pod: &'a Pod, may_start: bool, hooks: &mut Hooks<'a>, draft: &mut Draft) {
+        let point = guard::point_of_recreation(hooks);
+        let intent = Intent {
+            at: self.scene.world.now,
+            ..self.intent(pod, point, &[], may_start)
+        };
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| may_start) {
+            draft.push(cleared.delete(DeletionReason::Update));
+        }
+    }
+
+    fn change_in_place(
+        &self,
+        pod: &'a Pod,
+        change: &Change,
+        may_start: bool,
+        hooks: &mut Hooks<'a>,
+        draft: &mut Draft,
+    ) {
+        let update = &self.scene.revisions.update.name;
+        let patch = |now| in_place::patch_of(pod, update, change, now, false);
+        let now = self.scene.world.now;
+        if let InPlaceState::Patched(_) = in_place::state(pod) {
+            // Its permission holds until it is done: the newest target at once.
+            if may_start {
+                draft.keep_closed(&pod.uid);
+                draft.push(Action::PatchInPlace(patch(now)));
+            }
+            return;
+        }
+        let (point, modified) = self.point_and_modified(pod, hooks);
+        let intent = self.intent(pod, point, &modified, may_start);
+        let Some(cleared) = may_touch(pod, &intent, hooks, draft) else {
+            return; // A gate that is closed already opens again: see `follow`.
+        };
+        let ahead = now.checked_add(CLOCKS_MAY_DIFFER_BY).unwrap_or(now);
+        match (in_place::state(pod), pod.gate) {
+            // By a clock that was ahead. Its grace period would not end before that time comes.
+            (InPlaceState::Closed(since), _) if since > ahead => {
+                draft.keep_closed(&pod.uid);
+                draft.push(cleared.close_gate(update, None));
+            }
+            (InPlaceState::Closed(since), _) => {
+                draft.keep_closed(&pod.uid);
+                match self.grace_ends(since) {
+                    at if at <= now && may_start => draft.push(cleared.change(patch(now))),
+                    at => draft.wake_at(at),
+                }
+            }
+            _ if !may_start => {}
+            // `follow` opens it first: a gate that is closed then says that an update is under way.
+            (_, Gate::Unset) => {}
+            (_, Gate::Open) if !is_new(pod) => {
+                let at_once = self.scene.workload.grace.is_zero();
+                draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
+            }
+            _ => draft.push(cleared.change(patch(now))),
+        }
+    }
+
+    /// When the grace period of a gate that closed then is over. The time in the gate's condition
+    /// has whole seconds, rounded down, so one is added.
+    fn grace_ends(&self, since: Timestamp) -> Timestamp {
+        let grace = self.scene.workload.grace;
+        let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
+        since.checked_add(grace + rounding).unwrap_or(since)
+    }
+
+    /// Patches a pod hot, one at first, until that one has shown that the kubelet can.
+    fn hot_patch(
+        &self,
+        pod: &'a Pod,
+        change: &Change,
+        may_start: bool,
+        draft: &mut Draft,
+    ) -> Option<Blocked> {
+        let Scene {
+            kept,
+            revisions,
+            world,
+            ..
+        } = self.scene;
+        let update = revisions.update.name.as_str();
+        let hot = self.hot.get_or_init(|| HotPatches {
+            proof: hot_patch::proof(kept.iter().copied(), update),
+            under_way: kept
+                .iter()
+                .find(|pod| pod.revision() == update && hot_patch::is_under_way(pod))
+                .copied(),
+        });
+        match &hot.proof {
+            Proof::Restarted(name) => {
+                return Some(Blocked {
+                    reason: "HotPatchNotSupported",
+                    message: format!(
+                        "the hot patch restarted a container of pod {name}, so its kubelet cannot patch without \
+                         a restart; take the change back, or use updateStrategy.type: InplaceUpdate"
+                    ),
+                });
+            }
+            Proof::None if let Some(first) = hot.under_way => {
+                return hot_patch::overdue(first, world.now, draft);
+            }
+            Proof::None if draft.patches_pods() => {}
+            _ if may_start => {
+                let patch = in_place::patch_of(pod, update, change, world.now, true);
+                draft.push(Action::PatchInPlace(patch));
+            }
+            _ => {}
+        }
+        None
+    }
+}

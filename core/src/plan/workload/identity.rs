@@ -1,0 +1,154 @@
+//! What the pods of a GameStatefulSet keep from one to the next: name, host name, ordinal, volumes.
+//!
+//! A pod's name says its ordinal, and names are unique: so there are never two pods of one ordinal.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::names;
+use crate::api::{GameStatefulSetSpec, PodManagementPolicy, PvcRetentionPolicy};
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+
+/// What pods keep.
+#[derive(Clone, Copy)]
+pub struct Identity<'a> {
+    /// The first ordinal.
+    pub start: i64,
+    /// Whether pods are made and removed one after the other.
+    pub ordered: bool,
+    /// The headless service that governs their names.
+    pub service: &'a str,
+    /// Templates of the claims that each pod gets.
+    templates: &'a [Value],
+    /// What becomes of claims.
+    pub retention: PvcRetentionPolicy,
+    /// Whether pods that cannot end, because their node is lost, are forced to.
+    pub forced_off_lost_nodes: bool,
+}
+
+impl<'a> Identity<'a> {
+    /// As a spec has it.
+    pub fn of(spec: &'a GameStatefulSetSpec) -> Self {
+        let annotation = |key: &str| spec.template.get("metadata")?.get("annotations")?.get(key);
+        Self {
+            start: i64::from(spec.ordinals.start),
+            ordered: spec.pod_management_policy == PodManagementPolicy::OrderedReady,
+            service: &spec.service_name,
+            templates: &spec.volume_claim_templates,
+            retention: spec.persistent_volume_claim_retention_policy,
+            forced_off_lost_nodes: annotation(names::FORCE_OFF_LOST_NODES) == Some(&json!("true")),
+        }
+    }
+
+    /// The claims that each pod gets.
+    pub fn claim_templates(&self, workload: &Workload) -> impl Iterator<Item = ClaimTemplate<'a>> {
+        let templates = self.templates.iter();
+        templates.map(|template| ClaimTemplate {
+            name: names::claim_template_name(template),
+            prefix: names::claim_prefix(names::claim_template_name(template), &workload.name),
+            template,
+        })
+    }
+}
+
+/// A claim that each pod gets.
+pub struct ClaimTemplate<'a> {
+    /// Its name, which is the name of a volume too.
+    name: &'a str,
+    /// What the names of its claims begin with; the ordinal follows.
+    pub prefix: String,
+    template: &'a Value,
+}
+
+impl ClaimTemplate<'_> {
+    /// The name of the claim for one ordinal.
+    pub fn claim_name(&self, ordinal: i64) -> String {
+        format!("{}{ordinal}", self.prefix)
+    }
+}
+
+impl Workload<'_> {
+    /// The name of the pod with this ordinal.
+    pub fn pod_name(&self, ordinal: i64) -> String {
+        format!("{}-{ordinal}", self.name)
+    }
+
+    /// A pod's ordinal, as its name says; None for a name that this workload does not give.
+    pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
+        let after = pod.name.strip_prefix(&self.name)?;
+        names::ordinal_after("-", after)
+    }
+}
+
+/// Labels that say which pod it is.
+pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
+    [
+        (names::POD_NAME_LABEL, name.to_owned()),
+        (names::POD_ORDINAL_LABEL, ordinal.to_string()),
+        (names::POD_INDEX_LABEL, ordinal.to_string()),
+    ]
+}
+
+/// Gives a pod its identity. Volumes of the template give way to claims of the same name.
+pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Value) {
+    let name = pod["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    for (key, value) in labels(&name, ordinal) {
+        pod["metadata"]["labels"][key] = Value::String(value);
+    }
+    let spec = &mut pod["spec"];
+    spec["hostname"] = json!(name);
+    if !identity.service.is_empty() {
+        spec["subdomain"] = json!(identity.service);
+    }
+    let claimed: Vec<Value> = identity
+        .claim_templates(workload)
+        .map(|template| {
+            let claim = template.claim_name(ordinal);
+            json!({"name": template.name, "persistentVolumeClaim": {"claimName": claim}})
+        })
+        .collect();
+    if claimed.is_empty() {
+        return;
+    }
+    let own = spec["volumes"].as_array().cloned().unwrap_or_default();
+    let gives_way = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
+    let volumes = own.into_iter().filter(|volume| !gives_way(volume));
+    spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
+}
+
+/// The claim of this name, as it is to be created from its template.
+pub fn claim(
+    workload: &Workload,
+    template: &ClaimTemplate,
+    name: &str,
+    owners: Vec<Value>,
+) -> Value {
+    let metadata = template.template.get("metadata");
+    let part = |field: &str| metadata.and_then(|it| it.get(field)).cloned();
+    let mut labels = part("labels").unwrap_or_else(|| json!({}));
+    for (key, value) in &workload.match_labels {
+        labels[key] = json!(value);
+    }
+    let mut meta = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("namespace".to_owned(), json!(workload.namespace)),
+        ("labels".to_owned(), labels),
+    ]);
+    for field in ["annotations", "finalizers"] {
+        if let Some(value) = part(field).filter(|it| !it.is_null()) {
+            meta.insert(field.to_owned(), value);
+        }
+    }
+    if !owners.is_empty() {
+        meta.insert("ownerReferences".to_owned(), Value::Array(owners));
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": meta,
+        "spec": template.template.get("spec").cloned().unwrap_or_default(),
+    })
+}

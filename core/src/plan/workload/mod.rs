@@ -1,0 +1,328 @@
+//! A workload as the planner reads it: percentages resolved, defaults filled in, hooks by point.
+//!
+//! Everything is worked out once, here at the edge, so that no rule further in has to know what
+//! "20%" of how many is or which of two fields holds a limit.
+
+pub mod identity;
+pub mod limits;
+mod manifest_resume;
+
+use std::collections::{BTreeMap, HashSet};
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
+use serde_json::Value;
+
+use crate::api::names::{self, HookPoint, WorkloadKind};
+use crate::api::{
+    CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType,
+    GameWorkload, HookStep, InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy,
+    WorkloadStatus,
+};
+use crate::plan::observed::Pod;
+use crate::plan::workload::identity::Identity;
+use crate::plan::workload::limits::{limits, partition};
+use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
+
+/// A workload, resolved.
+pub struct Workload<'a> {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// metadata.generation.
+    pub generation: i64,
+    /// Annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// Pods wanted (R).
+    pub replicas: i64,
+    /// Which pods are its own.
+    pub selector: Selector,
+    /// Labels that the selector asks for by name.
+    pub match_labels: BTreeMap<String, String>,
+    /// The pod template.
+    pub template: &'a Value,
+    /// How long a pod must be ready to be available.
+    pub min_ready: SignedDuration,
+    /// Old revisions to keep.
+    pub history_limit: usize,
+    /// Names of pods that go first, as they are written.
+    pub pods_to_delete: &'a [String],
+    /// The same, to look one up: there may be as many as pods.
+    named: HashSet<&'a str>,
+    /// How pods are updated.
+    pub update: UpdateType,
+    /// Pods to keep at the old revision once the steps are over.
+    pub partition: i64,
+    /// Pods that may be unavailable.
+    pub max_unavailable: i64,
+    /// Pods that may exist above replicas.
+    pub max_surge: i64,
+    /// spec.updateStrategy.paused.
+    pub paused: bool,
+    /// Whether `paused: false` came with an apply, which does not resume a pause of ours.
+    pub resume_by_apply: bool,
+    /// Time between closing the gate and changing the pod.
+    pub grace: SignedDuration,
+    /// What to do with a change that cannot be made in place.
+    pub policy: InPlacePolicy,
+    /// Canary steps.
+    pub steps: &'a [CanaryStep],
+    /// Hook of each point in a pod's life.
+    pub hooks: PodHooks<'a>,
+    /// Where the rollout stood at the last status write.
+    pub progress: Progress,
+    /// What its pods keep from one to the next; None where pods are interchangeable.
+    pub identity: Option<Identity<'a>>,
+}
+
+/// How pods are updated; the kind that has more ways has those of the other.
+pub type UpdateType = GameStatefulSetUpdateType;
+
+/// The hooks in a pod's life.
+#[derive(Clone, Copy)]
+pub struct PodHooks<'a> {
+    pre_delete: &'a PodHookStrategy,
+    pre_inplace: &'a PodHookStrategy,
+    post_inplace: &'a PodHookStrategy,
+}
+
+/// The part of a status that decisions rest on; the same for both kinds of workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Name of the revision that the template stands for.
+    pub update_revision: String,
+    /// Times that a revision's name was taken by another template.
+    pub collision_count: i32,
+    /// Index of the canary step; None without steps.
+    pub step_index: Option<i32>,
+    /// Hash of the step list.
+    pub step_hash: Option<String>,
+    /// Stable revision, pause, hook run, held replicas.
+    pub canary: CanaryStatus,
+    /// Why the operator paused.
+    pub pause_conditions: Vec<PauseCondition>,
+}
+
+impl Progress {
+    /// The part of a status that decisions rest on.
+    pub fn of(status: &WorkloadStatus) -> Self {
+        Self {
+            update_revision: status.update_revision.clone(),
+            collision_count: status.collision_count,
+            step_index: status.current_step_index,
+            step_hash: status.current_step_hash.clone(),
+            canary: status.canary.clone(),
+            pause_conditions: status.pause_conditions.clone(),
+        }
+    }
+}
+
+impl<'a> PodHooks<'a> {
+    /// The strategy of a point; the canary's steps have theirs in the step list.
+    fn strategy(&self, point: HookPoint) -> Option<&'a PodHookStrategy> {
+        match point {
+            HookPoint::PreDelete => Some(self.pre_delete),
+            HookPoint::PreInplace => Some(self.pre_inplace),
+            HookPoint::PostInplace => Some(self.post_inplace),
+            HookPoint::Step => None,
+        }
+    }
+
+    /// The hook of a point, if one is configured.
+    pub fn hook(&self, point: HookPoint) -> Option<&'a HookStep> {
+        self.strategy(point)?.hook.as_ref()
+    }
+
+    /// Points whose `retry` is set.
+    pub fn retries(&self) -> Vec<HookPoint> {
+        HookPoint::OF_PODS
+            .into_iter()
+            .filter(|point| self.strategy(*point).is_some_and(|strategy| strategy.retry))
+            .collect()
+    }
+}
+
+/// Why a workload cannot be planned for.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidWorkload {
+    /// The selector is empty or cannot be read: it would take over every pod.
+    #[error("spec.selector: {0}; name at least one label of the pods")]
+    Selector(String),
+}
+
+/// What stands at a place of its own in each kind.
+struct Spec<'a> {
+    replicas: Option<i32>,
+    min_ready_seconds: i32,
+    history_limit: Option<i32>,
+    pods_to_delete: &'a [String],
+    update: UpdateType,
+    partition: Option<&'a IntOrString>,
+    max_unavailable: Option<&'a IntOrString>,
+    /// maxUnavailable when it is not set.
+    default_unavailable: IntOrString,
+    max_surge: Option<&'a IntOrString>,
+    paused: bool,
+    in_place: &'a InPlaceUpdateStrategy,
+    identity: Option<Identity<'a>>,
+}
+
+impl<'a> Workload<'a> {
+    /// Resolves a GameDeployment.
+    pub fn of_game_deployment(gd: &'a GameDeployment) -> Result<Self, InvalidWorkload> {
+        let spec = &gd.spec;
+        let strategy = &spec.update_strategy;
+        let own = Spec {
+            replicas: spec.replicas,
+            min_ready_seconds: spec.min_ready_seconds,
+            history_limit: spec.revision_history_limit,
+            pods_to_delete: &spec.scale_strategy.pods_to_delete,
+            update: strategy.type_.into(),
+            partition: strategy.partition.as_ref(),
+            max_unavailable: strategy.max_unavailable.as_ref(),
+            default_unavailable: IntOrString::String("20%".to_owned()),
+            max_surge: strategy.max_surge.as_ref(),
+            paused: strategy.paused,
+            in_place: &strategy.in_place_update_strategy,
+            identity: None,
+        };
+        Self::resolve(gd, own)
+    }
+
+    /// Resolves a GameStatefulSet. Its limits stand at one of two places.
+    pub fn of_game_stateful_set(gsts: &'a GameStatefulSet) -> Result<Self, InvalidWorkload> {
+        let spec = &gsts.spec;
+        let strategy = &spec.update_strategy;
+        let rolling = strategy.rolling_update.as_ref();
+        let identity = Identity::of(spec);
+        let own = Spec {
+            replicas: spec.replicas,
+            min_ready_seconds: spec.min_ready_seconds,
+            history_limit: spec.revision_history_limit,
+            pods_to_delete: &[],
+            update: strategy.type_,
+            partition: rolling
+                .and_then(|it| it.partition.as_ref())
+                .or(strategy.partition.as_ref()),
+            max_unavailable: rolling
+                .and_then(|it| it.max_unavailable.as_ref())
+                .or(strategy.max_unavailable.as_ref()),
+            default_unavailable: match identity.ordered {
+                true => IntOrString::Int(1),
+                false => IntOrString::String("25%".to_owned()),
+            },
+            max_surge: rolling
+                .and_then(|it| it.max_surge.as_ref())
+                .or(strategy.max_surge.as_ref())
+                .filter(|_| !identity.ordered),
+            paused: strategy.paused,
+            in_place: &strategy.in_place_update_strategy,
+            identity: Some(identity),
+        };
+        Self::resolve(gsts, own)
+    }
+
+    fn resolve<K: GameWorkload>(object: &'a K, spec: Spec<'a>) -> Result<Self, InvalidWorkload> {
+        let replicas = i64::from(spec.replicas.unwrap_or(1)).max(0);
+        let (max_unavailable, max_surge) = limits(
+            spec.max_unavailable.unwrap_or(&spec.default_unavailable),
+            spec.max_surge,
+            replicas,
+        );
+        let [pre_delete, pre_inplace, post_inplace] = object.pod_hooks();
+        Ok(Self {
+            kind: K::KIND,
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            generation: object.meta().generation.unwrap_or_default(),
+            annotations: object.annotations(),
+            replicas,
+            selector: selector(object.label_selector())?,
+            match_labels: object
+                .label_selector()
+                .match_labels
+                .clone()
+                .unwrap_or_default(),
+            template: object.pod_template(),
+            min_ready: seconds(spec.min_ready_seconds),
+            history_limit: usize::try_from(spec.history_limit.unwrap_or(10)).unwrap_or(0),
+            pods_to_delete: spec.pods_to_delete,
+            named: spec.pods_to_delete.iter().map(String::as_str).collect(),
+            update: spec.update,
+            partition: partition(spec.partition, replicas),
+            max_unavailable,
+            max_surge,
+            paused: spec.paused,
+            resume_by_apply: !spec.paused && paused_came_with_an_apply(object.meta()),
+            grace: seconds(spec.in_place.grace_period_seconds),
+            policy: spec.in_place.policy,
+            steps: object.canary().map_or(&[], |canary| &canary.steps),
+            hooks: PodHooks {
+                pre_delete,
+                pre_inplace,
+                post_inplace,
+            },
+            progress: object
+                .status()
+                .map(|status| Progress::of(status.as_ref()))
+                .unwrap_or_default(),
+            identity: spec.identity,
+        })
+    }
+
+    /// The step list's hash; None without steps.
+    pub fn step_hash(&self) -> Option<String> {
+        if self.steps.is_empty() {
+            return None;
+        }
+        let text = serde_json::to_vec(self.steps).unwrap_or_default();
+        Some(names::safe_hash(&text))
+    }
+
+    /// The owner reference on everything that the workload controls.
+    pub fn owner_reference(&self) -> OwnerReference {
+        self.kind.owner_reference(&self.name, &self.uid)
+    }
+
+    /// Whether a pod is to be controlled by this workload: it is selected, and where pods have an
+    /// identity its name is one that this workload gives.
+    pub fn is_member(&self, pod: &Pod) -> bool {
+        let named = self.identity.is_none() || self.ordinal(pod).is_some();
+        named && self.selector.matches(&pod.labels)
+    }
+
+    /// Whether podsToDelete names a pod.
+    pub fn is_named(&self, pod: &Pod) -> bool {
+        self.named.contains(pod.name.as_str())
+    }
+
+    /// Whether higher node deletion costs go first.
+    pub fn node_cost_descends(&self) -> bool {
+        self.annotations
+            .get(names::COST_SORT_METHOD)
+            .is_some_and(|method| method == "descend")
+    }
+}
+
+fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
+    let selector = Selector::try_from(own.clone())
+        .map_err(|error| InvalidWorkload::Selector(error.to_string()))?;
+    if selector.selects_all() {
+        return Err(InvalidWorkload::Selector("is empty".to_owned()));
+    }
+    Ok(selector)
+}
+
+/// Seconds as the schema has them; it refuses those below 0.
+fn seconds(seconds: i32) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(seconds.max(0)))
+}

@@ -1,0 +1,102 @@
+//! What was refused: which condition tells of it, and for how long.
+//!
+//! A refusal is told for as long as plans ask for such an action. What is no longer asked for
+//! has no longer failed, whatever the reason.
+
+use std::collections::BTreeMap;
+
+use crate::plan::decision::{Action, Blocked, DeletionReason};
+
+/// A sort of action that the API server may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attempt {
+    /// Creating a pod.
+    CreatePod,
+    /// Creating a volume claim, or giving it an owner.
+    PrepareClaim,
+    /// Deleting a pod that is not to be updated.
+    RemovePod,
+    /// Starting the hook of a pod that is not to be updated.
+    StartRemovalHook,
+    /// Changing a pod in place.
+    ChangePod,
+    /// Deleting a pod for an update.
+    RecreatePod,
+    /// Starting the hook of an update, or of a canary step.
+    StartUpdateHook,
+}
+
+impl Attempt {
+    /// The sort of an action; None for one that only prepares.
+    pub fn of(action: &Action) -> Option<Self> {
+        match action {
+            Action::CreatePod(_) => Some(Self::CreatePod),
+            Action::CreateClaim(_) | Action::OwnClaim(_) => Some(Self::PrepareClaim),
+            Action::DeletePod(deletion) if deletion.reason == DeletionReason::Update => {
+                Some(Self::RecreatePod)
+            }
+            Action::DeletePod(_) | Action::ForceDeletePod(_) => Some(Self::RemovePod),
+            Action::CreateHookRun(run) if run.is_for_removal() => Some(Self::StartRemovalHook),
+            Action::CreateHookRun(_) => Some(Self::StartUpdateHook),
+            Action::PatchInPlace(_) | Action::ResizePod { .. } | Action::CloseGate { .. } => {
+                Some(Self::ChangePod)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it scales the workload; else it updates it.
+    fn scales(self) -> bool {
+        match self {
+            Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => true,
+            Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => false,
+        }
+    }
+
+    /// Whether it takes a pod away, or restarts it, for an update.
+    pub fn updates(self) -> bool {
+        matches!(self, Self::ChangePod | Self::RecreatePod)
+    }
+
+    /// The reason in the condition.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::CreatePod => "FailedCreate",
+            Self::PrepareClaim => "FailedClaim",
+            Self::RemovePod | Self::RecreatePod => "FailedDelete",
+            Self::StartRemovalHook | Self::StartUpdateHook => "FailedHookRun",
+            Self::ChangePod => "FailedUpdate",
+        }
+    }
+}
+
+/// What the API server said to the last action of each sort, where that was no.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Failures(BTreeMap<Attempt, String>);
+
+impl Failures {
+    /// Notes that an attempt was refused, in words for a condition.
+    pub fn note(&mut self, attempt: Attempt, message: String) {
+        self.0.insert(attempt, message);
+    }
+
+    /// Forgets those that are over.
+    pub fn retain(&mut self, is_left: impl Fn(Attempt) -> bool) {
+        self.0.retain(|attempt, _| is_left(*attempt));
+    }
+
+    /// What was said to the last attempt of this sort.
+    pub fn of(&self, attempt: Attempt) -> Option<&str> {
+        self.0.get(&attempt).map(String::as_str)
+    }
+
+    /// Why scaling, or else updating, does not go on, as far as it is still attempted.
+    pub fn blocked(&self, scales: bool, is_asked: impl Fn(Attempt) -> bool) -> Option<Blocked> {
+        let is_told = |attempt: Attempt| attempt.scales() == scales && is_asked(attempt);
+        let (attempt, message) = self.0.iter().find(|(attempt, _)| is_told(**attempt))?;
+        Some(Blocked {
+            reason: attempt.reason(),
+            message: message.clone(),
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! What a plan is made from: everything that was seen, at one moment.
+
+mod backoff;
+mod failures;
+
+pub use backoff::Backoff;
+pub use failures::{Attempt, Failures};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::api::{HookRun, HookTemplate};
+use crate::plan::observed::{Claim, Pod};
+
+/// Everything about one workload's surroundings at one moment. The workload itself is a separate
+/// argument, because its kind decides the planner.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The moment.
+    pub now: Timestamp,
+    /// Pods that the workload controls, and orphans in its namespace that its selector matches. An
+    /// orphan shows its name, uid, labels, resourceVersion, phase, and whether it is Terminating.
+    pub pods: Vec<Arc<Pod>>,
+    /// HookRuns that the workload controls.
+    pub runs: Vec<Arc<HookRun>>,
+    /// Its ControllerRevisions.
+    pub revisions: Vec<Arc<Revision>>,
+    /// HookTemplates of the namespace by name.
+    pub templates: BTreeMap<String, Arc<HookTemplate>>,
+    /// Deletion cost of the nodes that have one.
+    pub node_costs: BTreeMap<String, i32>,
+    /// Nodes that pods are bound to and that do not answer any more.
+    pub lost_nodes: BTreeSet<String>,
+    /// Nodes that pods are bound to and whose kubelet ignores other images of native sidecars, with its
+    /// version.
+    pub old_kubelets: BTreeMap<String, Arc<str>>,
+    /// Claims by name, as far as they are named after pods of the workload, or owned by it.
+    pub claims: BTreeMap<String, Arc<Claim>>,
+    /// What the API server said of revisions.
+    pub verdicts: BTreeMap<String, Verdict>,
+    /// Names of pods and revisions that turned out to be somebody else's.
+    pub taken: BTreeSet<String>,
+    /// Which of the last actions were refused.
+    pub failures: Failures,
+    /// How often in a row pods that ended at once were replaced.
+    pub backoff: Option<Backoff>,
+}
+
+/// A ControllerRevision of the workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Revision {
+    /// Name: `WORKLOAD-HASH`.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+    /// Grows with each use; the update revision has the highest.
+    pub number: i64,
+    /// The pod template.
+    pub template: Value,
+    /// Whether the workload controls it (an orphan that its selector matches is adopted).
+    pub controlled: bool,
+}
+
+/// What the API server said of pods of a revision.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// A pod of it was created, or a strict server dry-run passed.
+    Accepted,
+    /// A dry-run or a creation was refused.
+    Refused {
+        /// The API server's words.
+        message: String,
+        /// When; it is asked again some time later.
+        at: Timestamp,
+    },
+}
