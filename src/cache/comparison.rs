@@ -1,8 +1,8 @@
 //! Comparing the cache with the API server: what it has now, and whether the cache shows that.
 //!
-//! A new leader compares every kind once, and wants it soon. A sync compares a kind after a write that
+//! A new leader compares every kind once, and wants it soon. A reconcile compares a kind after a write that
 //! was not answered, which happens most where the API server has too much to do already; so there the
-//! question is put once for all who wait, and a list is the last resort. It costs the syncs of one
+//! question is put once for all who wait, and a list is the last resort. It costs the reconciles of one
 //! workload a few seconds, where lists of all pods would cost everybody's requests.
 
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::watch::Source;
 use gamekeeper_core::causes::with_causes;
 
 /// How long a new leader waits for an event or bookmark before a kind is listed anew.
-const BOOKMARK: Duration = Duration::from_millis(200);
-/// How long a sync waits for one. The watch of a busy API server lags by seconds, and then by less again.
-const LAG: Duration = Duration::from_secs(5);
-/// Shortest time between a list of a kind and one that a sync asks for. A quiet kind hears of the newest
+const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
+/// How long a reconcile waits for one. The watch of a busy API server lags by seconds, and then by less again.
+const MAX_LAG: Duration = Duration::from_secs(5);
+/// Shortest time between a list of a kind and one that a reconcile asks for. A quiet kind hears of the newest
 /// version by a bookmark each minute, so lists are rarely less than half of the wait.
 pub(super) const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// Shortest time between two questions what the newest version of a kind is.
@@ -77,7 +77,7 @@ impl Cache {
 
     async fn catch_up(&self, kind: Kind, source: &Source) -> Result<(), kube::Error> {
         let newest = source.newest().await?;
-        self.reach_or_relist(kind, newest, BOOKMARK, Duration::ZERO)
+        self.reach_or_relist(kind, newest, BOOKMARK_WAIT, Duration::ZERO)
             .await;
         Ok(())
     }
@@ -90,7 +90,9 @@ impl Cache {
         loop {
             match newest.ask(source.newest()).await {
                 Ok(newest) => {
-                    return self.reach_or_relist(kind, newest, LAG, LIST_PAUSE).await;
+                    return self
+                        .reach_or_relist(kind, newest, MAX_LAG, LIST_PAUSE)
+                        .await;
                 }
                 Err(error) => {
                     warn!(?kind, error = %with_causes(&error), "the cache cannot be compared");

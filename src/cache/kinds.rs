@@ -1,4 +1,4 @@
-//! The kinds that are mirrored besides pods, and how each is brought into its cached form.
+//! The kinds that are reflected besides pods, and how each is brought into its cached form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use gamekeeper_core::api::names::{self, NODE_DELETION_COST};
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
-/// A kind that is mirrored.
+/// A kind that is reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// GameDeployment
@@ -298,7 +298,7 @@ impl Cached for Claim {
     }
 
     /// What its name begins with, when it is named after a pod; and its owners.
-    fn kin(&self) -> Vec<String> {
+    fn index_keys(&self) -> Vec<String> {
         let prefix = names::split_ordinal(&self.name).map(|(prefix, _)| prefix);
         let owners = self.owners.iter().map(|owner| owner.uid.as_str());
         prefix

@@ -5,13 +5,12 @@
 //! [`Cache::caught_up`] makes a controller read its own writes; [`Cache::catch_up_with_server`]
 //! makes a new leader see at least what the API server had when it took over.
 
-mod barrier;
 mod comparison;
 mod control;
+mod expectations;
 mod kinds;
-mod known;
-mod mirror;
 mod pods;
+mod reflector;
 mod resources;
 mod route;
 mod slim;
@@ -19,6 +18,7 @@ mod store;
 #[cfg(test)]
 pub mod test_feed;
 mod watch;
+mod workload_index;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,11 +31,16 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use barrier::{Deleted, Expectations, Write};
 pub use control::{Control, control};
-pub use kinds::*;
-pub use mirror::{Mirror, Routed, Seen};
+pub use expectations::{Deleted, Expectations, Write};
+#[cfg(test)]
+pub use kinds::NodeHead;
+pub use kinds::{
+    CachedGameDeployment, CachedGameStatefulSet, CachedHookRun, CachedHookTemplate, CachedRevision,
+    Kind, NodeState, Whole, slim_claim, slim_run,
+};
 pub use pods::{CachedPod, Orphan};
+pub use reflector::{Reflector, Routed, Seen};
 pub use route::{BrokenSink, Router, Sink, WorkloadSink};
 pub use slim::{Interner, Sight, slim};
 pub use store::{Cached, ObjectKey, Store, Transition};
@@ -46,34 +51,34 @@ use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use gamekeeper_core::plan::Claim;
 
-/// All mirrors.
+/// All reflectors.
 #[derive(Default)]
 pub struct Cache {
     /// GameDeployments.
-    pub game_deployments: Arc<Mirror<CachedGameDeployment>>,
+    pub game_deployments: Arc<Reflector<CachedGameDeployment>>,
     /// GameStatefulSets.
-    pub game_stateful_sets: Arc<Mirror<CachedGameStatefulSet>>,
+    pub game_stateful_sets: Arc<Reflector<CachedGameStatefulSet>>,
     /// HookRuns.
-    pub hook_runs: Arc<Mirror<CachedHookRun>>,
+    pub hook_runs: Arc<Reflector<CachedHookRun>>,
     /// HookTemplates.
-    pub hook_templates: Arc<Mirror<CachedHookTemplate>>,
+    pub hook_templates: Arc<Reflector<CachedHookTemplate>>,
     /// Pods that our workloads control, and those that nobody does.
-    pub pods: Arc<Mirror<CachedPod>>,
+    pub pods: Arc<Reflector<CachedPod>>,
     /// Likewise ControllerRevisions.
-    pub revisions: Arc<Mirror<CachedRevision>>,
+    pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes that have a deletion cost, or are lost.
-    pub nodes: Arc<Mirror<NodeState>>,
+    pub nodes: Arc<Reflector<NodeState>>,
     /// Volume claims.
-    pub claims: Arc<Mirror<Claim>>,
+    pub claims: Arc<Reflector<Claim>>,
     /// Writes that the cache may not have seen.
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
     newest: BTreeMap<Kind, Newest>,
 }
 
-/// What there is to say of a mirror.
+/// Figures of one reflector, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct ReflectorStats {
     /// Its kind.
     pub kind: Kind,
     /// Objects in it.
@@ -84,40 +89,40 @@ pub struct Figures {
     pub heard: Instant,
 }
 
-/// What can be asked of a mirror whatever its kind.
-macro_rules! mirror_of {
-    ($cache:expr, $kind:expr, $mirror:ident => $ask:expr) => {
+/// What can be asked of a reflector whatever its kind.
+macro_rules! reflector_of {
+    ($cache:expr, $kind:expr, $reflector:ident => $ask:expr) => {
         match $kind {
             Kind::GameDeployment => {
-                let $mirror = &$cache.game_deployments;
+                let $reflector = &$cache.game_deployments;
                 $ask
             }
             Kind::GameStatefulSet => {
-                let $mirror = &$cache.game_stateful_sets;
+                let $reflector = &$cache.game_stateful_sets;
                 $ask
             }
             Kind::HookRun => {
-                let $mirror = &$cache.hook_runs;
+                let $reflector = &$cache.hook_runs;
                 $ask
             }
             Kind::HookTemplate => {
-                let $mirror = &$cache.hook_templates;
+                let $reflector = &$cache.hook_templates;
                 $ask
             }
             Kind::Pod => {
-                let $mirror = &$cache.pods;
+                let $reflector = &$cache.pods;
                 $ask
             }
             Kind::Revision => {
-                let $mirror = &$cache.revisions;
+                let $reflector = &$cache.revisions;
                 $ask
             }
             Kind::Node => {
-                let $mirror = &$cache.nodes;
+                let $reflector = &$cache.nodes;
                 $ask
             }
             Kind::Claim => {
-                let $mirror = &$cache.claims;
+                let $reflector = &$cache.claims;
                 $ask
             }
         }
@@ -197,7 +202,12 @@ impl Cache {
         match kind {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_TEMPLATES)?, false))),
+                |_, _, _, object| {
+                    Ok(Some(Whole::new(
+                        object.read_within(MAX_TEMPLATE_BYTES)?,
+                        false,
+                    )))
+                },
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -207,7 +217,12 @@ impl Cache {
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_TEMPLATES)?, false))),
+                |_, _, _, object| {
+                    Ok(Some(Whole::new(
+                        object.read_within(MAX_TEMPLATE_BYTES)?,
+                        false,
+                    )))
+                },
                 move |routed| match routed {
                     Routed::Changed(transition) => router.workload(transition),
                     Routed::Broken(key, reason) => {
@@ -217,7 +232,7 @@ impl Cache {
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
-                |_, _, _, object| Ok(Some(slim_run(object.read_within(OF_HOOKS)?))),
+                |_, _, _, object| Ok(Some(slim_run(object.read_within(MAX_HOOK_BYTES)?))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_run(transition),
                     Routed::Broken(key, reason) => router.broken("HookRun", key, reason),
@@ -225,7 +240,7 @@ impl Cache {
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
-                |_, _, _, object| Ok(Some(Whole::new(object.read_within(OF_HOOKS)?, true))),
+                |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
                 move |routed| match routed {
                     Routed::Changed(transition) => router.hook_template(transition),
                     Routed::Broken(key, reason) => router.broken("HookTemplate", key, reason),
@@ -245,7 +260,7 @@ impl Cache {
                 source,
                 |_, _, identity, object| match identity.control {
                     Control::Foreign => Ok(None),
-                    _ => Ok(CachedRevision::new(object.read_within(OF_TEMPLATES)?)),
+                    _ => Ok(CachedRevision::new(object.read_within(MAX_TEMPLATE_BYTES)?)),
                 },
                 changed(move |transition| router.revision(transition)),
             )),
@@ -283,35 +298,35 @@ impl Cache {
 
     /// How far a kind has been seen, to wait on.
     pub fn seen(&self, kind: Kind) -> Receiver<Seen> {
-        mirror_of!(self, kind, mirror => mirror.seen())
+        reflector_of!(self, kind, reflector => reflector.seen())
     }
 
     /// What there is to say of each kind.
-    pub fn figures(&self) -> Vec<Figures> {
-        let figures = |kind| {
-            mirror_of!(self, kind, mirror => Figures {
+    pub fn stats(&self) -> Vec<ReflectorStats> {
+        let stats = |kind| {
+            reflector_of!(self, kind, reflector => ReflectorStats {
                 kind,
-                objects: mirror.store().len(),
-                lists: mirror.seen().borrow().begun,
-                heard: mirror.heard(),
+                objects: reflector.store().len(),
+                lists: reflector.seen().borrow().begun,
+                heard: reflector.heard(),
             })
         };
-        self.sources.keys().map(|kind| figures(*kind)).collect()
+        self.sources.keys().map(|kind| stats(*kind)).collect()
     }
 
     async fn reach(&self, kind: Kind, version: u64) {
-        mirror_of!(self, kind, mirror => mirror.reach(version).await);
+        reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }
 
     /// Waits for a list begun from now on; one is asked for when the last one began `pause` ago.
     async fn relist(&self, kind: Kind, pause: Duration) {
-        mirror_of!(self, kind, mirror => mirror.relist(pause).await);
+        reflector_of!(self, kind, reflector => reflector.relist(pause).await);
     }
 
     /// Whether an object of this uid is there and not Terminating.
     fn lives(&self, deleted: &Deleted) -> bool {
-        mirror_of!(self, deleted.kind, mirror => {
-            mirror
+        reflector_of!(self, deleted.kind, reflector => {
+            reflector
                 .get(&deleted.key)
                 .is_some_and(|found| found.uid() == deleted.uid && !found.terminating())
         })
@@ -320,17 +335,18 @@ impl Cache {
 
 /// What a workload or revision may take, whose pod templates are kept as maps, in bytes. A thousand
 /// variables of containers take 1 MB, and 2 MB more as fields that somebody manages.
-const OF_TEMPLATES: usize = 16 << 20;
+const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 /// What a HookTemplate or HookRun may take while it is read. What is kept of it is little more than its
 /// text.
-const OF_HOOKS: usize = 64 << 20;
+const MAX_HOOK_BYTES: usize = 64 << 20;
 
-/// A router for kinds where a broken object concerns nobody but the log.
-fn has<T: Cached>(mirror: &Mirror<T>, namespace: &str, name: &str, uid: &str) -> bool {
-    let found = mirror.store().get(namespace, name);
+/// Whether an object with this name and uid is in a store.
+fn has<T: Cached>(reflector: &Reflector<T>, namespace: &str, name: &str, uid: &str) -> bool {
+    let found = reflector.store().get(namespace, name);
     found.is_some_and(|it| it.uid() == uid)
 }
 
+/// Routes changes of kinds for which an unreadable object is only logged.
 fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {
     move |routed| {
         if let Routed::Changed(transition) = routed {

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
-use super::known::{Known, KnownWorkloads};
 use super::pods::CachedPod;
 use super::store::{Cached, ObjectKey, Transition};
+use super::workload_index::{Entry, WorkloadIndex};
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Claim, is_read_alike};
@@ -24,7 +24,7 @@ pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
 
 /// Routes changes to the queues of the controllers.
 pub struct Router {
-    workloads: RwLock<KnownWorkloads>,
+    workloads: RwLock<WorkloadIndex>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
     to_broken: BrokenSink,
@@ -142,13 +142,13 @@ impl Router {
         self.tell(controllers.into_iter().filter_map(|uid| workloads.get(uid)));
     }
 
-    fn tell<'w>(&self, workloads: impl Iterator<Item = &'w Known>) {
+    fn tell<'w>(&self, workloads: impl Iterator<Item = &'w Entry>) {
         for workload in workloads {
             (self.to_workloads)(workload.kind, workload.key.clone());
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, KnownWorkloads> {
+    fn read(&self) -> RwLockReadGuard<'_, WorkloadIndex> {
         self.workloads
             .read()
             .unwrap_or_else(PoisonError::into_inner)

@@ -82,7 +82,7 @@ pub trait Cached: Send + Sync + 'static {
         self.head().controller
     }
     /// What it is found by besides its name and its controller.
-    fn kin(&self) -> Vec<String> {
+    fn index_keys(&self) -> Vec<String> {
         Vec::new()
     }
     /// Namespace and name.
@@ -104,7 +104,7 @@ struct Namespace<T> {
     /// Names by the uid of the controlling object; those without one under None.
     controlled: HashMap<Option<Box<str>>, BTreeSet<Arc<str>>>,
     /// Names by what objects are found by besides.
-    kin: HashMap<String, BTreeSet<Arc<str>>>,
+    indexed: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
 impl<T> Default for Store<T> {
@@ -120,7 +120,7 @@ impl<T> Default for Namespace<T> {
         Self {
             objects: HashMap::new(),
             controlled: HashMap::new(),
-            kin: HashMap::new(),
+            indexed: HashMap::new(),
         }
     }
 }
@@ -145,11 +145,11 @@ impl<T: Cached> Store<T> {
     }
 
     /// The objects that are found by this, by name.
-    pub fn akin(&self, namespace: &str, kin: &str) -> Vec<Arc<T>> {
+    pub fn by_index(&self, namespace: &str, key: &str) -> Vec<Arc<T>> {
         let Some(space) = self.namespaces.get(namespace) else {
             return Vec::new();
         };
-        let names = space.kin.get(kin).into_iter().flatten();
+        let names = space.indexed.get(key).into_iter().flatten();
         names
             .filter_map(|name| space.objects.get(name).cloned())
             .collect()
@@ -194,8 +194,8 @@ impl<T: Cached> Store<T> {
         let controller = object.controller().map(Box::from);
         let names = space.controlled.entry(controller).or_default();
         names.insert(Arc::clone(&name));
-        for kin in object.kin() {
-            let names = space.kin.entry(kin).or_default();
+        for key in object.index_keys() {
+            let names = space.indexed.entry(key).or_default();
             names.insert(Arc::clone(&name));
         }
         space.objects.insert(name, Arc::clone(&object));
@@ -213,11 +213,11 @@ impl<T: Cached> Store<T> {
                 space.controlled.remove(&controller);
             }
         }
-        for kin in old.kin() {
-            if let Some(names) = space.kin.get_mut(&kin) {
+        for key in old.index_keys() {
+            if let Some(names) = space.indexed.get_mut(&key) {
                 names.remove(name);
                 if names.is_empty() {
-                    space.kin.remove(&kin);
+                    space.indexed.remove(&key);
                 }
             }
         }
@@ -268,7 +268,7 @@ mod tests {
             }
         }
 
-        fn kin(&self) -> Vec<String> {
+        fn index_keys(&self) -> Vec<String> {
             let stem = self.name.trim_end_matches(|it: char| it.is_ascii_digit());
             vec![stem.to_owned()]
         }
@@ -303,16 +303,16 @@ mod tests {
         for name in ["data-world-1", "data-world-2", "data-other-1"] {
             store.put(thing(name, None, 1));
         }
-        let akin = |store: &Store<Thing>| {
-            let found = store.akin("games", "data-world-");
+        let by_index = |store: &Store<Thing>| {
+            let found = store.by_index("games", "data-world-");
             found.iter().map(|thing| thing.name).collect::<Vec<_>>()
         };
-        assert_eq!(akin(&store), ["data-world-1", "data-world-2"]);
+        assert_eq!(by_index(&store), ["data-world-1", "data-world-2"]);
         store.put(thing("data-world-2", Some("owner"), 2));
-        assert_eq!(akin(&store), ["data-world-1", "data-world-2"]);
+        assert_eq!(by_index(&store), ["data-world-1", "data-world-2"]);
         store.remove("games", "data-world-1");
-        assert_eq!(akin(&store), ["data-world-2"]);
-        assert!(store.akin("other", "data-world-").is_empty());
+        assert_eq!(by_index(&store), ["data-world-2"]);
+        assert!(store.by_index("other", "data-world-").is_empty());
     }
 
     #[test]

@@ -30,14 +30,14 @@ use gamekeeper_core::causes::with_causes;
 /// Seconds after which the server ends a watch, which is then resumed where it stood.
 const WATCH_SECONDS: u64 = 290;
 /// A watch that is silent for this long is dead (the server should have ended it).
-const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS + 10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
 /// How long the answer to a request may take to begin, a page of a list to come, and a streamed list to
 /// go on: a server that is busy lets requests wait for half of that, and then refuses them.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects in a page of a list, where the server cannot stream it.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 /// A connection that lasted this long was a good one.
-const LONG_ENOUGH: Duration = Duration::from_secs(1);
+const HEALTHY_AFTER: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
@@ -193,7 +193,7 @@ pub async fn watch<F: Future<Output = ()>>(
         };
         // A server also ends watches whose events come faster than they are read; whoever waits
         // then falls behind more and more.
-        let went_well = begun.elapsed() > LONG_ENOUGH || position != from;
+        let went_well = begun.elapsed() > HEALTHY_AFTER || position != from;
         if went_well {
             retry = FIRST_RETRY;
         }
@@ -249,8 +249,12 @@ impl Source {
         };
         let mut line = Vec::new();
         loop {
-            let patience = if position.is_none() { ANSWER } else { SILENCE };
-            if !next_line(&mut lines, &mut line, patience).await? {
+            let limit = if position.is_none() {
+                ANSWER_TIMEOUT
+            } else {
+                SILENCE_TIMEOUT
+            };
+            if !next_line(&mut lines, &mut line, limit).await? {
                 return Ok(());
             }
             hear(&line, position, hand_over)?;
@@ -263,7 +267,7 @@ impl Source {
         hand_over: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<String, WatchError> {
         hand_over(Change::ListBegin);
-        let mut query = format!("limit={PAGE}");
+        let mut query = format!("limit={PAGE_SIZE}");
         loop {
             let text = answer(self.client.request_text(self.request(&query)?)).await?;
             let page: Page = serde_json::from_str(&text)?;
@@ -277,7 +281,7 @@ impl Source {
                     hand_over(Change::ListEnd(version_number(&version)));
                     return Ok(version);
                 }
-                Some(next) => query = format!("limit={PAGE}&continue={next}"),
+                Some(next) => query = format!("limit={PAGE_SIZE}&continue={next}"),
             }
         }
     }
@@ -285,7 +289,7 @@ impl Source {
     /// The server's newest resourceVersion, from a list that cannot be stale.
     pub async fn newest(&self) -> Result<u64, kube::Error> {
         let request = self.request("limit=1").map_err(kube::Error::HttpError)?;
-        let text = timeout(ANSWER, self.client.request_text(request)).await;
+        let text = timeout(ANSWER_TIMEOUT, self.client.request_text(request)).await;
         let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
         let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
         Ok(version_number(&page.metadata.resource_version))
@@ -311,8 +315,8 @@ impl From<http::Error> for WatchError {
 
 /// Waits for an answer, or the beginning of one.
 async fn answer<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WatchError> {
-    let answer = timeout(ANSWER, answer).await;
-    let answer = answer.map_err(|_| WatchError::Silent(ANSWER))?;
+    let answer = timeout(ANSWER_TIMEOUT, answer).await;
+    let answer = answer.map_err(|_| WatchError::Silent(ANSWER_TIMEOUT))?;
     answer.map_err(|error| match error {
         kube::Error::Api(status) => WatchError::of(&status),
         error => error.into(),
@@ -324,11 +328,11 @@ async fn answer<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Resu
 async fn next_line(
     lines: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<bool, WatchError> {
     line.clear();
-    let read = timeout(patience, lines.read_until(b'\n', line)).await;
-    read.map_err(|_| WatchError::Silent(patience))??;
+    let read = timeout(limit, lines.read_until(b'\n', line)).await;
+    read.map_err(|_| WatchError::Silent(limit))??;
     Ok(line.ends_with(b"\n"))
 }
 

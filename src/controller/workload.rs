@@ -13,7 +13,7 @@ use super::queue::{Looked, Next};
 use super::world::{Answers, world};
 use crate::apply::events::Told;
 use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
-use crate::cache::{Cache, Cached, Deleted, Kind, Mirror, ObjectKey, Whole, Write};
+use crate::cache::{Cache, Cached, Deleted, Kind, ObjectKey, Reflector, Whole, Write};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
@@ -23,7 +23,7 @@ const SLOW: Duration = Duration::from_millis(500);
 /// Looks at workloads of one kind.
 pub struct Workloads<K> {
     shared: Shared,
-    mirror: Arc<Mirror<Whole<K>>>,
+    reflector: Arc<Reflector<Whole<K>>>,
     /// What is remembered of each, by its name; taken out while it is looked at.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
@@ -34,11 +34,11 @@ struct Remembered {
 }
 
 impl<K: Planned> Workloads<K> {
-    /// A controller of the workloads in this mirror that remembers nothing yet.
-    pub fn new(shared: Shared, mirror: Arc<Mirror<Whole<K>>>) -> Self {
+    /// A controller of the workloads in this reflector that remembers nothing yet.
+    pub fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
         Self {
             shared,
-            mirror,
+            reflector,
             memories: Mutex::default(),
         }
     }
@@ -46,7 +46,7 @@ impl<K: Planned> Workloads<K> {
     /// Looks at one: waits until its own last writes are seen, plans, and carries the plan out.
     pub async fn look(self: Arc<Self>, key: ObjectKey) -> Looked {
         let cache = &self.shared.cache;
-        let Some(known) = self.mirror.get(&key) else {
+        let Some(known) = self.reflector.get(&key) else {
             self.forget(&key);
             return Next::Settled(None).into();
         };
@@ -54,7 +54,7 @@ impl<K: Planned> Workloads<K> {
         let asked = Instant::now();
         cache.caught_up(known.uid()).await;
         metrics.caught_up(K::KIND, asked.elapsed());
-        let Some(workload) = self.mirror.get(&key) else {
+        let Some(workload) = self.reflector.get(&key) else {
             self.forget(&key);
             return Next::Settled(None).into();
         };

@@ -122,8 +122,8 @@ fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<Strin
     let (namespace, store) = (workload.namespace(), cache.claims.store());
     let template_names = templates.iter().map(names::claim_template_name);
     let prefixes = template_names.map(|name| names::claim_prefix(name, workload.name()));
-    let kin = prefixes.chain([workload.uid().to_owned()]);
-    let claims = kin.flat_map(|kin| store.akin(namespace, &kin));
+    let keys = prefixes.chain([workload.uid().to_owned()]);
+    let claims = keys.flat_map(|key| store.by_index(namespace, &key));
     claims.map(|claim| (claim.name.clone(), claim)).collect()
 }
 

@@ -15,7 +15,7 @@ use super::lease::Elector;
 use super::metrics::Counted;
 use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
-use crate::cache::{BrokenSink, Cache, Cached, Mirror, Router, Sink, Whole, WorkloadSink};
+use crate::cache::{BrokenSink, Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
 use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
 use crate::fair::Sizes;
 use crate::provider::Probe;
@@ -234,13 +234,13 @@ impl Operator {
 async fn control_workloads<K: Planned>(
     shared: Shared,
     queue: &Arc<Queue>,
-    mirror: &Arc<Mirror<Whole<K>>>,
+    reflector: &Arc<Reflector<Whole<K>>>,
     stop: watch::Receiver<bool>,
 ) {
-    for workload in mirror.store().all() {
+    for workload in reflector.store().all() {
         queue.add(workload.key());
     }
-    let controller = Arc::new(Workloads::new(shared, Arc::clone(mirror)));
+    let controller = Arc::new(Workloads::new(shared, Arc::clone(reflector)));
     let look = move |key| Arc::clone(&controller).look(key);
     work(Arc::clone(queue), stop, look).await;
 }

@@ -108,8 +108,16 @@ fn gone_means_list_anew_and_another_error_does_not() {
 async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
     let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
     let mut line = Vec::new();
-    assert!(next_line(&mut stream, &mut line, SILENCE).await.unwrap());
-    assert!(!next_line(&mut stream, &mut line, SILENCE).await.unwrap());
+    assert!(
+        next_line(&mut stream, &mut line, SILENCE_TIMEOUT)
+            .await
+            .unwrap()
+    );
+    assert!(
+        !next_line(&mut stream, &mut line, SILENCE_TIMEOUT)
+            .await
+            .unwrap()
+    );
 }
 
 /// A server that answers each request with what comes next in its script: a code, and lines.
@@ -288,7 +296,12 @@ async fn a_server_that_never_answers_is_asked_again() {
             metadata_only: false,
             streaming,
         };
-        assert!(timeout(2 * ANSWER, source.newest()).await.unwrap().is_err());
+        assert!(
+            timeout(2 * ANSWER_TIMEOUT, source.newest())
+                .await
+                .unwrap()
+                .is_err()
+        );
         let over = Duration::from_secs(100);
         let followed = watch(source, std::future::pending, |_| {});
         let _ = timeout(over, followed).await;

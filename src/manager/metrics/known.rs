@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::cache::{Cache, Cached, Mirror};
+use crate::cache::{Cache, Cached, Reflector};
 use crate::controller::Owner;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
@@ -20,9 +20,9 @@ pub struct Known {
     with_runs: BTreeSet<String>,
 }
 
-fn uids<T: Cached>(mirror: &Mirror<T>) -> Uids {
+fn uids<T: Cached>(reflector: &Reflector<T>) -> Uids {
     let mut uids = Uids::new();
-    for it in mirror.store().all() {
+    for it in reflector.store().all() {
         let of_namespace = uids.entry(it.namespace().to_owned()).or_default();
         of_namespace.insert(it.name().to_owned(), it.uid().to_owned());
     }

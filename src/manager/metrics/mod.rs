@@ -156,8 +156,8 @@ fn to_number(holds: bool) -> f64 {
 }
 
 fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let kinds = cache.figures();
-    let label = |it: &cache::Figures| [("kind", format!("{:?}", it.kind))];
+    let kinds = cache.stats();
+    let label = |it: &cache::ReflectorStats| [("kind", format!("{:?}", it.kind))];
     let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
     let help = "Objects in the caches";
     gauge(to, "gamekeeper_cached_objects", help, objects)?;

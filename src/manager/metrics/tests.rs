@@ -48,8 +48,8 @@ impl World {
             "status": {"currentReplicas": 1, "readyReplicas": 1},
         });
         let set: GameStatefulSet = serde_json::from_value(set).expect("a set");
-        let mirror = &world.cache.game_stateful_sets;
-        mirror.show(1, vec![Whole::new(set, false)]);
+        let reflector = &world.cache.game_stateful_sets;
+        reflector.show(1, vec![Whole::new(set, false)]);
         world
     }
 

@@ -1,4 +1,4 @@
-//! What a mirror shows and tells of the changes it is fed.
+//! What a reflector shows and tells of the changes it is fed.
 
 use std::cell::RefCell;
 
@@ -38,12 +38,15 @@ fn identity(name: &str, version: u64) -> Identity {
 /// The size of a thing that cannot be read.
 const UNREADABLE: u64 = u64::MAX;
 
-/// Plays changes into a mirror; gives what the router was told, old size and new size, neither
+/// Plays changes into a reflector; gives what the router was told, old size and new size, neither
 /// for a thing that cannot be read.
-fn play(mirror: &Mirror<Thing>, changes: Vec<Change<Thing>>) -> Vec<(Option<u64>, Option<u64>)> {
+fn play(
+    reflector: &Reflector<Thing>,
+    changes: Vec<Change<Thing>>,
+) -> Vec<(Option<u64>, Option<u64>)> {
     let told = RefCell::new(Vec::new());
     let mut feed = Feed {
-        mirror,
+        reflector,
         convert: |_: Option<&Thing>, _, _: &Identity, thing: Thing| match thing.size {
             UNREADABLE => Err(serde::de::Error::custom("unreadable")),
             size => Ok((size > 0).then_some(thing)),
@@ -82,9 +85,9 @@ fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
 
 #[test]
 fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     let told = play(
-        &mirror,
+        &reflector,
         vec![
             Change::ListBegin,
             listed("kept", 1, 1),
@@ -97,30 +100,30 @@ fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
     );
     assert_eq!(told.len(), 3);
     assert_eq!(told[2], (Some(2), None));
-    assert_eq!(mirror.store().len(), 1);
-    let seen = *mirror.seen().borrow();
+    assert_eq!(reflector.store().len(), 1);
+    let seen = *reflector.seen().borrow();
     assert_eq!((seen.version, seen.begun, seen.listed), (9, 2, 2));
 }
 
 #[test]
 fn readers_see_the_old_store_until_a_list_is_complete() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     let begin = vec![
         Change::ListBegin,
         listed("a", 1, 1),
         Change::ListEnd(1),
         Change::ListBegin,
     ];
-    play(&mirror, begin);
-    assert_eq!(mirror.store().len(), 1);
-    assert_eq!(mirror.seen().borrow().listed, 1);
+    play(&reflector, begin);
+    assert_eq!(reflector.store().len(), 1);
+    assert_eq!(reflector.seen().borrow().listed, 1);
 }
 
 #[test]
 fn what_is_not_kept_still_counts_as_seen() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     play(
-        &mirror,
+        &reflector,
         vec![
             Change::ListBegin,
             Change::ListEnd(1),
@@ -128,15 +131,15 @@ fn what_is_not_kept_still_counts_as_seen() {
             Change::Bookmark(8),
         ],
     );
-    assert!(mirror.store().is_empty());
-    assert_eq!(mirror.seen().borrow().version, 8);
+    assert!(reflector.store().is_empty());
+    assert_eq!(reflector.seen().borrow().version, 8);
 }
 
 #[test]
 fn an_object_that_becomes_foreign_is_told_as_gone() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     let told = play(
-        &mirror,
+        &reflector,
         vec![
             Change::ListBegin,
             Change::ListEnd(1),
@@ -149,9 +152,9 @@ fn an_object_that_becomes_foreign_is_told_as_gone() {
 
 #[test]
 fn an_object_that_cannot_be_read_is_told_and_is_gone() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     let told = play(
-        &mirror,
+        &reflector,
         vec![
             Change::ListBegin,
             listed("a", 1, 1),
@@ -170,13 +173,13 @@ fn an_object_that_cannot_be_read_is_told_and_is_gone() {
         (None, Some(5)),
     ];
     assert_eq!(told, expected);
-    assert_eq!(mirror.store().len(), 1);
-    assert_eq!(mirror.seen().borrow().version, 5);
+    assert_eq!(reflector.store().len(), 1);
+    assert_eq!(reflector.seen().borrow().version, 5);
 }
 
 #[test]
 fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
-    let mirror = Mirror::default();
+    let reflector = Reflector::default();
     let mut changes = vec![Change::ListBegin, Change::ListEnd(0)];
     let names: Vec<String> = (0..5_000).map(|n| format!("pod-{n}")).collect();
     for (n, name) in (1..).zip(&names) {
@@ -185,7 +188,7 @@ fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
     for (n, name) in (5_001..).zip(&names) {
         changes.push(Change::Deleted(identity(name, n)));
     }
-    let told = play(&mirror, changes);
+    let told = play(&reflector, changes);
     let made = told
         .iter()
         .filter(|(old, new)| old.is_none() && new.is_some());
@@ -193,21 +196,21 @@ fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
         .iter()
         .filter(|(old, new)| old.is_some() && new.is_none());
     assert_eq!((made.count(), gone.count()), (5_000, 5_000));
-    assert!(mirror.store().is_empty());
-    assert_eq!(mirror.seen().borrow().version, 10_000);
+    assert!(reflector.store().is_empty());
+    assert_eq!(reflector.seen().borrow().version, 10_000);
 }
 
 #[tokio::test]
 async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() {
-    let mirror = Arc::new(Mirror::<Thing>::default());
+    let reflector = Arc::new(Reflector::<Thing>::default());
     let waiter = tokio::spawn({
-        let mirror = Arc::clone(&mirror);
-        async move { mirror.reach(5).await }
+        let reflector = Arc::clone(&reflector);
+        async move { reflector.reach(5).await }
     });
-    play(&mirror, vec![Change::ListBegin, Change::ListEnd(4)]);
+    play(&reflector, vec![Change::ListBegin, Change::ListEnd(4)]);
     tokio::task::yield_now().await;
     assert!(!waiter.is_finished());
-    play(&mirror, vec![Change::Bookmark(5)]);
+    play(&reflector, vec![Change::Bookmark(5)]);
     let limit = std::time::Duration::from_secs(5);
     tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
 }
@@ -216,19 +219,19 @@ async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() 
 #[tokio::test(start_paused = true)]
 async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off() {
     use futures::FutureExt;
-    let mirror = Mirror::<Thing>::default();
-    let begin = || play(&mirror, vec![Change::ListBegin]);
+    let reflector = Reflector::<Thing>::default();
+    let begin = || play(&reflector, vec![Change::ListBegin]);
     // Each play has a list of its own, so the end is told here.
     let end = || {
-        mirror.seen.send_modify(|seen| seen.listed = seen.begun);
+        reflector.seen.send_modify(|seen| seen.listed = seen.begun);
     };
     begin();
-    let mut first = std::pin::pin!(mirror.relist(Duration::ZERO));
-    let mut second = std::pin::pin!(mirror.relist(Duration::ZERO));
+    let mut first = std::pin::pin!(reflector.relist(Duration::ZERO));
+    let mut second = std::pin::pin!(reflector.relist(Duration::ZERO));
     assert!(first.as_mut().now_or_never().is_none());
     assert!(second.as_mut().now_or_never().is_none());
     assert!(
-        mirror.list_is_due().now_or_never().is_none(),
+        reflector.list_is_due().now_or_never().is_none(),
         "the list under way goes on"
     );
     end();
@@ -236,13 +239,13 @@ async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off(
         first.as_mut().now_or_never().is_none(),
         "that one was begun before"
     );
-    assert!(mirror.list_is_due().now_or_never().is_some());
+    assert!(reflector.list_is_due().now_or_never().is_some());
     begin();
-    assert!(mirror.list_is_due().now_or_never().is_none());
+    assert!(reflector.list_is_due().now_or_never().is_none());
     end();
     assert!(first.now_or_never().is_some() && second.now_or_never().is_some());
     assert!(
-        mirror.list_is_due().now_or_never().is_none(),
+        reflector.list_is_due().now_or_never().is_none(),
         "one list was enough for both"
     );
 }

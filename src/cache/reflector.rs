@@ -1,4 +1,4 @@
-//! A mirror of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
+//! A reflector of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -13,7 +13,7 @@ use super::slim::Sight;
 use super::store::{Cached, ObjectKey, Store, Transition};
 use super::watch::{Change, Identity, Object, Source};
 
-/// How far a mirror has seen.
+/// How far a reflector has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Every change up to this resourceVersion is in the store.
@@ -27,7 +27,7 @@ pub struct Seen {
 }
 
 /// The objects of one kind as the watch shows them.
-pub struct Mirror<T> {
+pub struct Reflector<T> {
     store: RwLock<Store<T>>,
     seen: watch::Sender<Seen>,
     /// When the API server last said something; when this was made, if it never did.
@@ -36,7 +36,7 @@ pub struct Mirror<T> {
     wanted: watch::Sender<u64>,
 }
 
-impl<T> Default for Mirror<T> {
+impl<T> Default for Reflector<T> {
     fn default() -> Self {
         Self {
             store: RwLock::default(),
@@ -47,7 +47,7 @@ impl<T> Default for Mirror<T> {
     }
 }
 
-impl<T: Cached> Mirror<T> {
+impl<T: Cached> Reflector<T> {
     /// The store as it is now. Not to be held over an await.
     pub fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
         // A panic while writing leaves a store of whole objects; the next list mends the rest.
@@ -118,7 +118,7 @@ impl<T: Cached> Mirror<T> {
     #[cfg(test)]
     pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
         let mut feed = Feed {
-            mirror: self,
+            reflector: self,
             convert: |_: Option<&T>, _, _: &Identity, object: T| Ok(Some(object)),
             route: |_: &Routed<T>| {},
             listing: None,
@@ -138,7 +138,7 @@ impl<T: Cached> Mirror<T> {
         R: Fn(&Routed<T>),
     {
         let mut feed = Feed {
-            mirror: &self,
+            reflector: &self,
             convert,
             route,
             listing: None,
@@ -159,9 +159,9 @@ pub enum Routed<T> {
     Broken(ObjectKey, String),
 }
 
-/// Folds changes into a mirror.
+/// Folds changes into a reflector.
 struct Feed<'a, T, C, R> {
-    mirror: &'a Mirror<T>,
+    reflector: &'a Reflector<T>,
     convert: C,
     route: R,
     /// The objects of the list under way.
@@ -176,13 +176,13 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     {
         // To ask for a list is our own doing.
         if !matches!(change, Change::ListBegin) {
-            let heard = self.mirror.heard.lock();
+            let heard = self.reflector.heard.lock();
             *heard.unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
         match change {
             Change::ListBegin => {
                 self.listing = Some(HashMap::new());
-                self.mirror.seen.send_modify(|seen| {
+                self.reflector.seen.send_modify(|seen| {
                     seen.begun += 1;
                     seen.begun_at = Some(Instant::now());
                 });
@@ -222,7 +222,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
     {
         let key = identity.key();
-        let previous = self.mirror.get(&key);
+        let previous = self.reflector.get(&key);
         match (self.convert)(previous.as_deref(), sight, identity, object) {
             Ok(object) => object,
             Err(error) => {
@@ -240,7 +240,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         for transition in transitions {
             (self.route)(&Routed::Changed(transition));
         }
-        self.mirror.seen.send_modify(|seen| {
+        self.reflector.seen.send_modify(|seen| {
             // Also when it is lower than before: then the server's history was put back.
             seen.version = version;
             seen.listed = seen.begun;
@@ -260,7 +260,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
 
     fn advance(&self, version: u64) {
         if self.listing.is_none() {
-            self.mirror.seen.send_if_modified(|seen| {
+            self.reflector.seen.send_if_modified(|seen| {
                 let later = version > seen.version;
                 seen.version = seen.version.max(version);
                 later
@@ -269,7 +269,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Store<T>> {
-        let store = self.mirror.store.write();
+        let store = self.reflector.store.write();
         store.unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ use super::kinds::Kind;
 use super::store::ObjectKey;
 
 /// After this long a write that the cache has not seen is checked against the API server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A write that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Expectations {
 impl Cache {
     /// Waits until the cache shows every write noted for this object.
     ///
-    /// The caller makes sure that no write is noted for it meanwhile (one sync per object).
+    /// The caller makes sure that no write is noted for it meanwhile (one reconcile per object).
     pub async fn caught_up(&self, owner: &str) {
         let Some(expected) = self.expectations.of(owner) else {
             return;
@@ -105,7 +105,8 @@ impl Cache {
         for kind in &expected.unknown {
             self.reach_newest(*kind).await;
         }
-        let deadline = (expected.since + PATIENCE).max(Instant::now() + Duration::from_secs(1));
+        let deadline =
+            (expected.since + EXPECTATION_TIMEOUT).max(Instant::now() + Duration::from_secs(1));
         if timeout_at(deadline, self.shows(&expected)).await.is_err() {
             self.check(owner, &expected).await;
         }
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sync_waits_for_the_version_of_its_own_write() {
+    async fn a_reconcile_waits_for_the_version_of_its_own_write() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
         cache
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sync_waits_until_a_deleted_pod_is_gone() {
+    async fn a_reconcile_waits_until_a_deleted_pod_is_gone() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a", "b"]);
         cache.expectations.note("owner", pod_deleted("a"));
@@ -206,7 +207,7 @@ mod tests {
             let cache = Arc::clone(&cache);
             async move { cache.caught_up("owner").await }
         });
-        tokio::time::sleep(PATIENCE + Duration::from_secs(1)).await;
+        tokio::time::sleep(EXPECTATION_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!waiting.is_finished());
         // The new list still has the pod: the delete did not happen, and is not waited for.
         test_feed::pods(&cache, 20, &["a"]);

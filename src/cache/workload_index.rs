@@ -14,14 +14,14 @@ use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::{self, WorkloadKind};
 
 /// What is known of a workload.
-pub struct Known {
+pub struct Entry {
     /// Its kind.
     pub kind: WorkloadKind,
     /// Its namespace and name.
     pub key: ObjectKey,
     selector: Option<Selector>,
     /// Under what it is found.
-    traits: BTreeSet<Trait>,
+    keys: BTreeSet<IndexKey>,
     /// Whether its pods are forced off nodes that are lost.
     pub forced_off_lost_nodes: bool,
     /// Whether its pods have init containers that keep running.
@@ -30,7 +30,7 @@ pub struct Known {
 
 /// Something that objects and the workloads that they concern have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Trait {
+enum IndexKey {
     /// A label that its selector asks for; None when it asks for none by its value.
     Label(Option<(String, String)>),
     /// What the names of claims begin with.
@@ -47,13 +47,13 @@ fn has_sidecars(template: &Value) -> bool {
 
 /// All workloads.
 #[derive(Default)]
-pub struct KnownWorkloads {
-    by_uid: HashMap<String, Known>,
+pub struct WorkloadIndex {
+    by_uid: HashMap<String, Entry>,
     /// Uids by namespace and trait.
-    by_trait: HashMap<String, HashMap<Trait, BTreeSet<String>>>,
+    by_key: HashMap<String, HashMap<IndexKey, BTreeSet<String>>>,
 }
 
-impl KnownWorkloads {
+impl WorkloadIndex {
     /// Takes a workload in.
     pub fn insert<K: GameWorkload>(&mut self, workload: &Whole<K>) {
         let object = &workload.object;
@@ -66,24 +66,21 @@ impl KnownWorkloads {
         let metadata = object.pod_template().get("metadata");
         let annotations = metadata.and_then(|it| it.get("annotations"));
         let forced = annotations.and_then(|it| it.get(names::FORCE_OFF_LOST_NODES));
-        let known = Known {
+        let known = Entry {
             kind: K::KIND,
             key: workload.key(),
             selector,
-            traits: claim_prefixes
-                .map(Trait::ClaimPrefix)
-                .chain(templates.map(Trait::HookTemplate))
-                .chain(label.map(Trait::Label))
+            keys: claim_prefixes
+                .map(IndexKey::ClaimPrefix)
+                .chain(templates.map(IndexKey::HookTemplate))
+                .chain(label.map(IndexKey::Label))
                 .collect(),
             forced_off_lost_nodes: forced == Some(&json!("true")),
             has_sidecars: has_sidecars(object.pod_template()),
         };
-        let by_trait = self
-            .by_trait
-            .entry(known.key.namespace.clone())
-            .or_default();
-        for common in &known.traits {
-            let uids = by_trait.entry(common.clone()).or_default();
+        let by_key = self.by_key.entry(known.key.namespace.clone()).or_default();
+        for key in &known.keys {
+            let uids = by_key.entry(key.clone()).or_default();
             uids.insert(workload.uid().to_owned());
         }
         self.by_uid.insert(workload.uid().to_owned(), known);
@@ -95,27 +92,27 @@ impl KnownWorkloads {
             return;
         };
         let namespace = &known.key.namespace;
-        let Some(by_trait) = self.by_trait.get_mut(namespace) else {
+        let Some(by_key) = self.by_key.get_mut(namespace) else {
             return;
         };
-        for common in &known.traits {
-            if let Some(uids) = by_trait.get_mut(common) {
+        for key in &known.keys {
+            if let Some(uids) = by_key.get_mut(key) {
                 uids.remove(uid);
                 if uids.is_empty() {
-                    by_trait.remove(common);
+                    by_key.remove(key);
                 }
             }
         }
-        if by_trait.is_empty() {
-            self.by_trait.remove(namespace);
+        if by_key.is_empty() {
+            self.by_key.remove(namespace);
         }
     }
 
     /// Of the labels that a workload selects by, the one that the fewest others are found under.
     fn rarest_label<K: GameWorkload>(&self, workload: &Whole<K>) -> Option<(String, String)> {
-        let by_trait = self.by_trait.get(workload.namespace());
+        let by_key = self.by_key.get(workload.namespace());
         let others = |label: &(String, String)| {
-            let found = by_trait?.get(&Trait::Label(Some(label.clone())))?;
+            let found = by_key?.get(&IndexKey::Label(Some(label.clone())))?;
             Some(found.len())
         };
         let labels = workload.object.label_selector().match_labels.clone();
@@ -123,12 +120,12 @@ impl KnownWorkloads {
     }
 
     /// The workload with this uid.
-    pub fn get(&self, uid: &str) -> Option<&Known> {
+    pub fn get(&self, uid: &str) -> Option<&Entry> {
         self.by_uid.get(uid)
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Known> {
+    pub fn all(&self) -> impl Iterator<Item = &Entry> {
         self.by_uid.values()
     }
 
@@ -137,7 +134,7 @@ impl KnownWorkloads {
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> impl Iterator<Item = &Known> {
+    ) -> impl Iterator<Item = &Entry> {
         let found = self.that_might_select(namespace, labels);
         found.filter(|known| {
             let selector = known.selector.as_ref();
@@ -150,28 +147,28 @@ impl KnownWorkloads {
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
-    ) -> impl Iterator<Item = &Known> {
+    ) -> impl Iterator<Item = &Entry> {
         let labels = labels.iter();
         let labels = labels.map(|(key, value)| Some((key.clone(), value.clone())));
-        let labels = labels.chain([None]).map(Trait::Label);
+        let labels = labels.chain([None]).map(IndexKey::Label);
         labels.flat_map(move |label| self.found_by(namespace, &label))
     }
 
     /// Those whose pods a claim of this name is named after.
-    pub fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Known> {
+    pub fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Entry> {
         let prefix = names::split_ordinal(claim).map(|(prefix, _)| prefix.to_owned());
-        let common = prefix.map(Trait::ClaimPrefix).into_iter();
-        common.flat_map(move |prefix| self.found_by(namespace, &prefix))
+        let key = prefix.map(IndexKey::ClaimPrefix).into_iter();
+        key.flat_map(move |prefix| self.found_by(namespace, &prefix))
     }
 
     /// Those that name this HookTemplate.
-    pub fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Known> {
-        self.found_by(namespace, &Trait::HookTemplate(template.to_owned()))
+    pub fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
+        self.found_by(namespace, &IndexKey::HookTemplate(template.to_owned()))
     }
 
-    fn found_by(&self, namespace: &str, common: &Trait) -> impl Iterator<Item = &Known> + use<'_> {
-        let by_trait = self.by_trait.get(namespace);
-        let uids = by_trait.and_then(|by_trait| by_trait.get(common));
+    fn found_by(&self, namespace: &str, key: &IndexKey) -> impl Iterator<Item = &Entry> + use<'_> {
+        let by_key = self.by_key.get(namespace);
+        let uids = by_key.and_then(|by_key| by_key.get(key));
         let uids = uids.into_iter().flatten();
         uids.filter_map(|uid| self.by_uid.get(uid))
     }
@@ -191,7 +188,7 @@ mod tests {
         Whole::new(serde_json::from_value(workload).expect("workload"), false)
     }
 
-    fn names<'k>(found: impl Iterator<Item = &'k Known>) -> Vec<&'k str> {
+    fn names<'k>(found: impl Iterator<Item = &'k Entry>) -> Vec<&'k str> {
         let mut names: Vec<_> = found.map(|known| known.key.name.as_str()).collect();
         names.sort();
         names
@@ -204,7 +201,7 @@ mod tests {
 
     #[test]
     fn of_a_thousand_workloads_few_are_compared_with_an_orphan() {
-        let mut known = KnownWorkloads::default();
+        let mut known = WorkloadIndex::default();
         for number in 0..1_000 {
             let name = format!("lobby-{number}");
             let selector = json!({"matchLabels": {"app": "game", "name": name, "team": "lobby"}});
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_selector_without_a_label_s_value_is_compared_with_all_orphans() {
-        let mut known = KnownWorkloads::default();
+        let mut known = WorkloadIndex::default();
         let exists = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
         known.insert(&workload("any", exists));
         known.insert(&workload("none", json!({})));
@@ -230,7 +227,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_workloads_that_are_gone() {
-        let mut known = KnownWorkloads::default();
+        let mut known = WorkloadIndex::default();
         for name in ["a", "b"] {
             known.insert(&workload(name, json!({"matchLabels": {"app": "game"}})));
         }
@@ -238,6 +235,6 @@ mod tests {
         let labels = labels(&[("app", "game")]);
         assert_eq!(names(known.selecting("games", &labels)), ["b"]);
         known.remove("uid-b");
-        assert!(known.by_uid.is_empty() && known.by_trait.is_empty());
+        assert!(known.by_uid.is_empty() && known.by_key.is_empty());
     }
 }
