@@ -14,17 +14,17 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::connection::GatedConnector;
-use super::gate::{Gate, GateLayer, is_read};
+use super::connection::FencedConnector;
+use super::fence::{Fence, FenceLayer, is_read};
 use super::requests::ApiRequests;
 
 /// What the API server's metrics and audit log call us.
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
 /// Longest wait for a connection.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection on which nothing happened for this long is asked whether it lives.
-const PING: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// What may be under way to us on one stream, as Go's client has it. A watch whose window is full
 /// while a thousand pods change is ended by the API server as too slow.
@@ -43,14 +43,13 @@ pub enum ClientError {
     ServerName(String),
 }
 
-/// A client whose writes must pass the gate.
+/// A client whose writes pass the fence.
 ///
-/// The gate is the innermost layer but for the counting of what is really sent, so that nothing else
-/// comes between it and the connection; and writes have a connection of their own, behind the same
-/// gate once more.
+/// Only the request counter is further inside than the fence, so nothing delays a write between fence
+/// and connection. Writes have a connection of their own, which checks the same fence again.
 pub fn client(
     config: &Config,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
     requests: &ApiRequests,
 ) -> Result<Client, ClientError> {
     let mut config = config.clone();
@@ -58,17 +57,17 @@ pub fn client(
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT));
-    let gated = GatedConnector::new(connector.clone(), Arc::clone(&gate));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let fenced = FencedConnector::new(connector.clone(), Arc::clone(&fence));
     let connections = Connections {
         reads: http(https(&config, connector)?),
-        writes: http(https(&config, gated)?),
+        writes: http(https(&config, fenced)?),
     };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .layer(GateLayer(gate))
+        .layer(FenceLayer(fence))
         .layer(requests.clone())
         .map_err(BoxError::from)
         .service(connections);
@@ -95,8 +94,8 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
     Http::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PING)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_INTERVAL)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .build(connector)
@@ -106,7 +105,7 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
 #[derive(Clone)]
 struct Connections {
     reads: Http<HttpsConnector<HttpConnector>, Body>,
-    writes: Http<HttpsConnector<GatedConnector>, Body>,
+    writes: Http<HttpsConnector<FencedConnector>, Body>,
 }
 
 impl Service<Request<Body>> for Connections {

@@ -3,7 +3,7 @@
 //! Between the moment a write is let through and its bytes on the wire there are queues: for a stream
 //! of the connection, for a turn of the task that serves it. The process may be stopped in any of
 //! them. So whatever goes to the kernel is checked once more, and the kernel is told not to deliver
-//! late what a broken network holds up: not longer than nobody else can have taken the lease.
+//! late what a broken network holds up: no longer than until another process may take the lease.
 
 use std::future::Future;
 use std::io::{Error, IoSlice};
@@ -19,33 +19,33 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-use super::gate::{Gate, NotLeader};
+use super::fence::{Fence, NotLeader};
 
-/// How long the kernel goes on sending what nobody acknowledges: as long as others wait after a
-/// leader's deadline.
-const DELIVERY: Duration = Duration::from_secs(5);
+/// How long the kernel resends data that is not acknowledged: as long as other candidates wait after
+/// a leader's deadline.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes connections behind a gate.
+/// Makes connections behind a fence.
 #[derive(Clone)]
-pub struct GatedConnector {
+pub struct FencedConnector {
     inner: HttpConnector,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
 }
 
-impl GatedConnector {
-    /// Connections of this connector, behind this gate.
-    pub fn new(mut inner: HttpConnector, gate: Arc<Gate>) -> Self {
-        // Elsewhere operators are only built, by who builds the whole workspace.
+impl FencedConnector {
+    /// Connections of this connector, behind this fence.
+    pub fn new(mut inner: HttpConnector, fence: Arc<Fence>) -> Self {
+        // Operators run on Linux; elsewhere the workspace only builds.
         #[cfg(target_os = "linux")]
-        inner.set_tcp_user_timeout(Some(DELIVERY));
-        Self { inner, gate }
+        inner.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
+        Self { inner, fence }
     }
 }
 
-impl Service<Uri> for GatedConnector {
-    type Response = Gated;
+impl Service<Uri> for FencedConnector {
+    type Response = FencedStream;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Gated, BoxError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<FencedStream, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(cx).map_err(Into::into)
@@ -53,43 +53,43 @@ impl Service<Uri> for GatedConnector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let connecting = self.inner.call(to);
-        let gate = Arc::clone(&self.gate);
+        let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             let stream = connecting.await?;
             // When the process ends, what was not delivered yet is not delivered any more.
             stream.inner().set_zero_linger()?;
-            Ok(Gated { stream, gate })
+            Ok(FencedStream { stream, fence })
         })
     }
 }
 
-/// A connection behind a gate.
-pub struct Gated {
+/// A connection behind a fence.
+pub struct FencedStream {
     stream: TokioIo<TcpStream>,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
 }
 
-impl Gated {
+impl FencedStream {
     fn stream(self: Pin<&mut Self>) -> Pin<&mut TokioIo<TcpStream>> {
         Pin::new(&mut self.get_mut().stream)
     }
 
     /// The stream, if something may be sent on it.
     fn open(self: Pin<&mut Self>) -> Result<Pin<&mut TokioIo<TcpStream>>, Error> {
-        match self.gate.is_open() {
+        match self.fence.is_open() {
             true => Ok(self.stream()),
             false => Err(Error::other(NotLeader)),
         }
     }
 }
 
-impl Connection for Gated {
+impl Connection for FencedStream {
     fn connected(&self) -> Connected {
         self.stream.connected()
     }
 }
 
-impl Read for Gated {
+impl Read for FencedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,7 +99,7 @@ impl Read for Gated {
     }
 }
 
-impl Write for Gated {
+impl Write for FencedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -138,18 +138,18 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_sent_once_the_gate_is_closed() {
+    async fn nothing_is_sent_once_the_fence_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = format!("http://{}", listener.local_addr().unwrap());
-        let gate = Gate::closed();
-        gate.open_until(Instant::now() + Duration::from_secs(60));
-        let mut connector = GatedConnector::new(HttpConnector::new(), Arc::clone(&gate));
+        let fence = Fence::closed();
+        fence.open_until(Instant::now() + Duration::from_secs(60));
+        let mut connector = FencedConnector::new(HttpConnector::new(), Arc::clone(&fence));
         let connected = connector.call(to.parse().unwrap()).await.unwrap();
         let mut ours = TokioIo::new(connected);
         let (mut theirs, _) = listener.accept().await.unwrap();
 
         ours.write_all(b"in time").await.unwrap();
-        gate.close();
+        fence.close();
         assert!(ours.write_all(b"late").await.is_err());
         drop(ours);
         let mut received = Vec::new();

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::metrics::Shown;
+use super::metrics::MetricsRegistry;
 use crate::cache::Cache;
 use crate::inbound::{Caller, Room};
 use crate::webhook::Serving;
@@ -31,7 +31,7 @@ pub struct Health {
     /// The webhook's certificate, where there is a webhook.
     pub webhook: OnceLock<Arc<Serving>>,
     /// The metrics, once there are any.
-    pub metrics: OnceLock<Arc<Shown>>,
+    pub metrics: OnceLock<Arc<MetricsRegistry>>,
     page: Page,
 }
 
@@ -68,31 +68,31 @@ async fn metrics(
     Extension(caller): Extension<Arc<Caller>>,
 ) -> Result<impl IntoResponse, StatusCode> {
     let page = match health.metrics.get().cloned() {
-        Some(shown) => health.page.of(move || shown.page()).await,
+        Some(metrics) => health.page.of(move || metrics.page()).await,
         None => Ok("# EOF\n".into()),
     };
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut room = caller.room();
     let taken = room.take(page.len());
     taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let body = Bytes::from_owner(Told { page, _room: room });
+    let body = Bytes::from_owner(PageBody { page, _room: room });
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
 }
 
 /// A page on its way to a caller, whose memory it takes until it is sent.
-struct Told {
+struct PageBody {
     page: Arc<str>,
     _room: Room,
 }
 
-impl AsRef<[u8]> for Told {
+impl AsRef<[u8]> for PageBody {
     fn as_ref(&self) -> &[u8] {
         self.page.as_bytes()
     }
 }
 
 /// How long a page is kept.
-const KEPT: Duration = Duration::from_secs(1);
+const PAGE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The newest page of metrics, and when it was rendered.
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Page {
     ) -> Result<Arc<str>, fmt::Error> {
         let mut kept = Arc::clone(&self.0).lock_owned().await;
         if let Some((at, page)) = &*kept
-            && at.elapsed() < KEPT
+            && at.elapsed() < PAGE_LIFETIME
         {
             return Ok(Arc::clone(page));
         }

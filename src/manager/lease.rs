@@ -3,7 +3,7 @@
 //! A holder that stops renewing is only taken to be gone when its record has not changed for a
 //! whole lease duration on our own monotonic clock: nobody's wall clock is believed. Every write
 //! carries the resourceVersion it was decided on, so that two who try at once cannot both win. The
-//! leader may write until a while before others may take over: see [`Gate`].
+//! leader may write until a while before others may take over: see [`Fence`].
 //!
 //! A candidate watches the lease, so that it knows at once when it is given back, and to the moment
 //! when it is over. Whoever has lost the lease is done for: others may have led meanwhile, and what
@@ -22,15 +22,15 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use self::record::{Record, Step, taken};
-use super::gate::Gate;
+use self::record::{LeaseAction, Record, taken};
+use super::fence::Fence;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::causes::with_causes;
 
 /// After its last renewal the leader may write for this long.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between attempts.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// A candidate's pause is longer by up to so many times itself, so that candidates who failed at once do
 /// not go on trying at once.
 const JITTER: f64 = 1.2;
@@ -41,7 +41,7 @@ pub struct Elector {
     /// Name of the lease.
     name: String,
     identity: String,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
     /// The lease as it was last seen.
     seen: Option<Record>,
     /// Whether it may have changed without our knowing: a write was not answered, or refused.
@@ -60,19 +60,19 @@ enum Goal {
 }
 
 impl Elector {
-    /// A candidate for the lease of this name. The client must not be behind the gate.
+    /// A candidate for the lease of this name. The client must not be behind the fence.
     pub fn new(
         client: Client,
         namespace: &str,
         name: String,
         identity: String,
-        gate: Arc<Gate>,
+        fence: Arc<Fence>,
     ) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
             name,
             identity,
-            gate,
+            fence,
             seen: None,
             unsure: true,
             renewed: Instant::now(),
@@ -89,7 +89,7 @@ impl Elector {
                 Err(error) if is_conflict(&error) => debug!("somebody else was first"),
                 Err(error) => warn!(error = %with_causes(&error), "the lease cannot be looked at"),
             }
-            self.wait_for_turn().await;
+            self.wait_for_next_attempt().await;
         }
         info!("leading");
     }
@@ -97,14 +97,14 @@ impl Elector {
     /// Keeps leading; returns when the lease is lost.
     pub async fn hold(&mut self) {
         while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.keep()).await {}
-        self.gate.close();
+        self.fence.close();
         warn!("the lease is lost");
     }
 
     /// Renews it once, however many attempts that takes; false when it is not ours any more.
     async fn keep(&mut self) -> bool {
         loop {
-            sleep(RETRY).await;
+            sleep(RETRY_PERIOD).await;
             // A process that was stopped for long must not go on, even if nobody leads now.
             if self.renewed.elapsed() >= RENEW_DEADLINE {
                 return false;
@@ -118,8 +118,8 @@ impl Elector {
 
     /// Gives the lease back, so that the next leader need not wait.
     pub async fn release(&mut self) {
-        self.gate.close();
-        match timeout(RETRY, self.give_back()).await {
+        self.fence.close();
+        match timeout(RETRY_PERIOD, self.give_back()).await {
             Ok(Ok(true)) => info!("the lease is given back"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
@@ -132,11 +132,11 @@ impl Elector {
     async fn give_back(&mut self) -> Result<bool, kube::Error> {
         loop {
             // A renewal that was broken off may have been written all the same.
-            self.look().await?;
+            self.read().await?;
             let Some(record) = self.seen.as_ref().filter(|it| it.version().is_some()) else {
                 return Ok(false);
             };
-            if record.step(&self.identity) != Step::Renew {
+            if record.action(&self.identity) != LeaseAction::Renew {
                 return Ok(false);
             }
             match self.write(record.given_back()).await {
@@ -153,31 +153,31 @@ impl Elector {
         let held = attempt.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
         if held {
             self.renewed = asked;
-            self.gate.open_until(asked + RENEW_DEADLINE);
+            self.fence.open_until(asked + RENEW_DEADLINE);
         }
         Ok(held)
     }
 
     async fn try_once(&mut self, goal: Goal) -> Result<bool, kube::Error> {
-        if self.unsure || self.step() != Step::Renew {
-            self.look().await?;
+        if self.unsure || self.action() != LeaseAction::Renew {
+            self.read().await?;
         }
-        let lease = match (self.step(), &self.seen, goal) {
-            (Step::Renew, Some(record), _) => record.renewed(),
-            (Step::Take, record, Goal::Take) => taken(record.as_ref(), &self.identity),
+        let lease = match (self.action(), &self.seen, goal) {
+            (LeaseAction::Renew, Some(record), _) => record.renewed(),
+            (LeaseAction::Take, record, Goal::Take) => taken(record.as_ref(), &self.identity),
             _ => return Ok(false),
         };
         self.write(lease).await?;
         Ok(true)
     }
 
-    fn step(&self) -> Step {
+    fn action(&self) -> LeaseAction {
         let record = self.seen.as_ref();
-        record.map_or(Step::Take, |record| record.step(&self.identity))
+        record.map_or(LeaseAction::Take, |record| record.action(&self.identity))
     }
 
     /// Reads the lease, not from a cache.
-    async fn look(&mut self) -> Result<(), kube::Error> {
+    async fn read(&mut self) -> Result<(), kube::Error> {
         self.unsure = true;
         match self.leases.get_opt(&self.name).await? {
             Some(lease) => self.see(lease),
@@ -213,19 +213,19 @@ impl Elector {
 
     /// Waits until another attempt may succeed: somebody else's lease is given back or over. Who has
     /// watched it for longer than a pause, until the server ended the watch, looks again at once.
-    async fn wait_for_turn(&mut self) {
-        let pause = Instant::now() + RETRY.mul_f64(1.0 + JITTER * chance());
-        if self.step() == Step::Wait
+    async fn wait_for_next_attempt(&mut self) {
+        let pause = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
+        if self.action() == LeaseAction::Wait
             && let Err(error) = self.watch().await
         {
             debug!(%error, "the lease is looked at instead of watched");
         }
-        let turn = match (self.step(), &self.seen) {
-            (Step::Wait, Some(record)) => pause.min(record.expiry()),
-            (Step::Take, Some(_)) if !self.unsure => return,
+        let next = match (self.action(), &self.seen) {
+            (LeaseAction::Wait, Some(record)) => pause.min(record.expiry()),
+            (LeaseAction::Take, Some(_)) if !self.unsure => return,
             _ => pause,
         };
-        sleep_until(turn).await;
+        sleep_until(next).await;
     }
 
     /// Follows the lease while it is somebody else's.
@@ -240,7 +240,7 @@ impl Elector {
             return Ok(());
         };
         let mut events = events?.boxed();
-        while let (Step::Wait, Some(record)) = (self.step(), &self.seen) {
+        while let (LeaseAction::Wait, Some(record)) = (self.action(), &self.seen) {
             match timeout_at(record.expiry(), events.next()).await {
                 Ok(Some(event)) => match event? {
                     WatchEvent::Added(lease) | WatchEvent::Modified(lease) => self.see(lease),
@@ -256,7 +256,7 @@ impl Elector {
 }
 
 /// Any number from 0 to 1.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     random as f64 / u64::MAX as f64
 }

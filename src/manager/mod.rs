@@ -3,7 +3,7 @@
 mod client;
 mod connection;
 mod descriptors;
-mod gate;
+mod fence;
 mod http;
 mod lease;
 mod metrics;
@@ -24,13 +24,13 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub use client::ClientError;
-pub use gate::{Gate, GateLayer, NotLeader};
+pub use fence::{Fence, FenceLayer, NotLeader};
 pub use options::{LogFormat, Options};
 
 use self::client::client;
 use self::http::Health;
 use self::lease::Elector;
-use self::metrics::{Counted, Shown};
+use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
 use crate::inbound;
 use crate::provider::{HttpOptions, Probe, ProbeError};
@@ -97,20 +97,20 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     if config.proxy_url.is_some() {
         warn!("operators take no proxy: the API server is called without the one that is named");
     }
-    let gate = match options.leader_elect {
-        true => Gate::closed(),
-        false => Gate::always_open(),
+    let fence = match options.leader_elect {
+        true => Fence::closed(),
+        false => Fence::always_open(),
     };
-    let counted = Counted::default();
-    let client = client(&config, Arc::clone(&gate), &counted.requests)?;
+    let counters = Counters::default();
+    let client = client(&config, Arc::clone(&fence), &counters.requests)?;
     let instance = instance();
     let elector = match options.leader_elect {
         true => {
-            // The lease itself is written before the gate is open.
-            let client = self::client(&config, Gate::always_open(), &counted.requests)?;
+            // The lease itself is written before the fence is open.
+            let client = self::client(&config, Fence::always_open(), &counters.requests)?;
             let namespace = &config.default_namespace;
-            let (lease, gate) = (options.lease_name.clone(), Arc::clone(&gate));
-            let elector = Elector::new(client, namespace, lease, instance.clone(), gate);
+            let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
+            let elector = Elector::new(client, namespace, lease, instance.clone(), fence);
             Some(elector)
         }
         false => None,
@@ -125,13 +125,13 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     ));
     if let Some(listener) = webhook_listener {
         let place = webhook::Place {
-            client: self::client(&config, Gate::always_open(), &counted.requests)?,
+            client: self::client(&config, Fence::always_open(), &counters.requests)?,
             namespace: config.default_namespace.clone(),
             scope: options.namespace.clone(),
         };
         let of_health = Arc::clone(&health);
         let cache = move || of_health.cache.get().cloned();
-        let figures = counted.admission.clone();
+        let figures = counters.admission.clone();
         let serving = webhook::start(
             &options.webhook,
             listener,
@@ -156,13 +156,13 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             streaming,
             probe,
             instance,
-            counted.clone(),
-            Arc::clone(&gate),
+            counters.clone(),
+            Arc::clone(&fence),
         );
         // Nobody else sets them.
         let _ = health.cache.set(operator.cache());
-        let shown = Shown::new(counted, operator.queues(), operator.cache(), gate);
-        let _ = health.metrics.set(Arc::new(shown));
+        let metrics = MetricsRegistry::new(counters, operator.queues(), operator.cache(), fence);
+        let _ = health.metrics.set(Arc::new(metrics));
         operator.run(elector, stop.clone()).await
     };
     tokio::select! {

@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::RunError;
-use super::gate::Gate;
+use super::fence::Fence;
 use super::lease::Elector;
-use super::metrics::Counted;
+use super::metrics::Counters;
 use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
@@ -36,12 +36,12 @@ const HOOK_RUNS: Sizes = Sizes {
     own: 64,
 };
 /// How long syncs may take to end when the process is to end.
-const FINISH: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long is waited after a comparison that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long a new leader may take to see what the API server has; a list of all pods fits into it.
-const CATCH_UP: Duration = Duration::from_secs(60);
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controllers and all that they share.
 pub struct Operator {
@@ -51,22 +51,22 @@ pub struct Operator {
     game_deployments: Arc<Queue>,
     game_stateful_sets: Arc<Queue>,
     hook_runs: Arc<Queue>,
-    counted: Counted,
+    counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
     lasting: JoinSet<()>,
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, who signs as `instance`. The gate is the client's.
+    /// Starts the watches, and the writer of events, who signs as `instance`. The fence is the client's.
     pub fn new(
         client: &Client,
         namespace: Option<&str>,
         streaming: bool,
         probe: Probe,
         instance: String,
-        counted: Counted,
-        gate: Arc<Gate>,
+        counters: Counters,
+        fence: Arc<Fence>,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
@@ -77,7 +77,7 @@ impl Operator {
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
-            broken(events.clone(), gate),
+            broken(events.clone(), fence),
         );
         let mut lasting = cache.start(&Arc::new(router));
         lasting.spawn(writer.run(requests.clone(), instance));
@@ -88,7 +88,7 @@ impl Operator {
             game_deployments,
             game_stateful_sets,
             hook_runs,
-            counted,
+            counters,
             probe,
             lasting,
         }
@@ -169,7 +169,7 @@ impl Operator {
             tokio::select! {
                 _ = &mut controllers => {}
                 () = elector.hold() => {}
-                () = sleep(FINISH) => warn!("some syncs did not end in time"),
+                () = sleep(SHUTDOWN_TIMEOUT) => warn!("some syncs did not end in time"),
             }
         }
         elector.release().await;
@@ -183,7 +183,7 @@ impl Operator {
         let mut told = stop.clone();
         tokio::select! {
             _ = told.wait_for(|stop| *stop) => return Ok(()),
-            caught_up = in_time(CATCH_UP, || cache.catch_up_with_server()) => caught_up?,
+            caught_up = in_time(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
         }
         for run in cache.hook_runs.store().all() {
             self.hook_runs.add(run.key());
@@ -191,9 +191,9 @@ impl Operator {
         let (requests, events) = (self.requests.clone(), self.events.clone());
         let shared = Shared {
             cache: Arc::clone(&self.cache),
-            applier: Applier::new(requests, events.clone(), self.counted.writes.clone()),
+            applier: Applier::new(requests, events.clone(), self.counters.writes.clone()),
             events,
-            metrics: self.counted.writes.clone(),
+            metrics: self.counters.writes.clone(),
             planners: Arc::new(Planners::start().map_err(RunError::Planners)?),
         };
         info!("controllers start");
@@ -222,7 +222,7 @@ impl Operator {
             self.requests.clone(),
             self.probe.clone(),
             Arc::clone(&self.hook_runs),
-            self.counted.hooks.clone(),
+            self.counters.hooks.clone(),
         ));
         let looking = Arc::clone(&controller);
         let look = move |key| Arc::clone(&looking).look(key);
@@ -270,7 +270,7 @@ where
         warn!(error, "the caches cannot be compared with the API server");
         told(error);
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -291,9 +291,9 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
 
 /// Tells of objects that cannot be read. Who stands by leaves that to the leader, and logs it; the lists
 /// with which he takes over show them again.
-fn broken(events: Events, gate: Arc<Gate>) -> BrokenSink {
+fn broken(events: Events, fence: Arc<Fence>) -> BrokenSink {
     Box::new(move |kind, key, reason| {
-        if !gate.is_open() {
+        if !fence.is_open() {
             return;
         }
         let about = Regarding {

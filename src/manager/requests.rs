@@ -22,18 +22,18 @@ const BUCKETS: [f64; 12] = [
 /// Requests that were sent.
 #[derive(Clone, Debug)]
 pub struct ApiRequests {
-    answers: Counts<Answered>,
-    durations: Timings<Asked>,
+    answers: Counts<ResponseLabels>,
+    durations: Timings<RequestLabels>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Answered {
+struct ResponseLabels {
     code: String,
     method: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Asked {
+struct RequestLabels {
     verb: &'static str,
 }
 
@@ -50,8 +50,8 @@ impl ApiRequests {
     /// Counts a request, and how long its answer took to begin.
     fn count(&self, method: &'static str, code: Option<StatusCode>, took: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
-        self.answers.add(Answered { code, method });
-        self.durations.observe(Asked { verb: method }, took);
+        self.answers.add(ResponseLabels { code, method });
+        self.durations.observe(RequestLabels { verb: method }, took);
     }
 }
 
@@ -78,22 +78,22 @@ fn label(method: &Method) -> &'static str {
 }
 
 impl<S> Layer<S> for ApiRequests {
-    type Service = Counted<S>;
+    type Service = CountingService<S>;
 
-    fn layer(&self, inner: S) -> Counted<S> {
+    fn layer(&self, inner: S) -> CountingService<S> {
         let requests = self.clone();
-        Counted { inner, requests }
+        CountingService { inner, requests }
     }
 }
 
 /// A service whose requests are counted.
 #[derive(Clone)]
-pub struct Counted<S> {
+pub struct CountingService<S> {
     inner: S,
     requests: ApiRequests,
 }
 
-impl<S, B, A> Service<Request<B>> for Counted<S>
+impl<S, B, A> Service<Request<B>> for CountingService<S>
 where
     S: Service<Request<B>, Response = Response<A>>,
     S::Future: Send + 'static,

@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test]
     async fn a_name_that_leads_to_a_refused_address_is_refused() {
@@ -133,7 +133,7 @@ mod tests {
             let given_up = timeout(Duration::ZERO, lookups.find("hostile", "silent")).await;
             assert!(given_up.is_err());
         }
-        let other = timeout(PATIENCE, lookups.find("games", "match-api")).await;
+        let other = timeout(TEST_TIMEOUT, lookups.find("games", "match-api")).await;
         assert!(other.expect("an answer in time").is_ok());
         let same = timeout(
             Duration::from_millis(50),
@@ -142,7 +142,7 @@ mod tests {
         .await;
         assert!(same.is_err(), "more lookups than one namespace may have");
         drop(go);
-        let later = timeout(PATIENCE, lookups.find("hostile", "match-api")).await;
+        let later = timeout(TEST_TIMEOUT, lookups.find("hostile", "match-api")).await;
         assert!(later.expect("an answer in time").is_ok());
         assert!(*begun.lock().expect("a count") <= 49);
     }

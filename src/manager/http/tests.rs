@@ -12,7 +12,7 @@ use super::*;
 use crate::inbound;
 
 /// Longer than the server waits for anybody.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn served() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -45,7 +45,7 @@ async fn asked(server: SocketAddr, host: u8, path: &str) -> String {
 /// Whether the server ends a connection on which nothing more is said.
 async fn is_ended(mut stream: TcpStream) -> bool {
     let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|it| it > 0) {} };
-    timeout(PATIENCE, end).await.is_ok()
+    timeout(TEST_TIMEOUT, end).await.is_ok()
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_page_is_rendered_once_for_all_who_ask_at_a_time() {
         "{pages:?}"
     );
     if let Some((at, _)) = &mut *page.0.lock().await {
-        *at = Instant::now().checked_sub(KEPT).expect("a moment");
+        *at = Instant::now().checked_sub(PAGE_LIFETIME).expect("a moment");
     }
     assert_eq!(ask().await, Ok("page 1".into()), "after a second");
 }

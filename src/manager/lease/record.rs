@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
 /// A record unchanged for this long belongs to nobody.
-pub const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// What a candidate may do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseAction {
     /// It is ours: renew it.
     Renew,
     /// It is nobody's: take it.
@@ -49,17 +49,17 @@ impl Record {
 
     /// When it will be nobody's, unless it changes.
     pub fn expiry(&self) -> Instant {
-        self.since + LEASE
+        self.since + LEASE_DURATION
     }
 
     /// What the candidate of this identity may do.
-    pub fn step(&self, identity: &str) -> Step {
+    pub fn action(&self, identity: &str) -> LeaseAction {
         let spec = self.lease.spec.as_ref();
         match spec.and_then(|spec| spec.holder_identity.as_deref()) {
-            Some(holder) if holder == identity => Step::Renew,
-            None | Some("") => Step::Take,
-            Some(_) if Instant::now() >= self.expiry() => Step::Take,
-            Some(_) => Step::Wait,
+            Some(holder) if holder == identity => LeaseAction::Renew,
+            None | Some("") => LeaseAction::Take,
+            Some(_) if Instant::now() >= self.expiry() => LeaseAction::Take,
+            Some(_) => LeaseAction::Wait,
         }
     }
 
@@ -68,7 +68,7 @@ impl Record {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        spec.lease_duration_seconds = i32::try_from(LEASE.as_secs()).ok();
+        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
         lease
     }
 
@@ -93,7 +93,7 @@ pub fn taken(before: Option<&Record>, identity: &str) -> Lease {
             holder_identity: Some(identity.to_owned()),
             acquire_time: now.clone(),
             renew_time: now,
-            lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
             lease_transitions: Some(spec.lease_transitions.map_or(0, |count| count + 1)),
             ..spec
         }),

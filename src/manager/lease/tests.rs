@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::service_fn;
 
-use super::record::LEASE;
+use super::record::LEASE_DURATION;
 use super::*;
 
 /// A server ends watches after a while.
@@ -111,13 +111,13 @@ impl Server {
 
 struct Candidate {
     elector: Elector,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
     cut_off: Arc<AtomicBool>,
 }
 
 fn candidate(server: &Server, name: &str) -> Candidate {
     let cut_off = Arc::new(AtomicBool::new(false));
-    let gate = Gate::closed();
+    let fence = Fence::closed();
     let client = server.client(Arc::clone(&cut_off));
     Candidate {
         elector: Elector::new(
@@ -125,9 +125,9 @@ fn candidate(server: &Server, name: &str) -> Candidate {
             "default",
             "gamekeeper".to_owned(),
             name.to_owned(),
-            Arc::clone(&gate),
+            Arc::clone(&fence),
         ),
-        gate,
+        fence,
         cut_off,
     }
 }
@@ -137,12 +137,12 @@ async fn one_leads_and_the_other_takes_over_when_it_is_silent_for_a_lease() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    assert!(a.gate.is_open());
+    assert!(a.fence.is_open());
     let began = Instant::now();
     b.elector.acquire().await;
-    assert_eq!(began.elapsed().as_secs(), LEASE.as_secs());
-    assert!(b.gate.is_open());
-    assert!(!a.gate.is_open(), "the old leader stopped before that");
+    assert_eq!(began.elapsed().as_secs(), LEASE_DURATION.as_secs());
+    assert!(b.fence.is_open());
+    assert!(!a.fence.is_open(), "the old leader stopped before that");
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,12 +150,12 @@ async fn nobody_takes_a_lease_that_is_renewed() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    let for_long = timeout(LEASE * 20, async {
+    let for_long = timeout(LEASE_DURATION * 20, async {
         tokio::join!(a.elector.hold(), b.elector.acquire())
     });
     assert!(for_long.await.is_err());
-    assert!(a.gate.is_open());
-    assert!(!b.gate.is_open());
+    assert!(a.fence.is_open());
+    assert!(!b.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn a_wall_clock_that_is_wrong_changes_nothing() {
     server.set("renewTime", json!("2001-01-01T00:00:00.000000Z"));
     let began = Instant::now();
     b.elector.acquire().await;
-    assert!(began.elapsed() >= LEASE);
+    assert!(began.elapsed() >= LEASE_DURATION);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +178,7 @@ async fn who_cannot_renew_stops_before_anybody_takes_over() {
     let began = Instant::now();
     let a_ends = async {
         a.elector.hold().await;
-        assert!(!a.gate.is_open());
+        assert!(!a.fence.is_open());
         began.elapsed()
     };
     let b_begins = async {
@@ -198,13 +198,13 @@ async fn a_short_outage_costs_no_leadership() {
         a.cut_off.store(true, Ordering::SeqCst);
         sleep(RENEW_DEADLINE / 2).await;
         a.cut_off.store(false, Ordering::SeqCst);
-        sleep(LEASE * 3).await;
+        sleep(LEASE_DURATION * 3).await;
     };
     tokio::select! {
         () = a.elector.hold() => panic!("lost"),
         () = outage => {}
     }
-    assert!(a.gate.is_open());
+    assert!(a.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,10 +213,10 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
     a.elector.release().await;
-    assert!(!a.gate.is_open());
+    assert!(!a.fence.is_open());
     let began = Instant::now();
     b.elector.acquire().await;
-    assert!(began.elapsed() < RETRY);
+    assert!(began.elapsed() < RETRY_PERIOD);
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,7 +226,7 @@ async fn of_two_who_try_at_once_one_wins() {
     let (one, other) = tokio::join!(a.elector.attempt(Goal::Take), b.elector.attempt(Goal::Take));
     let won = |attempt| matches!(attempt, Ok(true));
     assert!(won(one) != won(other));
-    assert!(a.gate.is_open() != b.gate.is_open());
+    assert!(a.fence.is_open() != b.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,7 +235,7 @@ async fn a_candidate_counts_from_the_last_renewal_to_the_moment() {
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
     let silent = async {
-        let _ = timeout(3 * RETRY + RETRY / 2, a.elector.hold()).await;
+        let _ = timeout(3 * RETRY_PERIOD + RETRY_PERIOD / 2, a.elector.hold()).await;
         Instant::now()
     };
     let taken = async {
@@ -243,8 +243,8 @@ async fn a_candidate_counts_from_the_last_renewal_to_the_moment() {
         Instant::now()
     };
     let (silent, taken) = tokio::join!(silent, taken);
-    let since_renewal = taken - silent + RETRY / 2;
-    assert_eq!(since_renewal.as_millis(), LEASE.as_millis());
+    let since_renewal = taken - silent + RETRY_PERIOD / 2;
+    assert_eq!(since_renewal.as_millis(), LEASE_DURATION.as_millis());
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,7 +253,7 @@ async fn a_candidate_hears_at_once_that_the_lease_is_given_back() {
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
     let leaves = async {
-        sleep(RETRY / 2).await;
+        sleep(RETRY_PERIOD / 2).await;
         a.elector.release().await;
         Instant::now()
     };
@@ -271,12 +271,12 @@ async fn who_was_away_for_long_does_not_go_on_although_nobody_leads() {
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
     // Meanwhile another one leads, and gives the lease back.
-    tokio::time::advance(LEASE * 2).await;
+    tokio::time::advance(LEASE_DURATION * 2).await;
     server.set("holderIdentity", json!(""));
     b.elector.acquire().await;
     b.elector.release().await;
     a.elector.hold().await;
-    assert!(!a.gate.is_open());
+    assert!(!a.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,8 +287,8 @@ async fn whose_lease_is_somebody_elses_stops_at_the_next_renewal() {
     server.set("holderIdentity", json!("b"));
     let began = Instant::now();
     a.elector.hold().await;
-    assert!(began.elapsed() <= 2 * RETRY, "{:?}", began.elapsed());
-    assert!(!a.gate.is_open());
+    assert!(began.elapsed() <= 2 * RETRY_PERIOD, "{:?}", began.elapsed());
+    assert!(!a.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,16 +297,16 @@ async fn a_lease_that_somebody_deletes_stays_with_its_holder() {
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
     let deleted = async {
-        sleep(LEASE / 2).await;
+        sleep(LEASE_DURATION / 2).await;
         server.delete();
-        sleep(LEASE * 3).await;
+        sleep(LEASE_DURATION * 3).await;
     };
     tokio::select! {
         () = a.elector.hold() => panic!("lost"),
         () = b.elector.acquire() => panic!("taken"),
         () = deleted => {}
     }
-    assert!(a.gate.is_open());
+    assert!(a.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,12 +329,14 @@ async fn candidates_whose_attempts_fail_do_not_stay_in_step() {
         let mut candidate = candidate(&server, name);
         candidate.cut_off.store(true, Ordering::SeqCst);
         let began = Instant::now();
-        candidate.elector.wait_for_turn().await;
+        candidate.elector.wait_for_next_attempt().await;
         pauses.push(began.elapsed());
     }
-    let longest = RETRY.mul_f64(1.0 + JITTER) + Duration::from_millis(1);
+    let longest = RETRY_PERIOD.mul_f64(1.0 + JITTER) + Duration::from_millis(1);
     assert!(
-        pauses.iter().all(|it| (RETRY..=longest).contains(it)),
+        pauses
+            .iter()
+            .all(|it| (RETRY_PERIOD..=longest).contains(it)),
         "{pauses:?}"
     );
     pauses.dedup();

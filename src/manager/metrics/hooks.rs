@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use super::known::Known;
+use super::owners::Owners;
 use super::waits::Waits;
 use super::workloads::labels;
 use crate::apply::Of;
@@ -42,28 +42,28 @@ struct WorkloadPoint {
 }
 
 /// All HookRuns.
-pub fn read(cache: &Cache, known: &Known, waits: &Waits, now: Timestamp) -> Hooks {
+pub fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp) -> Hooks {
     let mut hooks = Hooks::default();
     for run in cache.hook_runs.store().all() {
-        hooks.add(&run.object, known, waits, now);
+        hooks.add(&run.object, owners, waits, now);
     }
     waits.forget(now);
     hooks
 }
 
 impl Hooks {
-    fn add(&mut self, run: &HookRun, known: &Known, waits: &Waits, now: Timestamp) {
+    fn add(&mut self, run: &HookRun, owners: &Owners, waits: &Waits, now: Timestamp) {
         let status = run.status.clone().unwrap_or_default();
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
             let survived = Survived {
-                of: known.owner(run),
+                of: owners.owner(run),
                 phase: phase.clone(),
             };
             longest(&mut self.survival, survived, seconds(started.0, end));
         }
-        let Some(at) = workload_point(run, known) else {
+        let Some(at) = workload_point(run, owners) else {
             return;
         };
         // A step's run that has ended keeps nobody waiting: the rollout goes on, or is paused.
@@ -106,11 +106,11 @@ impl WorkloadPoint {
 }
 
 /// The point at which a run was made, of a workload that there is.
-fn workload_point(run: &HookRun, known: &Known) -> Option<WorkloadPoint> {
+fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
     let (_, owner) = run.controlling_workload().filter(|(of, _)| *of == kind)?;
-    known.has(kind, namespace, owner).then(|| WorkloadPoint {
+    owners.has(kind, namespace, owner).then(|| WorkloadPoint {
         of: Of {
             kind,
             namespace: namespace.to_owned(),

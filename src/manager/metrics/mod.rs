@@ -4,7 +4,7 @@
 //! without end; series of a workload go when it goes.
 
 mod hooks;
-mod known;
+mod owners;
 mod page;
 mod process;
 mod progress;
@@ -19,11 +19,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use self::known::Known;
+use self::owners::Owners;
 use self::process::Process;
 use self::progress::Progress;
 use self::waits::Waits;
-use super::gate::Gate;
+use super::fence::Fence;
 use super::requests::ApiRequests;
 use crate::apply::Metrics;
 use crate::cache::{self, Cache};
@@ -32,7 +32,7 @@ use crate::metrics::{counter, gauge};
 use crate::webhook::Figures;
 
 /// All that is shown.
-pub struct Shown {
+pub struct MetricsRegistry {
     registry: Registry,
     cache: Arc<Cache>,
     writes: Metrics,
@@ -41,7 +41,7 @@ pub struct Shown {
 
 /// What is counted all over the process.
 #[derive(Clone, Default)]
-pub struct Counted {
+pub struct Counters {
     /// Looks at workloads, and writes for them.
     pub writes: Metrics,
     /// HookRuns.
@@ -52,19 +52,19 @@ pub struct Counted {
     pub admission: Figures,
 }
 
-impl Shown {
+impl MetricsRegistry {
     /// Shows these.
-    pub fn new(counted: Counted, queues: Queues, cache: Arc<Cache>, gate: Arc<Gate>) -> Self {
-        let Counted {
+    pub fn new(counters: Counters, queues: Queues, cache: Arc<Cache>, fence: Arc<Fence>) -> Self {
+        let Counters {
             writes,
             hooks,
             requests,
             admission,
-        } = counted;
+        } = counters;
         let mut registry = Registry::default();
         let state = State {
             cache: Arc::clone(&cache),
-            gate,
+            fence,
             progress: Progress::default(),
             waits: Waits::default(),
         };
@@ -97,10 +97,10 @@ impl Shown {
     /// Forgets what was counted for objects that are gone.
     fn forget(&self) {
         // Gathered before anything is locked that is counted into.
-        let known = Known::of(&self.cache);
+        let owners = Owners::of(&self.cache);
         self.writes
-            .retain(|kind, namespace, name| known.has_name(kind, namespace, name));
-        self.hooks.retain(&known.owners());
+            .retain(|kind, namespace, name| owners.has_name(kind, namespace, name));
+        self.hooks.retain(&owners.owners());
     }
 }
 
@@ -108,7 +108,7 @@ impl Shown {
 struct State {
     cache: Arc<Cache>,
     /// Whether this process may write.
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
     progress: Progress,
     waits: Waits,
 }
@@ -121,12 +121,12 @@ impl fmt::Debug for State {
 
 impl Collector for State {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let leads = self.gate.is_open();
+        let leads = self.fence.is_open();
         // Who stands by looks too: it must remember when it comes to lead.
         let now = Timestamp::now();
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
-        let known = Known::of(&self.cache);
-        let mut hooks = hooks::read(&self.cache, &known, &self.waits, now);
+        let owners = Owners::of(&self.cache);
+        let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         if !leads {
             // What the cluster looks like is told by one process, or sums would count it twice.
             (workloads, hooks) = Default::default();

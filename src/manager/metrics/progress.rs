@@ -13,7 +13,7 @@ use crate::apply::Of;
 
 /// What a look at a workload shows of its way.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sight {
+pub struct Snapshot {
     /// The workload, and the revision and step that it is on its way to.
     pub aim: (String, String, Option<i32>),
     /// Whether somebody holds it.
@@ -32,19 +32,19 @@ pub struct Progress(Mutex<BTreeMap<Of, Best>>);
 
 #[derive(Clone, Debug)]
 struct Best {
-    seen: Sight,
+    seen: Snapshot,
     at: Timestamp,
 }
 
 impl Progress {
     /// Looks at all workloads, forgets those that are gone, and tells for how many seconds each has
     /// made no progress.
-    pub fn look(&self, sights: BTreeMap<Of, Sight>, now: Timestamp) -> BTreeMap<Of, f64> {
+    pub fn update(&self, snapshots: BTreeMap<Of, Snapshot>, now: Timestamp) -> BTreeMap<Of, f64> {
         let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let looked = sights.into_iter().map(|(of, sight)| {
+        let looked = snapshots.into_iter().map(|(of, snapshot)| {
             let next = match best.remove(&of) {
-                Some(known) => known.after(sight, now),
-                None => Best::new(sight, now),
+                Some(known) => known.after(snapshot, now),
+                None => Best::new(snapshot, now),
             };
             (of, next)
         });
@@ -59,37 +59,37 @@ impl Progress {
 }
 
 impl Best {
-    fn new(seen: Sight, at: Timestamp) -> Self {
+    fn new(seen: Snapshot, at: Timestamp) -> Self {
         Self { seen, at }
     }
 
     /// What is more than wanted is no achievement: scaling in and out again would be none, either.
-    fn after(self, sight: Sight, now: Timestamp) -> Self {
+    fn after(self, snapshot: Snapshot, now: Timestamp) -> Self {
         let best = self.seen;
-        if best.aim != sight.aim {
-            return Self::new(sight, now);
+        if best.aim != snapshot.aim {
+            return Self::new(snapshot, now);
         }
-        let most = best.reached.map(|count| count.min(sight.desired));
-        let reached = sight.reached.map(|count| count.min(sight.desired));
+        let most = best.reached.map(|count| count.min(snapshot.desired));
+        let reached = snapshot.reached.map(|count| count.min(snapshot.desired));
         let gained = reached.iter().zip(&most).any(|(now, most)| now > most);
-        let fewest = match best.desired == sight.desired {
-            true => best.existing.max(sight.desired),
-            false => sight.existing.max(sight.desired),
+        let fewest = match best.desired == snapshot.desired {
+            true => best.existing.max(snapshot.desired),
+            false => snapshot.existing.max(snapshot.desired),
         };
-        let is_rid_of_one = (sight.desired..fewest).contains(&sight.existing);
-        let goes_on = best.paused && !sight.paused;
+        let is_rid_of_one = (snapshot.desired..fewest).contains(&snapshot.existing);
+        let goes_on = best.paused && !snapshot.paused;
         let is_progress = gained || is_rid_of_one || goes_on;
-        let [updated, ready, available] = sight.reached;
+        let [updated, ready, available] = snapshot.reached;
         Self {
             at: if is_progress { now } else { self.at },
-            seen: Sight {
-                existing: sight.existing.min(fewest),
+            seen: Snapshot {
+                existing: snapshot.existing.min(fewest),
                 reached: [
                     updated.max(most[0]),
                     ready.max(most[1]),
                     available.max(most[2]),
                 ],
-                ..sight
+                ..snapshot
             },
         }
     }
@@ -101,7 +101,7 @@ mod tests {
     use gamekeeper_core::api::names::WorkloadKind;
 
     /// Minute by minute, how many minutes of no progress are told.
-    fn told(sights: impl IntoIterator<Item = Sight>) -> Vec<i64> {
+    fn told(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
         let progress = Progress::default();
         let of = Of {
             kind: WorkloadKind::GameDeployment,
@@ -110,75 +110,75 @@ mod tests {
         };
         let mut now = Timestamp::UNIX_EPOCH;
         let mut told = Vec::new();
-        for sight in sights {
-            let ages = progress.look(BTreeMap::from([(of.clone(), sight)]), now);
+        for snapshot in snapshots {
+            let ages = progress.update(BTreeMap::from([(of.clone(), snapshot)]), now);
             told.push((ages[&of] / 60.0) as i64);
             now += jiff::SignedDuration::from_mins(1);
         }
         told
     }
 
-    fn sight(existing: i32, reached: [i32; 3]) -> Sight {
-        Sight {
+    fn snapshot(existing: i32, reached: [i32; 3]) -> Snapshot {
+        Snapshot {
             desired: 10,
             existing,
             reached,
-            ..Sight::default()
+            ..Snapshot::default()
         }
     }
 
-    fn aim(sight: Sight, revision: &str, step: i32) -> Sight {
+    fn aim(snapshot: Snapshot, revision: &str, step: i32) -> Snapshot {
         let aim = ("u-1".to_owned(), revision.to_owned(), Some(step));
-        Sight { aim, ..sight }
+        Snapshot { aim, ..snapshot }
     }
 
     #[test]
     fn a_pod_that_is_ready_again_and_again_is_no_progress() {
-        let up = sight(10, [1, 1, 10]);
-        let down = sight(10, [1, 0, 9]);
+        let up = snapshot(10, [1, 1, 10]);
+        let down = snapshot(10, [1, 0, 9]);
         let flips = [down.clone(), up.clone(), down.clone(), up, down];
         assert_eq!(told(flips), [0, 0, 1, 2, 3]);
     }
 
     #[test]
     fn a_pod_recreated_for_the_update_is_progress_when_it_is_updated() {
-        let sights = [
-            sight(9, [1, 1, 9]),
-            sight(10, [1, 1, 10]),
-            sight(9, [1, 1, 9]),
-            sight(10, [2, 1, 9]),
-            sight(10, [2, 2, 10]),
+        let snapshots = [
+            snapshot(9, [1, 1, 9]),
+            snapshot(10, [1, 1, 10]),
+            snapshot(9, [1, 1, 9]),
+            snapshot(10, [2, 1, 9]),
+            snapshot(10, [2, 2, 10]),
         ];
-        assert_eq!(told(sights), [0, 0, 1, 0, 0]);
+        assert_eq!(told(snapshots), [0, 0, 1, 0, 0]);
     }
 
     #[test]
     fn another_revision_another_step_and_the_end_of_a_pause_are_progress() {
-        let done = || sight(10, [10, 10, 10]);
-        let paused = || Sight {
+        let done = || snapshot(10, [10, 10, 10]);
+        let paused = || Snapshot {
             paused: true,
-            ..aim(sight(10, [0, 0, 10]), "b", 1)
+            ..aim(snapshot(10, [0, 0, 10]), "b", 1)
         };
-        let sights = [
+        let snapshots = [
             aim(done(), "a", 0),
             aim(done(), "a", 0),
-            aim(sight(10, [0, 0, 10]), "b", 0),
-            aim(sight(10, [0, 0, 10]), "b", 1),
+            aim(snapshot(10, [0, 0, 10]), "b", 0),
+            aim(snapshot(10, [0, 0, 10]), "b", 1),
             paused(),
             paused(),
-            aim(sight(10, [0, 0, 10]), "b", 1),
-            aim(sight(10, [0, 0, 10]), "b", 1),
+            aim(snapshot(10, [0, 0, 10]), "b", 1),
+            aim(snapshot(10, [0, 0, 10]), "b", 1),
         ];
-        assert_eq!(told(sights), [0, 1, 0, 0, 1, 2, 0, 1]);
+        assert_eq!(told(snapshots), [0, 1, 0, 0, 1, 2, 0, 1]);
     }
 
     #[test]
     fn scaling_is_progress_with_each_pod_and_not_by_what_is_wanted() {
-        let scaled = |desired, existing| Sight {
+        let scaled = |desired, existing| Snapshot {
             desired,
-            ..sight(existing, [existing, existing, existing])
+            ..snapshot(existing, [existing, existing, existing])
         };
-        let sights = [
+        let snapshots = [
             scaled(10, 10),
             scaled(12, 10),
             scaled(13, 10),
@@ -189,7 +189,7 @@ mod tests {
             scaled(12, 10),
             scaled(12, 11),
         ];
-        assert_eq!(told(sights), [0, 1, 2, 0, 1, 0, 1, 2, 0]);
+        assert_eq!(told(snapshots), [0, 1, 2, 0, 1, 0, 1, 2, 0]);
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
         let progress = Progress::default();
         assert!(
             progress
-                .look(BTreeMap::new(), Timestamp::UNIX_EPOCH)
+                .update(BTreeMap::new(), Timestamp::UNIX_EPOCH)
                 .is_empty()
         );
     }

@@ -14,26 +14,26 @@ use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
 
 struct World {
     cache: Arc<Cache>,
-    counted: Counted,
-    shown: Shown,
+    counters: Counters,
+    shown: MetricsRegistry,
 }
 
 impl World {
-    fn new(gate: Arc<Gate>) -> Self {
+    fn new(fence: Arc<Fence>) -> Self {
         let cache = Arc::new(Cache::default());
-        let counted = Counted::default();
+        let counters = Counters::default();
         let queues = Queues(vec![("gamedeployment", Arc::new(Queue::default()))]);
-        let shown = Shown::new(counted.clone(), queues, Arc::clone(&cache), gate);
+        let shown = MetricsRegistry::new(counters.clone(), queues, Arc::clone(&cache), fence);
         World {
             cache,
-            counted,
+            counters,
             shown,
         }
     }
 
     /// A leader that sees this GameDeployment, and one GameStatefulSet.
     fn leads(status: Value) -> Self {
-        let world = World::new(Gate::always_open());
+        let world = World::new(Fence::always_open());
         world.show(vec![json!({
             "metadata": {"namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": "1"},
             "spec": {
@@ -93,13 +93,13 @@ fn each_series_is_documented_with_its_type_and_no_other_is() {
             Some((name.to_owned(), type_.to_owned()))
         })
         .collect();
-    let shown = types(&World::new(Gate::always_open()).page());
+    let shown = types(&World::new(Fence::always_open()).page());
     assert_eq!(documented, shown);
 }
 
 #[test]
 fn no_series_is_declared_twice() {
-    let page = World::new(Gate::always_open()).page();
+    let page = World::new(Fence::always_open()).page();
     let lines: Vec<_> = page.lines().filter(|it| it.starts_with("# TYPE")).collect();
     let different: BTreeSet<_> = lines.iter().collect();
     assert_eq!(lines.len(), different.len(), "{lines:#?}");
@@ -258,7 +258,7 @@ fn what_was_counted_for_a_workload_goes_with_it() {
         name: name.to_owned(),
     };
     let took = Duration::from_millis(5);
-    let writes = &world.counted.writes;
+    let writes = &world.counters.writes;
     writes.looked(of(WorkloadKind::GameDeployment, "lobby"), true, took);
     writes.looked(of(WorkloadKind::GameStatefulSet, "zone"), true, took);
     let name = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket";
@@ -273,15 +273,15 @@ fn what_was_counted_for_a_workload_goes_with_it() {
 
 #[test]
 fn only_the_leader_tells_what_the_cluster_looks_like() {
-    let gate = Gate::always_open();
-    let world = World::new(Arc::clone(&gate));
+    let fence = Fence::always_open();
+    let world = World::new(Arc::clone(&fence));
     world.show(vec![json!({
         "metadata": {"namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": "1"},
         "spec": {"selector": {}, "template": {}},
     })]);
     assert!(world.page().contains("games/lobby"));
     world.has("gamekeeper_leader 1.0");
-    gate.close();
+    fence.close();
     assert!(!world.page().contains("games/lobby"));
     world.has("gamekeeper_leader 0.0");
 }

@@ -11,7 +11,7 @@ use gamekeeper_core::api::names::{self, HookPoint};
 
 /// For how long a pod may be without a HookRun and still be taken to wait: a retry deletes one before
 /// it makes the next.
-const GAP: SignedDuration = SignedDuration::from_mins(5);
+const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The waits that were seen. Each replica remembers, also while another one leads.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Waits {
     /// Forgets those that were not seen for a while.
     pub fn forget(&self, now: Timestamp) {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.retain(|_, wait| now.duration_since(wait.seen) <= GAP);
+        waits.retain(|_, wait| now.duration_since(wait.seen) <= MAX_GAP);
     }
 }
 

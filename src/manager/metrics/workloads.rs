@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::progress::{Progress, Sight};
+use super::progress::{Progress, Snapshot};
 use crate::apply::Of;
 use crate::cache::{Cache, Cached, Whole};
 use crate::metrics::gauge;
@@ -36,8 +36,8 @@ pub fn read(cache: &Cache, progress: &Progress, now: Timestamp) -> Vec<Workload>
     let sets = cache.game_stateful_sets.store().all();
     let sets = sets.iter().map(|it| of_set(it));
     let mut workloads: Vec<_> = deployments.chain(sets).collect();
-    let sights: BTreeMap<_, _> = workloads.iter().map(Workload::sight).collect();
-    let idle = progress.look(sights, now);
+    let snapshots: BTreeMap<_, _> = workloads.iter().map(Workload::snapshot).collect();
+    let idle = progress.update(snapshots, now);
     for workload in &mut workloads {
         workload.idle = idle.get(&workload.of).copied().unwrap_or_default();
     }
@@ -95,14 +95,14 @@ impl Workload {
     }
 
     /// What of it tells whether it makes progress.
-    fn sight(&self) -> (Of, Sight) {
+    fn snapshot(&self) -> (Of, Snapshot) {
         let status = &self.status;
         let progressing = self.condition("Progressing");
         let paused = progressing.is_some_and(|it| {
             it.reason.starts_with("Paused") || it.reason == "ResumeByApplyIgnored"
         });
         let (uid, revision) = (self.uid.clone(), status.update_revision.clone());
-        let sight = Sight {
+        let snapshot = Snapshot {
             aim: (uid, revision, status.current_step_index),
             paused,
             desired: self.desired,
@@ -113,7 +113,7 @@ impl Workload {
                 status.available_replicas,
             ],
         };
-        (self.of.clone(), sight)
+        (self.of.clone(), snapshot)
     }
 
     /// Seconds since it stopped being as its spec says; 0 when it is.

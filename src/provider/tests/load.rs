@@ -12,7 +12,7 @@ use gamekeeper_core::api::HookPhase::Successful;
 /// Longer than any of these tests may take.
 const FOR_EVER: i32 = 3_600;
 /// Longer than a call to a server of this machine takes, however busy it is.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A probe with few turns.
 fn probe(calls: Sizes, long: Sizes) -> Probe {
@@ -54,11 +54,11 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, waiting).await.expect(what);
+    timeout(TEST_TIMEOUT, waiting).await.expect(what);
 }
 
 async fn answered(what: &str, call: JoinHandle<Outcome>) {
-    let outcome = timeout(PATIENCE, call).await.expect(what).expect(what);
+    let outcome = timeout(TEST_TIMEOUT, call).await.expect(what).expect(what);
     assert_eq!(outcome.phase, Successful, "{what}: {outcome:?}");
 }
 

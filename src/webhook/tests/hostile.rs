@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 
 /// Longer than the server waits for anybody.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A webhook that is served, and whom to trust.
 struct Webhook {
@@ -62,7 +62,9 @@ impl Webhook {
         let question =
             json!({"request": {"uid": "7", "operation": "CREATE", "object": template(GOOD)}});
         let asked = ask(&self.address, &self.bundle, &question);
-        let answer = timeout(PATIENCE, asked).await.expect("an answer in time");
+        let answer = timeout(TEST_TIMEOUT, asked)
+            .await
+            .expect("an answer in time");
         let (status, answer) = answer.expect("an answer");
         assert_eq!(
             (status, &answer["response"]["allowed"]),
@@ -78,7 +80,7 @@ async fn who_is_silent_after_tls_is_not_waited_for() {
     let ended = join_all(protocols.map(async |protocols| {
         let mut stream = webhook.silent(2, protocols).await.expect("TLS");
         let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|it| it > 0) {} };
-        timeout(PATIENCE, end).await.is_ok()
+        timeout(TEST_TIMEOUT, end).await.is_ok()
     }));
     assert_eq!(ended.await, [true; 3], "{protocols:?}");
 }
@@ -126,7 +128,7 @@ async fn of_many_large_slow_questions_some_are_refused_at_once_and_none_is_waite
     };
     let slow = async {
         let questions = (0..20).map(|_| slow());
-        timeout(PATIENCE, join_all(questions))
+        timeout(TEST_TIMEOUT, join_all(questions))
             .await
             .expect("all are answered")
     };

@@ -13,7 +13,7 @@ use gamekeeper_core::api::names::WorkloadKind;
 type Uids = HashMap<String, HashMap<String, String>>;
 
 /// The workloads of a moment.
-pub struct Known {
+pub struct Owners {
     game_deployments: Uids,
     game_stateful_sets: Uids,
     /// Namespaces in which there are HookRuns.
@@ -29,7 +29,7 @@ fn uids<T: Cached>(reflector: &Reflector<T>) -> Uids {
     uids
 }
 
-impl Known {
+impl Owners {
     /// What a cache knows.
     pub fn of(cache: &Cache) -> Self {
         let runs = cache.hook_runs.store().all();

@@ -1,4 +1,4 @@
-//! Whoever is not the leader begins no write.
+//! The fence before the API server: without the lease, no write is sent.
 //!
 //! Leadership can be lost between a decision and its write, while a request waits for a connection
 //! for example. So the lease is checked at the last place there is: the transport, right before the
@@ -14,9 +14,9 @@ use http::{Method, Request};
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
-/// Until when this process may write.
+/// Holds writes back while this process does not hold the lease; open until a deadline.
 #[derive(Debug)]
-pub struct Gate(Mutex<Until>);
+pub struct Fence(Mutex<Until>);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Until {
@@ -30,13 +30,13 @@ enum Until {
 #[error("this process does not hold the lease; nothing is written")]
 pub struct NotLeader;
 
-impl Gate {
-    /// A gate for a process that must hold a lease: closed.
+impl Fence {
+    /// A fence for a process that must hold a lease: closed.
     pub fn closed() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Until::Closed)))
     }
 
-    /// A gate for a process that needs no lease: always open.
+    /// A fence for a process that needs no lease: always open.
     pub fn always_open() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Until::Always)))
     }
@@ -68,7 +68,7 @@ impl Gate {
         }
     }
 
-    /// Returns when the gate is closed or its deadline is over.
+    /// Returns when the fence is closed or its deadline is over.
     async fn shut(&self) {
         loop {
             match self.until() {
@@ -82,31 +82,31 @@ impl Gate {
     }
 }
 
-/// Whether a request changes nothing, so that whoever likes may send it.
+/// Whether a request changes nothing: reads need no lease.
 pub fn is_read<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
-/// Puts a gate before every write.
+/// Puts a fence before every write.
 #[derive(Clone)]
-pub struct GateLayer(pub Arc<Gate>);
+pub struct FenceLayer(pub Arc<Fence>);
 
-impl<S> Layer<S> for GateLayer {
+impl<S> Layer<S> for FenceLayer {
     type Service = Gated<S>;
 
     fn layer(&self, inner: S) -> Gated<S> {
         Gated {
             inner,
-            gate: Arc::clone(&self.0),
+            fence: Arc::clone(&self.0),
         }
     }
 }
 
-/// A service behind a gate.
+/// A service behind a fence.
 #[derive(Clone)]
 pub struct Gated<S> {
     inner: S,
-    gate: Arc<Gate>,
+    fence: Arc<Fence>,
 }
 
 impl<S, B> Service<Request<B>> for Gated<S>
@@ -128,16 +128,16 @@ where
             let answer = self.inner.call(request);
             return Box::pin(async { answer.await.map_err(Into::into) });
         }
-        if !self.gate.is_open() {
+        if !self.fence.is_open() {
             return Box::pin(async { Err(NotLeader.into()) });
         }
         let answer = self.inner.call(request);
-        let gate = Arc::clone(&self.gate);
+        let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             tokio::select! {
                 biased;
                 answer = answer => answer.map_err(Into::into),
-                () = gate.shut() => Err(NotLeader.into()),
+                () = fence.shut() => Err(NotLeader.into()),
             }
         })
     }
@@ -160,49 +160,49 @@ mod tests {
     }
 
     /// A server that takes 5 s for each answer, and counts requests.
-    async fn ask(gate: &Arc<Gate>, method: Method, sent: &AtomicUsize) -> Result<(), BoxError> {
+    async fn ask(fence: &Arc<Fence>, method: Method, sent: &AtomicUsize) -> Result<(), BoxError> {
         let server = service_fn(async |_: Request<()>| {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok::<_, Infallible>(())
         });
-        let gated = GateLayer(Arc::clone(gate)).layer(server);
-        let answer = gated.oneshot(request(method)).await;
+        let fenced = FenceLayer(Arc::clone(fence)).layer(server);
+        let answer = fenced.oneshot(request(method)).await;
         sent.fetch_add(usize::from(answer.is_ok()), Ordering::SeqCst);
         answer
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_the_lease_only_reads_are_sent() {
-        let gate = Gate::closed();
+        let fence = Fence::closed();
         let sent = AtomicUsize::new(0);
         for method in [Method::POST, Method::PATCH, Method::PUT, Method::DELETE] {
-            let refused = ask(&gate, method, &sent).await.unwrap_err();
+            let refused = ask(&fence, method, &sent).await.unwrap_err();
             assert!(refused.is::<NotLeader>());
         }
-        assert!(ask(&gate, Method::GET, &sent).await.is_ok());
+        assert!(ask(&fence, Method::GET, &sent).await.is_ok());
         assert_eq!(sent.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_is_given_up_when_the_lease_runs_out() {
-        let gate = Gate::closed();
+        let fence = Fence::closed();
         let sent = AtomicUsize::new(0);
-        gate.open_until(Instant::now() + Duration::from_secs(2));
+        fence.open_until(Instant::now() + Duration::from_secs(2));
         let begun = Instant::now();
-        assert!(ask(&gate, Method::POST, &sent).await.is_err());
+        assert!(ask(&fence, Method::POST, &sent).await.is_err());
         assert_eq!(begun.elapsed(), Duration::from_secs(2));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_renewed_lease_lets_a_slow_write_end() {
-        let gate = Gate::closed();
+        let fence = Fence::closed();
         let sent = AtomicUsize::new(0);
-        gate.open_until(Instant::now() + Duration::from_secs(2));
+        fence.open_until(Instant::now() + Duration::from_secs(2));
         let renew = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            gate.open_until(Instant::now() + Duration::from_secs(10));
+            fence.open_until(Instant::now() + Duration::from_secs(10));
         };
-        let (answer, ()) = tokio::join!(ask(&gate, Method::POST, &sent), renew);
+        let (answer, ()) = tokio::join!(ask(&fence, Method::POST, &sent), renew);
         assert!(answer.is_ok());
     }
 }
