@@ -17,7 +17,7 @@ use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::scale_in;
 use crate::plan::scale::scale_in::{ScaleIn, Waiting};
-use crate::plan::scale::sizes::{Sizes, Sizing};
+use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
 use crate::plan::status::conclusion;
 use crate::plan::status::conclusion::{close, prune_revisions};
 use crate::plan::update::Scene;
@@ -63,7 +63,12 @@ pub fn plan(
     };
     let order = ScaleIn::new(&workload, world, &active);
     let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
-    let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
+    let Settled {
+        sizes,
+        draft: asked,
+    } = sizing.settle(choose);
+    draft.merge(asked);
+    let Some(mut sizes) = sizes else {
         hooks.keep_only_removals(&own, &mut draft);
         return Ok(close(&workload, draft, shown, None));
     };

@@ -15,7 +15,7 @@ use crate::plan::pods::{active, own_pods};
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::claims::{Claims, Readiness};
 use crate::plan::scale::ordinals::{Ordinals, Reach};
-use crate::plan::scale::sizes::{Sizes, Sizing};
+use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
 use crate::plan::status::conclusion;
 use crate::plan::status::conclusion::{close, prune_revisions};
 use crate::plan::update::Scene;
@@ -69,7 +69,12 @@ pub fn plan(
         counted: &regular,
     };
     let choose = |rollout: &Rollout| ordinals.choose(&sizing, rollout);
-    let Some(mut sizes) = sizing.settle(choose, &mut draft) else {
+    let Settled {
+        sizes,
+        draft: asked,
+    } = sizing.settle(choose);
+    draft.merge(asked);
+    let Some(mut sizes) = sizes else {
         hooks.keep_only_removals(&own, &mut draft);
         return Ok(close(&workload, draft, shown, None));
     };

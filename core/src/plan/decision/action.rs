@@ -313,24 +313,49 @@ impl Action {
             | Action::LabelPod { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
             | Action::FinishInPlace { .. } => Phase::Before,
-            _ => Phase::After,
+            Action::DeleteRevision { .. }
+            | Action::DryRun { .. }
+            | Action::CreatePod(_)
+            | Action::DeletePod(_)
+            | Action::ForceDeletePod(_)
+            | Action::CreateClaim(_)
+            | Action::OwnClaim(ClaimOwnership { add: Some(_), .. })
+            | Action::MarkDeleting(_)
+            | Action::CreateHookRun(_)
+            | Action::CloseGate { .. }
+            | Action::PatchInPlace(_)
+            | Action::ResizePod { .. } => Phase::After,
         }
     }
 
     /// Whether it cannot be taken back, so that a quorum GET of the workload comes first.
     pub fn is_irrevocable(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Action::DeletePod(_)
-                | Action::ForceDeletePod(_)
-                | Action::CreatePod(_)
-                | Action::CreateClaim(_)
-                | Action::OwnClaim(ClaimOwnership { add: Some(_), .. })
-                | Action::PatchInPlace(_)
-                | Action::CloseGate { .. }
-                | Action::ResizePod { .. }
-                | Action::CreateHookRun(_)
-        )
+            | Action::ForceDeletePod(_)
+            | Action::CreatePod(_)
+            | Action::CreateClaim(_)
+            | Action::OwnClaim(ClaimOwnership { add: Some(_), .. })
+            | Action::PatchInPlace(_)
+            | Action::CloseGate { .. }
+            | Action::ResizePod { .. }
+            | Action::CreateHookRun(_) => true,
+            Action::PatchWorkload(_)
+            | Action::CreateRevision(_)
+            | Action::RenumberRevision { .. }
+            | Action::DeleteRevision { .. }
+            | Action::AdoptRevision { .. }
+            | Action::AdoptPod(_)
+            | Action::ReleasePod(_)
+            | Action::DryRun { .. }
+            | Action::LabelPod { .. }
+            | Action::OwnClaim(ClaimOwnership { add: None, .. })
+            | Action::MarkDeleting(_)
+            | Action::UnmarkDeleting(_)
+            | Action::DeleteHookRun { .. }
+            | Action::OpenGate(_)
+            | Action::FinishInPlace { .. } => false,
+        }
     }
 
     /// The pod that it writes to.

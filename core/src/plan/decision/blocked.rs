@@ -23,6 +23,15 @@ impl Blocked {
     }
 }
 
+/// What is held up: the condition FailedScale or FailedUpdate tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Concern {
+    /// The number of pods.
+    Scale,
+    /// The revision of pods.
+    Update,
+}
+
 /// Why things do not go on; becomes conditions.
 #[derive(Default)]
 pub struct Obstacles {

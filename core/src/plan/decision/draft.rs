@@ -41,6 +41,22 @@ impl Draft {
         self.actions.push(action);
     }
 
+    /// Asks for some actions.
+    pub fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
+        actions.into_iter().for_each(|action| self.push(action));
+    }
+
+    /// Asks for all that another draft asks for.
+    pub fn merge(&mut self, other: Draft) {
+        self.extend(other.actions);
+        if let Some(patch) = other.patch {
+            self.patch_workload(patch);
+        }
+        self.kept_closed.extend(other.kept_closed);
+        self.events.extend(other.events);
+        self.wake = earlier(self.wake, other.wake);
+    }
+
     /// Takes back what was asked for of creations.
     pub fn create_no_pods(&mut self) {
         let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));

@@ -8,5 +8,5 @@ pub use action::{
     Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
     NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
-pub use blocked::{Blocked, Obstacles};
+pub use blocked::{Blocked, Concern, Obstacles};
 pub use draft::Draft;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Deletion, DeletionReason, Draft, InPlacePatch, PodRef};
-use crate::plan::hooks::{Answer, Hooks, Intent};
+use crate::plan::hooks::{Answer, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase};
 
 /// A pod whose hook said yes, or that has nothing to lose.
@@ -141,7 +141,7 @@ pub fn point_of_change(hooks: &Hooks) -> HookPoint {
 pub fn removal(possible: bool, now: Timestamp) -> Intent<'static> {
     Intent {
         point: HookPoint::PreDelete,
-        target: "",
+        target: Target::Removal,
         modified: &[],
         possible,
         at: now,

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
-use crate::plan::decision::{Action, Draft, PodRef};
+use crate::plan::decision::{Action, Concern, Draft, PodRef};
 use crate::plan::hooks::retry::Retry;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
 use crate::plan::observed::Pod;
@@ -30,13 +30,40 @@ pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
 /// future would never age, so it does not count.
 pub const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
 
+/// What an action on a pod leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// The pod goes for good, or one of the same revision takes its place.
+    Removal,
+    /// The pod is brought to this revision.
+    Revision(&'a str),
+}
+
+impl<'a> Target<'a> {
+    /// As the annotation on a HookRun has it.
+    pub fn annotation(self) -> &'a str {
+        match self {
+            Self::Removal => "",
+            Self::Revision(name) => name,
+        }
+    }
+
+    /// What is held up when its hook cannot be made.
+    fn concern(self) -> Concern {
+        match self {
+            Self::Removal => Concern::Scale,
+            Self::Revision(_) => Concern::Update,
+        }
+    }
+}
+
 /// What somebody wants to do to a pod, as far as a hook needs to know.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
     /// The point whose hook guards it.
     pub point: HookPoint,
-    /// Revision that it leads to; empty for a deletion for good.
-    pub target: &'a str,
+    /// What it leads to.
+    pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],
     /// Whether it could be done right now, were it not for the hook: only then is a hook started.
@@ -68,8 +95,8 @@ pub struct Hooks<'a> {
     marked: BTreeSet<&'a str>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
-    /// Why hooks could not be made, and whether they guard a deletion for good (else an update).
-    pub problems: BTreeSet<(bool, CannotMake)>,
+    /// Why hooks could not be made, and what that holds up.
+    pub problems: BTreeSet<(Concern, CannotMake)>,
 }
 
 impl<'a> Hooks<'a> {
@@ -215,7 +242,7 @@ impl<'a> Hooks<'a> {
             let notes = run.annotations();
             let note = |key: &str| notes.get(key).map(String::as_str);
             run.metadata.name.as_ref() == Some(&name)
-                && note(names::RUN_TARGET) == Some(intent.target)
+                && note(names::RUN_TARGET) == Some(intent.target.annotation())
                 && note(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
                 && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()
@@ -298,7 +325,7 @@ impl<'a> Hooks<'a> {
                 }
             }
             Err(problem) => {
-                self.problems.insert((intent.target.is_empty(), problem));
+                self.problems.insert((intent.target.concern(), problem));
             }
         }
     }

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::names::{self, HookPoint};
 use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate};
 use crate::plan::hook_run;
+use crate::plan::hooks::Target;
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
@@ -24,8 +25,8 @@ pub enum Subject<'a> {
     Pod {
         /// The pod.
         pod: &'a Pod,
-        /// Revision that the guarded action leads to; empty for a deletion for good.
-        target: &'a str,
+        /// What the guarded action leads to.
+        target: Target<'a>,
         /// Containers whose image changes.
         modified: &'a [String],
     },
@@ -77,15 +78,15 @@ pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
 }
 
 /// Name of the run of a pod's hook.
-pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: &str) -> String {
+pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: Target) -> String {
     let revision = revision_in_name(point, pod, target);
     point.run_name(revision, pod.instance(), &hook.template_name)
 }
 
 /// The revision that a pod's run is named after.
-fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: &'a str) -> &'a str {
-    match point {
-        HookPoint::PostInplace => target,
+fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> &'a str {
+    match (point, target) {
+        (HookPoint::PostInplace, Target::Revision(target)) => target,
         _ => pod.revision(),
     }
 }
@@ -132,7 +133,7 @@ impl<'a> HookMaker<'a> {
     pub fn name(&self, subject: &Subject) -> String {
         match subject {
             Subject::Step { revision, index } => step_run_name(self.hook, revision, *index),
-            Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, target),
+            Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, *target),
         }
     }
 
@@ -181,7 +182,7 @@ impl<'a> HookMaker<'a> {
             Subject::Pod { pod, target, .. } => [
                 (
                     names::RUN_POD_REVISION_LABEL,
-                    revision_in_name(self.point, pod, target).to_owned(),
+                    revision_in_name(self.point, pod, *target).to_owned(),
                 ),
                 (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
             ],
@@ -202,7 +203,7 @@ impl<'a> HookMaker<'a> {
         ]);
         if let Subject::Pod { pod, target, .. } = subject {
             notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
-            notes.insert(names::RUN_TARGET.to_owned(), (*target).to_owned());
+            notes.insert(names::RUN_TARGET.to_owned(), target.annotation().to_owned());
         }
         notes
     }

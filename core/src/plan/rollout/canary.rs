@@ -12,7 +12,7 @@ use crate::plan::decision::{Action, Draft};
 use crate::plan::hooks::run_maker;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
 use crate::plan::rollout::pause::{PauseNote, drop_note, lift, note_of, write_note};
-use crate::plan::rollout::promotion::{forget, is_promoted};
+use crate::plan::rollout::promotion;
 use crate::plan::time::{duration, whole_seconds};
 use crate::plan::workload::limits::partition;
 use crate::plan::workload::{Progress, Workload};
@@ -52,16 +52,25 @@ pub struct Counts {
     pub half_changed: bool,
 }
 
-/// Works out where the rollout to `update` stands. None: the steps start over, and HookRuns of an
-/// earlier round have to go first, so that none of them is taken for one of this round.
+/// Where a rollout stands, and what that takes.
+#[derive(Debug)]
+pub struct Advance {
+    /// None: the steps start over, and HookRuns of an earlier round have to be deleted first, so that
+    /// none of them is taken for one of this round.
+    pub rollout: Option<Rollout>,
+    /// What is to be done for it.
+    pub draft: Draft,
+}
+
+/// Works out where the rollout to `update` stands.
 pub fn advance(
     workload: &Workload,
     world: &World,
     stable: &str,
     update: &str,
     counts: Counts,
-    draft: &mut Draft,
-) -> Option<Rollout> {
+) -> Advance {
+    let mut draft = Draft::default();
     let note = note_of(workload);
     let hash = workload.step_hash();
     let runs: Vec<&HookRun> = world
@@ -84,41 +93,55 @@ pub fn advance(
     }
 
     if update == stable || workload.steps.is_empty() {
-        delete_runs(&runs, draft);
-        let lifted = note.is_some_and(|note| lift(workload, &note, draft));
-        forget(workload, draft);
-        return Some(without_steps(
-            workload,
-            progress,
-            update == stable,
-            lifted,
-            counts,
-        ));
+        draft.extend(deletions(&runs));
+        if let Some(note) = &note {
+            draft.patch_workload(lift(workload, note));
+        }
+        if let Some(patch) = promotion::forget(workload) {
+            draft.patch_workload(patch);
+        }
+        let lifted = note.is_some_and(|note| !note.over);
+        let rollout = without_steps(workload, progress, update == stable, lifted, counts);
+        return Advance {
+            rollout: Some(rollout),
+            draft,
+        };
     }
     if started_over {
         if !runs.is_empty() {
-            delete_runs(&runs, draft);
-            return None;
+            draft.extend(deletions(&runs));
+            return Advance {
+                rollout: None,
+                draft,
+            };
         }
         progress.step_index = Some(0);
     }
-    let own = note
-        .as_ref()
-        .filter(|note| note.revision == update && Some(&note.step_hash) == hash.as_ref());
-    let strange = note.as_ref().filter(|_| own.is_none());
-    let lifted = strange.is_some_and(|note| lift(workload, note, draft));
+    let (own, strange): (Vec<&PauseNote>, Vec<_>) = note
+        .iter()
+        .partition(|note| note.revision == update && Some(&note.step_hash) == hash.as_ref());
+    for note in &strange {
+        draft.patch_workload(lift(workload, note));
+    }
+    let promoted = promotion::is_promoted(workload, update);
+    if !promoted && let Some(patch) = promotion::forget(workload) {
+        draft.patch_workload(patch);
+    }
     let walk = Walk {
         workload,
         world,
         update,
         counts,
         runs,
-        note: own,
-        lifted,
+        note: own.first().copied(),
+        lifted: strange.iter().any(|note| !note.over),
         started_over,
-        promoted: is_promoted(workload, update, draft),
+        promoted: promoted && !workload.paused,
+        problem: None,
+        resume_ignored: false,
+        draft,
     };
-    Some(walk.from(progress, draft))
+    walk.from(progress)
 }
 
 /// A rollout without steps, or one that is over or back at the stable revision.
@@ -180,6 +203,12 @@ struct Walk<'a> {
     started_over: bool,
     /// Whether a user lets it skip the steps that are left.
     promoted: bool,
+    /// Why the hook of the current step cannot be made.
+    problem: Option<CannotMake>,
+    /// Whether a resume that came with an apply was not followed.
+    resume_ignored: bool,
+    /// What is to be done.
+    draft: Draft,
 }
 
 /// What a step says.
@@ -190,28 +219,20 @@ enum Step {
     Wait,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     /// Goes from step to step until one holds.
-    fn from(&self, mut progress: Progress, draft: &mut Draft) -> Rollout {
+    fn from(mut self, mut progress: Progress) -> Advance {
         let last = step_count(self.workload);
         let seen_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
-        let mut rollout = Rollout {
-            progress: Progress::default(),
-            partition: self.workload.replicas,
-            target: 0,
-            paused: false,
-            problem: None,
-            resume_ignored: false,
-        };
         progress.pause_conditions.clear();
         progress.canary.pause_start_time = None;
         if self.note.is_some_and(|note| note.index < seen_index) {
             // The status has moved on: the note has done its work. `paused` is the user's again.
-            draft.patch_workload(drop_note());
+            self.draft.patch_workload(drop_note());
         }
         if self.promoted {
-            delete_runs(&self.runs, draft);
+            self.draft.extend(deletions(&self.runs));
             index = last;
         }
         while index < last && !self.paused_by_user(index) {
@@ -219,33 +240,42 @@ impl Walk<'_> {
                 || Some(index) != self.workload.progress.step_index
                 || progress.canary.held_replicas.is_none();
             self.enter(index, entered, &mut progress);
-            match self.step(index, &mut progress, &mut rollout, draft) {
+            match self.step(index, &mut progress) {
                 Step::Done => index += 1,
                 Step::Wait => break,
             }
         }
         let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
-        rollout.paused = at_pause_step || self.is_paused(index);
-        if index == last {
+        let paused = at_pause_step || self.is_paused(index);
+        let (partition, target) = if index == last {
             let user_paused = self.workload.paused && !self.lifted;
-            rollout.partition = self.workload.partition;
-            let wanted = self.workload.replicas - rollout.partition;
-            rollout.target = hold(&mut progress, user_paused, wanted, self.counts);
+            let kept = self.workload.partition;
+            let wanted = self.workload.replicas - kept;
+            (kept, hold(&mut progress, user_paused, wanted, self.counts))
         } else {
-            rollout.partition = self.kept_at(index).unwrap_or(self.workload.replicas);
-            rollout.target = self.target(index, &progress);
-        }
+            let kept = self.kept_at(index).unwrap_or(self.workload.replicas);
+            (kept, self.target(index, &progress))
+        };
         progress.canary.current_step_hook_run = self
             .spec_of(index)
             .and_then(|step| step.hook.as_ref())
             .map(|hook| run_maker::step_run_name(hook, self.update, index));
         progress.step_index = Some(index);
-        rollout.progress = progress;
-        rollout
+        Advance {
+            rollout: Some(Rollout {
+                progress,
+                partition,
+                target,
+                paused,
+                problem: self.problem,
+                resume_ignored: self.resume_ignored,
+            }),
+            draft: self.draft,
+        }
     }
 
     /// The operator's pause of this step.
-    fn pause_at(&self, index: i32) -> Option<&PauseNote> {
+    fn pause_at(&self, index: i32) -> Option<&'a PauseNote> {
         self.note.filter(|note| note.index == index)
     }
 
@@ -272,7 +302,7 @@ impl Walk<'_> {
         }
     }
 
-    fn spec_of(&self, index: i32) -> Option<&CanaryStep> {
+    fn spec_of(&self, index: i32) -> Option<&'a CanaryStep> {
         self.workload.steps.get(usize::try_from(index).ok()?)
     }
 
@@ -302,13 +332,7 @@ impl Walk<'_> {
         held.min(allowed)
     }
 
-    fn step(
-        &self,
-        index: i32,
-        progress: &mut Progress,
-        rollout: &mut Rollout,
-        draft: &mut Draft,
-    ) -> Step {
+    fn step(&mut self, index: i32, progress: &mut Progress) -> Step {
         let Some(step) = self.spec_of(index) else {
             return Step::Wait;
         };
@@ -323,15 +347,15 @@ impl Walk<'_> {
             if self.resumed(note) {
                 return Step::Done;
             }
-            self.hold_pause(note, step.pause.as_ref(), progress, rollout, draft);
+            self.hold_pause(note, step.pause.as_ref(), progress);
             return Step::Wait;
         }
         match (&step.pause, &step.hook) {
             (Some(_), _) => {
-                self.pause(index, PauseReason::PausedByCanaryPauseStep, draft);
+                self.pause(index, PauseReason::PausedByCanaryPauseStep);
                 Step::Wait
             }
-            (None, Some(hook)) => self.hook_step(index, hook, rollout, draft),
+            (None, Some(hook)) => self.hook_step(index, hook),
             (None, None) => Step::Done, // Nothing to do; the schema refuses such a step.
         }
     }
@@ -339,12 +363,10 @@ impl Walk<'_> {
     /// The operator's pause holds: shows it, ends it when its time is over, and makes good a
     /// `paused: false` that came with an apply.
     fn hold_pause(
-        &self,
+        &mut self,
         note: &PauseNote,
         pause: Option<&CanaryPause>,
         progress: &mut Progress,
-        rollout: &mut Rollout,
-        draft: &mut Draft,
     ) {
         progress.pause_conditions.push(PauseCondition {
             reason: note.reason,
@@ -353,14 +375,14 @@ impl Walk<'_> {
         if note.reason == PauseReason::PausedByCanaryPauseStep {
             progress.canary.pause_start_time = Some(Time(note.time));
         }
-        rollout.resume_ignored = note.apply_ignored || self.workload.resume_by_apply;
+        self.resume_ignored = note.apply_ignored || self.workload.resume_by_apply;
         let length = pause
             .and_then(|pause| pause.duration.as_ref())
             .and_then(duration);
         let end = length.and_then(|length| note.time.checked_add(length).ok());
         match end {
             Some(end) if end <= self.world.now => {
-                draft.patch_workload(write_note(
+                self.draft.patch_workload(write_note(
                     &PauseNote {
                         over: true,
                         ..note.clone()
@@ -368,11 +390,11 @@ impl Walk<'_> {
                     false,
                 ));
             }
-            Some(end) => draft.wake_at(end),
+            Some(end) => self.draft.wake_at(end),
             None => {}
         }
         if !self.workload.paused && end.is_none_or(|end| end > self.world.now) {
-            draft.patch_workload(write_note(
+            self.draft.patch_workload(write_note(
                 &PauseNote {
                     apply_ignored: true,
                     ..note.clone()
@@ -383,7 +405,7 @@ impl Walk<'_> {
     }
 
     /// Pauses, once the status shows that the rollout has come to this step.
-    fn pause(&self, index: i32, reason: PauseReason, draft: &mut Draft) {
+    fn pause(&mut self, index: i32, reason: PauseReason) {
         let seen = &self.workload.progress;
         if self.started_over || seen.step_index != Some(index) {
             return;
@@ -397,16 +419,10 @@ impl Walk<'_> {
             over: false,
             apply_ignored: false,
         };
-        draft.patch_workload(write_note(&note, true));
+        self.draft.patch_workload(write_note(&note, true));
     }
 
-    fn hook_step(
-        &self,
-        index: i32,
-        hook: &HookStep,
-        rollout: &mut Rollout,
-        draft: &mut Draft,
-    ) -> Step {
+    fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {
         let name = run_maker::step_run_name(hook, self.update, index);
         let is_own = |run: &HookRun| {
             let made_for = run.annotations().get(names::RUN_WORKLOAD_UID);
@@ -417,7 +433,7 @@ impl Walk<'_> {
             Some(HookPhase::Successful) => return Step::Done,
             Some(HookPhase::Pending | HookPhase::Running) => {}
             Some(HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive) => {
-                self.pause(index, PauseReason::PausedByStepBasedHook, draft);
+                self.pause(index, PauseReason::PausedByStepBasedHook);
             }
             None => {
                 let subject = Subject::Step {
@@ -426,8 +442,8 @@ impl Walk<'_> {
                 };
                 let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
                 match maker.and_then(|maker| maker.make(&subject)) {
-                    Ok(run) => draft.push(Action::CreateHookRun(Box::new(run))),
-                    Err(problem) => rollout.problem = Some(problem),
+                    Ok(run) => self.draft.push(Action::CreateHookRun(Box::new(run))),
+                    Err(problem) => self.problem = Some(problem),
                 }
             }
         }
@@ -443,14 +459,13 @@ fn is_step(workload: &Workload, run: &HookRun) -> bool {
     run.point(workload.kind) == Some(HookPoint::Step)
 }
 
-fn delete_runs(runs: &[&HookRun], draft: &mut Draft) {
-    for run in runs
-        .iter()
-        .filter(|run| run.metadata.deletion_timestamp.is_none())
-    {
-        draft.push(Action::DeleteHookRun {
-            name: run.name_any(),
-            uid: run.uid().unwrap_or_default(),
-        });
-    }
+/// Deletes runs that are not being deleted already.
+fn deletions(runs: &[&HookRun]) -> Vec<Action> {
+    let left = runs.iter();
+    let left = left.filter(|run| run.metadata.deletion_timestamp.is_none());
+    let delete = |run: &&HookRun| Action::DeleteHookRun {
+        name: run.name_any(),
+        uid: run.uid().unwrap_or_default(),
+    };
+    left.map(delete).collect()
 }

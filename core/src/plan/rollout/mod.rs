@@ -4,5 +4,5 @@ mod canary;
 pub mod pause;
 mod promotion;
 
-pub use canary::{Counts, Rollout, advance};
+pub use canary::{Advance, Counts, Rollout, advance};
 pub use promotion::Promotion;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::PauseReason;
 use crate::api::names;
-use crate::plan::decision::{Draft, WorkloadPatch};
+use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
 /// The note on the workload that makes a pause the operator's.
@@ -57,13 +57,11 @@ pub fn drop_note() -> WorkloadPatch {
     }
 }
 
-/// Takes the operator's pause off a rollout that is no more, and says whether `paused` was its own:
-/// after a pause that was over, it is the user's.
-pub fn lift(workload: &Workload, note: &PauseNote, draft: &mut Draft) -> bool {
-    let is_own = !note.over;
-    draft.patch_workload(WorkloadPatch {
-        paused: (workload.paused && is_own).then_some(false),
+/// Takes the operator's pause off a rollout that is no more. After a pause that was over, `paused` is
+/// the user's, and stays.
+pub fn lift(workload: &Workload, note: &PauseNote) -> WorkloadPatch {
+    WorkloadPatch {
+        paused: (workload.paused && !note.over).then_some(false),
         ..drop_note()
-    });
-    is_own
+    }
 }

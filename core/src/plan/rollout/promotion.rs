@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::api::names;
-use crate::plan::decision::{Draft, WorkloadPatch};
+use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
 /// The note that makes a rollout skip its steps.
@@ -20,26 +20,20 @@ pub struct Promotion {
     pub step_hash: String,
 }
 
-/// Whether the rollout to `update` skips its steps. A note of another rollout is taken off.
-pub fn is_promoted(workload: &Workload, update: &str, draft: &mut Draft) -> bool {
-    let Some(text) = workload.annotations.get(names::PROMOTE_ANNOTATION) else {
-        return false;
-    };
-    let is_own =
-        |note: Promotion| note.revision == update && Some(note.step_hash) == workload.step_hash();
-    if !serde_json::from_str(text).is_ok_and(is_own) {
-        forget(workload, draft);
-        return false;
-    }
-    !workload.paused
+/// Whether a user promoted the rollout to `update`, and not another one.
+pub fn is_promoted(workload: &Workload, update: &str) -> bool {
+    let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
+    let promotion = text.and_then(|text| serde_json::from_str(text).ok());
+    promotion.is_some_and(|promotion: Promotion| {
+        promotion.revision == update && Some(promotion.step_hash) == workload.step_hash()
+    })
 }
 
-/// Takes the note off when there is nothing left to skip.
-pub fn forget(workload: &Workload, draft: &mut Draft) {
-    if workload.annotations.contains_key(names::PROMOTE_ANNOTATION) {
-        draft.patch_workload(WorkloadPatch {
-            annotations: vec![(names::PROMOTE_ANNOTATION.to_owned(), None)],
-            ..WorkloadPatch::default()
-        });
-    }
+/// Takes the annotation off, if there is one.
+pub fn forget(workload: &Workload) -> Option<WorkloadPatch> {
+    let is_there = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
+    is_there.then(|| WorkloadPatch {
+        annotations: vec![(names::PROMOTE_ANNOTATION.to_owned(), None)],
+        ..WorkloadPatch::default()
+    })
 }

@@ -8,7 +8,7 @@ use crate::plan::observed::Pod;
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
 use crate::plan::rollout;
-use crate::plan::rollout::{Counts, Rollout};
+use crate::plan::rollout::{Advance, Counts, Rollout};
 use crate::plan::workload::{Progress, UpdateType, Workload};
 use crate::plan::world::World;
 
@@ -32,6 +32,14 @@ pub struct Choice<'a> {
     pub surge: i64,
     /// Uids of the pods that are too many.
     pub victims: BTreeSet<&'a str>,
+}
+
+/// How many pods there are to be, and what the rollout takes to get there.
+pub struct Settled<'a> {
+    /// None: the steps start over, and HookRuns of an earlier round have to be deleted first.
+    pub sizes: Option<Sizes<'a>>,
+    /// What is to be done for the rollout.
+    pub draft: Draft,
 }
 
 /// How many pods there are to be.
@@ -63,16 +71,20 @@ impl Sizes<'_> {
 impl<'a> Sizing<'a> {
     /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
     /// round, of which only the victims are kept, comes before the one that counts.
-    pub fn settle(
+    pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> Settled<'a> {
+        let (first, _) = self.advance(&BTreeSet::new());
+        let victims = first.rollout.map(|rollout| choose(&rollout).victims);
+        let (Advance { rollout, draft }, stable) = self.advance(&victims.unwrap_or_default());
+        let sizes = rollout.map(|rollout| self.sizes(rollout, stable, choose));
+        Settled { sizes, draft }
+    }
+
+    fn sizes(
         &self,
+        rollout: Rollout,
+        stable: String,
         choose: impl Fn(&Rollout) -> Choice<'a>,
-        draft: &mut Draft,
-    ) -> Option<Sizes<'a>> {
-        let mut scratch = Draft::default();
-        let (first, _) = self.advance(&BTreeSet::new(), &mut scratch);
-        let victims = first.map_or_else(BTreeSet::new, |rollout| choose(&rollout).victims);
-        let (rollout, stable) = self.advance(&victims, draft);
-        let rollout = rollout?;
+    ) -> Sizes<'a> {
         let Choice { surge, victims } = choose(&rollout);
         let kept = self
             .active
@@ -80,14 +92,14 @@ impl<'a> Sizing<'a> {
             .copied()
             .filter(|pod| !victims.contains(pod.uid.as_str()))
             .collect();
-        Some(Sizes {
+        Sizes {
             rollout,
             stable,
             surge,
             victims,
             active: self.active,
             kept,
-        })
+        }
     }
 
     /// Pods by which replicas may be exceeded while so many are still to be brought to the update
@@ -111,7 +123,7 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    fn advance(&self, victims: &BTreeSet<&str>, draft: &mut Draft) -> (Option<Rollout>, String) {
+    fn advance(&self, victims: &BTreeSet<&str>) -> (Advance, String) {
         let update = self.revisions.update.name.as_str();
         let kept = || {
             self.counted
@@ -128,7 +140,7 @@ impl<'a> Sizing<'a> {
         };
         let stable = self.stable(counts, kept().count() as i64);
         (
-            rollout::advance(self.workload, self.world, &stable, update, counts, draft),
+            rollout::advance(self.workload, self.world, &stable, update, counts),
             stable,
         )
     }

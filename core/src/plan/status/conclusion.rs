@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
-use crate::plan::decision::{Blocked, Draft, Obstacles, Plan};
+use crate::plan::decision::{Blocked, Concern, Draft, Obstacles, Plan};
 use crate::plan::hooks::Hooks;
 use crate::plan::in_place::is_under_way;
 use crate::plan::revision::Revisions;
@@ -114,7 +114,7 @@ fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
 /// Obstacles that this plan met, then those that hooks and refused writes tell of.
 fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, draft: &Draft) -> Obstacles {
     let is_asked = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
-    let refused = |scales| scene.world.failures.blocked(scales, is_asked);
+    let refused = |concern| scene.world.failures.blocked(concern, is_asked);
     let of_step = || {
         scene.rollout.problem.as_ref().map(|it| Blocked {
             reason: it.reason(),
@@ -125,12 +125,12 @@ fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, draft: &Draft) ->
         update: met
             .update
             .or_else(of_step)
-            .or_else(|| status::hook_problem(hooks, false))
-            .or_else(|| refused(false)),
+            .or_else(|| status::hook_problem(hooks, Concern::Update))
+            .or_else(|| refused(Concern::Update)),
         scale: met
             .scale
-            .or_else(|| status::hook_problem(hooks, true))
-            .or_else(|| refused(true)),
+            .or_else(|| status::hook_problem(hooks, Concern::Scale))
+            .or_else(|| refused(Concern::Scale)),
     }
 }
 

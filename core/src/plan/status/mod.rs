@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::PauseReason;
-use crate::plan::decision::Blocked;
+use crate::plan::decision::{Blocked, Concern};
 use crate::plan::hooks::Hooks;
 use crate::plan::observed::Pod;
 use crate::plan::pods::availability::{available_at, is_available};
@@ -196,11 +196,11 @@ fn pause_reason(reason: PauseReason) -> &'static str {
 }
 
 /// Why scaling (true) or updating (false) does not go on, as far as hooks tell.
-pub fn hook_problem(hooks: &Hooks, scaling: bool) -> Option<Blocked> {
+pub fn hook_problem(hooks: &Hooks, concern: Concern) -> Option<Blocked> {
     let problem = hooks
         .problems
         .iter()
-        .find(|(scales, _)| *scales == scaling)
+        .find(|(of, _)| *of == concern)
         .map(|(_, problem)| problem)?;
     Some(Blocked {
         reason: problem.reason(),

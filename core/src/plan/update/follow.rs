@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, Draft, PodRef};
-use crate::plan::hooks::{Answer, Hooks, Intent, guard};
+use crate::plan::hooks::{Answer, Hooks, Intent, Target, guard};
 use crate::plan::in_place::{Completion, InPlaceState};
 use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod};
 use crate::plan::{in_place, quantity};
@@ -63,10 +63,9 @@ fn follow_change<'a>(
             ),
         }),
         Completion::Done => {
-            let target = pod.revision().to_owned();
             let intent = Intent {
                 point: HookPoint::PostInplace,
-                target: &target,
+                target: Target::Revision(pod.revision()),
                 modified: &[],
                 // Nothing that does not run can be found well.
                 possible: guard::may_have_players(pod),

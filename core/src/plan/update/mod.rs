@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, DeletionReason, Draft};
 use crate::plan::hooks::guard::may_touch;
-use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, guard};
+use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
 use crate::plan::in_place::{Change, InPlaceState, hot_patch};
@@ -213,7 +213,7 @@ impl<'a> Mover<'_, 'a> {
         };
         Intent {
             point,
-            target: &self.scene.revisions.update.name,
+            target: Target::Revision(&self.scene.revisions.update.name),
             modified,
             possible,
             at,

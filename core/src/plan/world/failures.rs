@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::decision::{Action, Blocked, DeletionReason};
+use crate::plan::decision::{Action, Blocked, Concern, DeletionReason};
 
 /// A sort of action that the API server may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,15 +41,30 @@ impl Attempt {
             Action::PatchInPlace(_) | Action::ResizePod { .. } | Action::CloseGate { .. } => {
                 Some(Self::ChangePod)
             }
-            _ => None,
+            Action::PatchWorkload(_)
+            | Action::CreateRevision(_)
+            | Action::RenumberRevision { .. }
+            | Action::DeleteRevision { .. }
+            | Action::AdoptRevision { .. }
+            | Action::AdoptPod(_)
+            | Action::ReleasePod(_)
+            | Action::DryRun { .. }
+            | Action::LabelPod { .. }
+            | Action::MarkDeleting(_)
+            | Action::UnmarkDeleting(_)
+            | Action::DeleteHookRun { .. }
+            | Action::OpenGate(_)
+            | Action::FinishInPlace { .. } => None,
         }
     }
 
-    /// Whether it scales the workload; else it updates it.
-    fn scales(self) -> bool {
+    /// What it is done for.
+    fn concern(self) -> Concern {
         match self {
-            Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => true,
-            Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => false,
+            Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {
+                Concern::Scale
+            }
+            Self::ChangePod | Self::RecreatePod | Self::StartUpdateHook => Concern::Update,
         }
     }
 
@@ -90,9 +105,9 @@ impl Failures {
         self.0.get(&attempt).map(String::as_str)
     }
 
-    /// Why scaling, or else updating, does not go on, as far as it is still attempted.
-    pub fn blocked(&self, scales: bool, is_asked: impl Fn(Attempt) -> bool) -> Option<Blocked> {
-        let is_told = |attempt: Attempt| attempt.scales() == scales && is_asked(attempt);
+    /// What holds a concern up, as far as it is still attempted.
+    pub fn blocked(&self, concern: Concern, is_asked: impl Fn(Attempt) -> bool) -> Option<Blocked> {
+        let is_told = |attempt: Attempt| attempt.concern() == concern && is_asked(attempt);
         let (attempt, message) = self.0.iter().find(|(attempt, _)| is_told(**attempt))?;
         Some(Blocked {
             reason: attempt.reason(),
