@@ -4,9 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use crate::api::{GameDeployment, GameDeploymentStatus};
-use crate::plan::decision::{
-    Action, Blocked, DeletionReason, Draft, Event, Obstacles, Plan, WorkloadPatch,
-};
+use crate::plan::decision::{Action, DeletionReason, Draft, Event, Obstacles, Plan, WorkloadPatch};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard, retry};
 use crate::plan::observed::Pod;
@@ -21,11 +19,10 @@ use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
 use crate::plan::status::conclusion;
 use crate::plan::status::conclusion::{close, prune_revisions};
 use crate::plan::update::Scene;
-use crate::plan::update::acceptance::{Acceptance, acceptance};
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
-use crate::plan::update::method::refused_in_place;
+use crate::plan::update::new_pods::{Made, NewPods, Place};
 use crate::plan::workload::{InvalidWorkload, Workload};
 use crate::plan::world::World;
 use crate::plan::{revision, update};
@@ -144,71 +141,26 @@ fn remove<'a>(
 /// Creates the pods that are missing: at the update revision as many as the rollout allows and the
 /// API server takes, the others at the stable one.
 fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obstacles {
-    let Scene {
-        workload,
-        revisions,
-        rollout,
-        kept,
-        ..
-    } = scene;
-    let update = revisions.update;
-    let stable = revisions.template(&sizes.stable);
-    let is_rollout = sizes.stable != update.name;
-    let mut refused = if is_rollout {
-        refused_in_place(workload, revisions, &sizes.stable)
-    } else {
-        None
+    let mut new_pods = NewPods::new(scene, &sizes.stable);
+    let there = scene.kept.len() as i64 + held.count();
+    let regular = scene.workload.replicas - there;
+    let missing = (regular + new_pods.surge(sizes.surge)).max(0);
+    let update = &scene.revisions.update.name;
+    let updated = scene.kept.iter().filter(|pod| pod.revision() == update);
+    let reached = (scene.rollout.target - updated.count() as i64).clamp(0, missing);
+    let surge = missing - regular.max(missing - reached).max(0);
+    let place = |number: i64| match number {
+        number if number < reached - surge => Place::Reached,
+        number if number < missing - surge => Place::Kept,
+        _ => Place::Surge,
     };
-    let surge = if rollout.paused || refused.is_some() {
-        0
-    } else {
-        sizes.surge
-    };
-    let there = kept.len() as i64 + held.count();
-    let missing = (workload.replicas + surge - there).max(0);
-    let updated = kept
-        .iter()
-        .filter(|pod| pod.revision() == update.name)
-        .count() as i64;
-    let mut of_update = if is_rollout {
-        (rollout.target - updated).clamp(0, missing)
-    } else {
-        missing
-    };
-    let mut of_stable = missing - of_update;
-    if is_rollout && of_update > 0 {
-        if refused.is_none() {
-            match acceptance(scene, draft) {
-                Acceptance::Accepted => {}
-                Acceptance::Asked => of_update = 0,
-                Acceptance::Refused(why) => refused = Some(why),
-            }
-        }
-        if refused.is_some() {
-            of_stable = (workload.replicas - there).max(0);
-            of_update = 0;
-        }
-    }
-    let mut names = PodNames::new(workload, scene.world);
-    let of_both = [
-        (of_update, Some(&update.template), update.name.as_str()),
-        (of_stable, stable, &sizes.stable),
-    ];
-    let mut obstacles = Obstacles {
-        update: refused,
-        scale: None,
-    };
-    for (count, template, revision) in of_both.into_iter().filter(|(count, ..)| *count > 0) {
-        let Some(template) = template else {
-            obstacles.scale = Some(Blocked::by_lost(revision));
-            continue;
-        };
-        let room = draft.room();
-        for _ in (0..count).take(room) {
+    let mut names = PodNames::new(scene.workload, scene.world);
+    for number in (0..missing).take(draft.room()) {
+        if let Some(Made { revision, template }) = new_pods.made_at(place(number), draft) {
             draft.push(Action::CreatePod(names.new_pod(revision, template)));
         }
     }
-    obstacles
+    new_pods.obstacles
 }
 
 /// Takes names that are gone out of podsToDelete, all in one write.

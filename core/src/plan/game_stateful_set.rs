@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::cmp::Reverse;
 
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
-use crate::plan::decision::{Action, Blocked, DeletionReason, Draft, Obstacles, Plan, PodRef};
+use crate::plan::decision::{Action, DeletionReason, Draft, Obstacles, Plan, PodRef};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard, retry};
 use crate::plan::observed::{Pod, PodPhase};
@@ -19,11 +19,10 @@ use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
 use crate::plan::status::conclusion;
 use crate::plan::status::conclusion::{close, prune_revisions};
 use crate::plan::update::Scene;
-use crate::plan::update::acceptance::{Acceptance, acceptance};
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
-use crate::plan::update::method::refused_in_place;
+use crate::plan::update::new_pods::{Made, NewPods, Place};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::{InvalidWorkload, Workload, identity};
 use crate::plan::world::{Attempt, World};
@@ -172,73 +171,36 @@ fn create(
     claims: &Claims,
     draft: &mut Draft,
 ) -> Obstacles {
-    let mut obstacles = Obstacles::default();
-    let Scene {
-        workload,
-        revisions,
-        rollout,
-        ..
-    } = scene;
-    let update = revisions.update;
-    let is_rollout = sizes.stable != update.name;
-    let stable = is_rollout.then(|| revisions.template(&sizes.stable));
-    if stable.is_some() {
-        obstacles.update = refused_in_place(workload, revisions, &sizes.stable);
-    }
-    let may_surge = !rollout.paused && obstacles.update.is_none();
-    let reach = Reach::of(ordinals, rollout);
-    let mut room = reach.room(ordinals.updated(revisions, sizes));
-    let surge = if may_surge { sizes.surge } else { 0 };
+    let mut new_pods = NewPods::new(scene, &sizes.stable);
+    let reach = Reach::of(ordinals, scene.rollout);
+    let mut room = reach.room(ordinals.updated(scene.revisions, sizes));
+    let surge = new_pods.surge(sizes.surge);
     for ordinal in ordinals.missing(surge, draft.room()) {
-        let is_surge = !ordinals.regular().contains(&ordinal);
-        let covered = stable.is_none() || is_surge || (reach.covers(ordinal) && room > 0);
-        let at_stable = match stable {
-            None => None,
-            Some(stable) if !covered => Some(stable),
-            Some(stable) => match accepted(scene, &mut obstacles.update, draft) {
-                Some(true) => None,
-                Some(false) if !is_surge => Some(stable),
-                _ => continue,
-            },
+        let place = if !ordinals.regular().contains(&ordinal) {
+            Place::Surge
+        } else if reach.covers(ordinal) && room > 0 {
+            Place::Reached
+        } else {
+            Place::Kept
         };
-        if at_stable.is_none() && !is_surge {
-            room = room.saturating_sub(1);
+        let Some(Made { revision, template }) = new_pods.made_at(place, draft) else {
+            continue;
+        };
+        if place == Place::Reached && revision == scene.revisions.update.name {
+            room -= 1;
         }
-        let (revision, template) = match at_stable {
-            None => (&update.name, &update.template),
-            Some(Some(template)) => (&sizes.stable, template),
-            Some(None) => {
-                obstacles.scale = Some(Blocked::by_lost(&sizes.stable));
-                continue;
-            }
-        };
         match claims.prepare(ordinal, draft) {
             Readiness::Ready => {}
             Readiness::Awaited => continue,
             Readiness::Blocked(blocked) => {
-                obstacles.scale.get_or_insert(blocked);
+                new_pods.obstacles.scale.get_or_insert(blocked);
                 continue;
             }
         }
-        let pod = pod_with_ordinal(workload, ordinal, revision, template);
+        let pod = pod_with_ordinal(scene.workload, ordinal, revision, template);
         draft.push(Action::CreatePod(pod));
     }
-    obstacles
-}
-
-/// Whether the API server takes pods of the update revision; None while it is being asked.
-fn accepted(scene: &Scene, refused: &mut Option<Blocked>, draft: &mut Draft) -> Option<bool> {
-    if refused.is_some() {
-        return Some(false);
-    }
-    match acceptance(scene, draft) {
-        Acceptance::Accepted => Some(true),
-        Acceptance::Asked => None,
-        Acceptance::Refused(why) => {
-            *refused = Some(why);
-            Some(false)
-        }
-    }
+    new_pods.obstacles
 }
 
 /// Mends what belongs to a pod's identity: its labels, and claims that are gone before it started.

@@ -5,6 +5,7 @@ pub mod budget;
 pub mod follow;
 pub mod held;
 pub mod method;
+pub mod new_pods;
 mod quota;
 mod scene;
 
