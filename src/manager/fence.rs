@@ -1,4 +1,4 @@
-//! The fence before the API server: without the lease, no write is sent.
+//! Invariant 9. The fence before the API server: without the lease, no write is sent.
 //!
 //! Leadership can be lost between a decision and its write, while a request waits for a connection
 //! for example. So the lease is checked at the last place there is: the transport, right before the

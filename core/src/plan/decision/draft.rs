@@ -124,6 +124,7 @@ impl Draft {
             actions.push(Action::PatchWorkload(patch));
         }
         alone(&mut actions);
+        debug_assert!(touch_each_pod_once(&actions), "{actions:?}");
         actions
     }
 }
@@ -140,4 +141,17 @@ fn alone(actions: &mut Vec<Action>) {
         let is_other = |action: &Action| action.pod().is_none_or(|pod| !pods.contains(&pod.uid));
         actions.retain(|action| unchanged(action) || is_other(action));
     }
+}
+
+/// Whether no pod is deleted or changed by two actions of one plan, each of which would rest on the other
+/// not having happened.
+fn touch_each_pod_once(actions: &[Action]) -> bool {
+    let mut touched = BTreeSet::new();
+    let mut touching = actions.iter().filter_map(|action| match action {
+        Action::DeletePod(it) => Some(&it.pod.uid),
+        Action::PatchInPlace(it) => Some(&it.pod.uid),
+        Action::CloseGate { pod, .. } | Action::ResizePod { pod, .. } => Some(&pod.uid),
+        _ => None,
+    });
+    touching.all(|uid| touched.insert(uid))
 }

@@ -92,7 +92,7 @@ pub fn may_have_players(pod: &Pod) -> bool {
     })
 }
 
-/// A pod may be deleted, or changed in place, when it is not Terminating already, and
+/// Invariant 1. A pod may be deleted, or changed in place, when it is not Terminating already, and
 /// - no hook guards this (the intent says which one would), or
 /// - nobody can be playing on it, or
 /// - its hook was successful, for this very pod, target and hook, a short while ago.

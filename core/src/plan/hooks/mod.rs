@@ -153,7 +153,7 @@ impl<'a> Hooks<'a> {
         })
     }
 
-    /// Asks the pod's hook, starting it when there is none. Asking also keeps it: a run that
+    /// Asks the pod's hook, starting it when there is none at this point in whatever phase (invariant 6). Asking also keeps it: a run that
     /// nobody asks for is called off in [`Hooks::settle`].
     pub fn clear(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) -> Answer {
         if !self.is_configured(intent.point) {

@@ -7,7 +7,7 @@ use crate::plan::world::World;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Names for new pods, the same for everybody who has seen the same pods: should two operators, or
+/// Invariant 10, after a crash and on a stale cache: names for new pods, the same for everybody who has seen the same pods: should two operators, or
 /// one before and after a crash, ever plan from the same past, they make the same pods, and the API
 /// server refuses the second one.
 pub struct PodNames<'a> {

@@ -1,4 +1,5 @@
-//! Canary steps: where a rollout stands, and how far it may go.
+//! Canary steps: where a rollout stands, and how far it may go. Invariants 3 (no more pods are updated than
+//! partition and steps allow) and 4 (a pause is left by a user or its duration, and the step only grows).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with a note that says
 //! which revision, step list and step it belongs to. Whoever sets `paused: false` resumes. The note

@@ -1,4 +1,4 @@
-//! Which ordinals there are to be, which pods are too many, and which are to be updated.
+//! Invariant 7: which ordinals there are to be, which pods are too many, and which are to be updated.
 //!
 //! Pods have ordinals from `start` on. Those with an ordinal of `start` + partition and up are
 //! updated, highest first. Surge pods stand above the others and go at the end.

@@ -92,6 +92,13 @@ impl<'a> Sizing<'a> {
             .copied()
             .filter(|pod| !victims.contains(pod.uid.as_str()))
             .collect();
+        let Workload {
+            replicas,
+            max_surge,
+            ..
+        } = self.workload;
+        debug_assert!((0..=*replicas).contains(&rollout.target), "{rollout:?}");
+        debug_assert!((0..=*max_surge).contains(&surge), "surge {surge}");
         Sizes {
             rollout,
             stable,

@@ -158,7 +158,7 @@ fn has_arrived(scene: &Scene, sizes: &Sizes, counts: &status::PodCounts) -> bool
         && !sizes.kept.iter().any(|pod| is_under_way(pod))
 }
 
-/// Closes the plan: a status that is as it was is not shown again, and one that was worked out
+/// Closes the plan. Invariant 8: a status that is as it was is not written again, and one that was worked out
 /// from a workload that is about to be another one is not shown at all.
 pub fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,

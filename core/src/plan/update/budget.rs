@@ -1,4 +1,4 @@
-//! How many healthy pods may be touched: only while enough others stay available. A pod holds its
+//! Invariant 2: how many healthy pods may be touched: only while enough others stay available. A pod holds its
 //! slot from the moment its hook starts, so a hook that never answers stops after maxUnavailable pods.
 //!
 //! A pod that is ready, though not for minReadySeconds yet, may have players. It is one of those that
@@ -40,6 +40,7 @@ impl Budget {
             Some(at) if at > scene.world.now => self.0 >= 0,
             Some(_) if self.0 > 0 => {
                 self.0 -= 1;
+                debug_assert!(self.0 >= 0, "invariant 2");
                 true
             }
             Some(_) => false,

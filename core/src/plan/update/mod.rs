@@ -107,6 +107,7 @@ impl<'a> Mover<'_, 'a> {
             world,
             ..
         } = self.scene;
+        // Invariant 5.
         if rollout.paused || moves.count <= 0 {
             return None;
         }

@@ -1,0 +1,98 @@
+//! Each invariant of ARCHITECTURE.md is cited by its number where it is kept, and where it is checked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where an invariant is kept, and where it is checked. Only one of them is not the planner's, and of it
+/// the model knows nothing: who may write at all.
+const PLACES: [(&str, &[u32]); 4] = [
+    ("core/src/plan", &[1, 2, 3, 4, 5, 6, 7, 8, 10]),
+    ("src", &[9]),
+    ("model/src", &[1, 2, 3, 4, 5, 6, 7, 8]),
+    ("e2e/judge/src", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text_of(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut paths: Vec<PathBuf> = entries.map(|it| it.expect("an entry").path()).collect();
+    paths.sort();
+    let texts = paths.iter().map(|path| match path.is_dir() {
+        true => text_of(path),
+        false => fs::read_to_string(path).unwrap_or_default(),
+    });
+    texts.collect()
+}
+
+/// The numbers of the list, in its order.
+fn invariants() -> Vec<u32> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, list) = text.split_once("## What always holds").expect("the list");
+    let list = list.split("\n## ").next().unwrap_or_default();
+    let number = |line: &str| line.split_once(". ")?.0.parse().ok();
+    list.lines().filter_map(number).collect()
+}
+
+/// The numbers that a text cites: as `invariant 1`, `Invariants 3 (...) and 4`, `| 1: ...` or `"1: ..."`.
+fn cited(text: &str) -> Vec<u32> {
+    let digits = |rest: &str| {
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        rest[..end]
+            .parse()
+            .ok()
+            .map(|number: u32| (number, rest[end..].to_owned()))
+    };
+    let mut found = Vec::new();
+    for word in ["nvariant ", "nvariants "] {
+        for (at, _) in text.match_indices(word) {
+            let sentence = text[at + word.len()..]
+                .split("\n\n")
+                .next()
+                .unwrap_or_default();
+            found.extend(digits(sentence).map(|(number, _)| number));
+            if word.ends_with("s ") {
+                let second = sentence
+                    .split_once(" and ")
+                    .and_then(|(_, rest)| digits(rest));
+                found.extend(second.map(|(number, _)| number));
+            }
+        }
+    }
+    for mark in ["| ", "\""] {
+        for (at, _) in text.match_indices(mark) {
+            let number = digits(&text[at + mark.len()..]);
+            let number = number.filter(|(_, rest)| rest.starts_with(": "));
+            found.extend(number.map(|(number, _)| number));
+        }
+    }
+    found
+}
+
+#[test]
+fn each_invariant_is_cited_where_it_is_kept_and_where_it_is_checked() {
+    let invariants = invariants();
+    assert_eq!(invariants, (1..=10).collect::<Vec<_>>());
+    for (folder, wanted) in PLACES {
+        let cited = cited(&text_of(&root().join(folder)));
+        for number in wanted {
+            assert!(
+                invariants.contains(number),
+                "there is no invariant {number}"
+            );
+            assert!(
+                cited.contains(number),
+                "{folder} does not cite invariant {number}"
+            );
+        }
+        let unknown = cited.iter().find(|number| !invariants.contains(number));
+        assert!(
+            unknown.is_none(),
+            "{folder} cites invariant {unknown:?}, which is not in the list"
+        );
+    }
+}
