@@ -36,7 +36,7 @@ fn invariants() -> Vec<u32> {
     list.lines().filter_map(number).collect()
 }
 
-/// The numbers that a text cites: as `invariant 1`, `Invariants 3 (...) and 4`, `| 1: ...` or `"1: ..."`.
+/// The numbers that a text cites: as `invariant 1`, `| 1: ...` or `"1: ..."`.
 fn cited(text: &str) -> Vec<u32> {
     let digits = |rest: &str| {
         let end = rest
@@ -48,20 +48,8 @@ fn cited(text: &str) -> Vec<u32> {
             .map(|number: u32| (number, rest[end..].to_owned()))
     };
     let mut found = Vec::new();
-    for word in ["nvariant ", "nvariants "] {
-        for (at, _) in text.match_indices(word) {
-            let sentence = text[at + word.len()..]
-                .split("\n\n")
-                .next()
-                .unwrap_or_default();
-            found.extend(digits(sentence).map(|(number, _)| number));
-            if word.ends_with("s ") {
-                let second = sentence
-                    .split_once(" and ")
-                    .and_then(|(_, rest)| digits(rest));
-                found.extend(second.map(|(number, _)| number));
-            }
-        }
+    for (at, word) in text.match_indices("nvariant ") {
+        found.extend(digits(&text[at + word.len()..]).map(|(number, _)| number));
     }
     for mark in ["| ", "\""] {
         for (at, _) in text.match_indices(mark) {

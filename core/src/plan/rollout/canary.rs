@@ -1,5 +1,5 @@
-//! Canary steps: where a rollout stands, and how far it may go. Invariants 3 (no more pods are updated than
-//! partition and steps allow) and 4 (a pause is left by a user or its duration, and the step only grows).
+//! Canary steps: where a rollout stands, and how far it may go. No more pods are updated than partition and
+//! steps allow (invariant 3); a pause is left by a user or its duration, and the step only grows (invariant 4).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with a note that says
 //! which revision, step list and step it belongs to. Whoever sets `paused: false` resumes. The note
