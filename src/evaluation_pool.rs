@@ -2,15 +2,15 @@
 //!
 //! The parser of expressions recurses with large frames, so its stack must be large too; a panic in
 //! it, or in anything that works on an answer, ends that one measurement and nothing else. It also
-//! keeps work of some milliseconds away from the threads that serve timers and sockets. Namespaces take
-//! turns: whoever has much to evaluate keeps no other one waiting.
+//! keeps work of some milliseconds away from the threads that serve timers and sockets. Namespaces
+//! are served in rotation: one with much to evaluate delays no other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::fair::Rounds;
+use crate::fair::RoundRobin;
 use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
 /// Threads: two, so that one expensive expression does not hold up all others.
@@ -34,8 +34,8 @@ struct Jobs {
 
 #[derive(Default)]
 struct State {
-    waiting: Rounds<Job>,
-    /// Whether nobody can ask for more.
+    waiting: RoundRobin<Job>,
+    /// Whether all handles are gone, so that no more work can come.
     is_over: bool,
 }
 
@@ -107,7 +107,7 @@ impl EvaluationPool {
     ) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // Whoever asked may have gone, and then nothing need be evaluated.
+            // When the caller has gone, nothing need be evaluated.
             if !answer.is_closed() {
                 let _ = answer.send(work());
             }

@@ -2,7 +2,7 @@
 //!
 //! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. On the threads that
 //! serve sockets and timers, some of them side by side would hold up all else, the renewal of the
-//! lease first. One plan is made on each processor at a time, and the others wait for their turn.
+//! lease first. Each processor makes one plan at a time, and the others wait.
 
 use std::future::pending;
 use std::io;
@@ -41,7 +41,7 @@ impl Planners {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The threads have ended, and so will whoever waits.
+                // The threads have ended with the process.
                 Err(_) => pending().await,
             },
         }
@@ -49,7 +49,7 @@ impl Planners {
 }
 
 impl Drop for Planners {
-    /// Waits for nobody: an async context must not.
+    /// Does not wait for the threads: an async context must not block.
     fn drop(&mut self) {
         if let Some(threads) = self.threads.take() {
             threads.shutdown_background();

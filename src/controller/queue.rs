@@ -26,7 +26,7 @@ use tracing::{Instrument, error, error_span};
 
 use self::figures::Figures;
 use crate::cache::ObjectKey;
-use crate::fair::{Rounds, Sizes, Turn, Turns};
+use crate::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
 
 pub use figures::Queues;
 
@@ -92,25 +92,25 @@ pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
     /// Looks under way.
-    turns: Turns,
+    limiter: NamespaceLimiter,
 }
 
 /// Looks of a queue of which nothing else is said.
-const LOOKS: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 4,
+const DEFAULT_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 4,
 };
 
 impl Default for Queue {
     fn default() -> Self {
-        Self::new(LOOKS)
+        Self::new(DEFAULT_CAPACITY)
     }
 }
 
 #[derive(Default)]
 struct State {
-    ready: Rounds<ObjectKey>,
+    ready: RoundRobin<ObjectKey>,
     /// The same keys, and since when they wait.
     waiting: HashMap<ObjectKey, Instant>,
     running: HashMap<ObjectKey, Look>,
@@ -128,7 +128,7 @@ struct Look {
     /// Whether something happened to its object meanwhile.
     touched: bool,
     #[expect(dead_code, reason = "held, never read")]
-    turn: Turn,
+    permit: Permit,
 }
 
 #[derive(Clone, Copy)]
@@ -139,11 +139,11 @@ struct Failed {
 
 impl Queue {
     /// An empty queue with so many looks at a time.
-    pub fn new(looks: Sizes) -> Self {
+    pub fn new(looks: Capacity) -> Self {
         Self {
             state: Mutex::default(),
             changed: Notify::new(),
-            turns: Turns::new(looks),
+            limiter: NamespaceLimiter::new(looks),
         }
     }
 
@@ -170,7 +170,7 @@ impl Queue {
                 let mut state = self.lock();
                 let now = Instant::now();
                 state.ring(now);
-                if let Some(key) = state.begin(now, &self.turns) {
+                if let Some(key) = state.begin(now, &self.limiter) {
                     return key;
                 }
                 state.timers.first().map(|(at, _)| *at)
@@ -260,14 +260,14 @@ impl State {
     }
 
     /// Begins the look whose turn it is.
-    fn begin(&mut self, now: Instant, turns: &Turns) -> Option<ObjectKey> {
-        let (key, turn) = self.ready.pop(|namespace| turns.try_take(namespace))?;
+    fn begin(&mut self, now: Instant, limiter: &NamespaceLimiter) -> Option<ObjectKey> {
+        let (key, permit) = self.ready.pop(|namespace| limiter.try_take(namespace))?;
         let since = self.waiting.remove(&key).unwrap_or(now);
         self.figures.begun(since, now);
         let look = Look {
             since: now,
             touched: false,
-            turn,
+            permit,
         };
         self.running.insert(key.clone(), look);
         Some(key)

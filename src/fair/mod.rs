@@ -1,11 +1,10 @@
-//! Fairness among namespaces: what one tenant asks for keeps no other one waiting.
+//! Fairness among namespaces: the work of one tenant never delays that of another.
 //!
-//! Wherever work of several tenants waits for the same thing, it is either limited by [`Turns`] (calls,
-//! requests and looks under way at a time) or served in [`Rounds`] (what a few threads or a queue take up
-//! one after the other).
+//! Where tenants share a resource, their work is either limited by a [`NamespaceLimiter`] (concurrent
+//! calls, requests and reconciles) or waits in a [`RoundRobin`] queue (work for a few threads).
 
-mod rounds;
-mod turns;
+mod limiter;
+mod round_robin;
 
-pub use rounds::Rounds;
-pub use turns::{Sizes, Turn, Turns};
+pub use limiter::{Capacity, NamespaceLimiter, Permit};
+pub use round_robin::RoundRobin;

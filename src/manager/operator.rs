@@ -17,23 +17,23 @@ use crate::apply::events::{Events, Regarding, Told};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
 use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
-use crate::fair::Sizes;
+use crate::fair::Capacity;
 use crate::provider::Probe;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::{Event, Planned};
 
-/// Workloads of a kind that are looked at side by side.
-const WORKLOADS: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 4,
+/// Concurrent reconciles of workloads of one kind.
+const WORKLOAD_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 4,
 };
-/// HookRuns likewise; most of them wait for their turn to write.
-const HOOK_RUNS: Sizes = Sizes {
-    all: 16_384,
-    most: 12_288,
-    own: 64,
+/// Concurrent reconciles of HookRuns; most of them wait for a permit to write.
+const HOOK_RUN_CAPACITY: Capacity = Capacity {
+    shared: 16_384,
+    per_namespace: 12_288,
+    reserved: 64,
 };
 /// How long syncs may take to end when the process is to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -71,9 +71,9 @@ impl Operator {
         let requests = Requests::new(client.clone());
         let (events, writer) = Events::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
-        let game_deployments = Arc::new(Queue::new(WORKLOADS));
-        let game_stateful_sets = Arc::new(Queue::new(WORKLOADS));
-        let hook_runs = Arc::new(Queue::new(HOOK_RUNS));
+        let game_deployments = Arc::new(Queue::new(WORKLOAD_CAPACITY));
+        let game_stateful_sets = Arc::new(Queue::new(WORKLOAD_CAPACITY));
+        let hook_runs = Arc::new(Queue::new(HOOK_RUN_CAPACITY));
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),

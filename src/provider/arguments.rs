@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::keys::{Keys, TooLong};
 use super::kubernetes;
 use super::measure::Probe;
-use super::room::{Room, SHORT};
+use super::room::{MAX_SHORT_TEXT, Room};
 use super::secrets::Secrets;
 use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
 use gamekeeper_core::expr::Document;
@@ -46,7 +46,11 @@ impl Arguments {
         room: &mut Room,
     ) -> Result<Self, String> {
         loop {
-            let most = if room.is_long() { MAX_LOOKED_UP } else { SHORT };
+            let most = if room.is_long() {
+                MAX_LOOKED_UP
+            } else {
+                MAX_SHORT_TEXT
+            };
             match Self::within(probe, run, metric, most, room).await? {
                 Ok(arguments) => return Ok(arguments),
                 Err(TooLong) if most < MAX_LOOKED_UP => room.grow().await,
@@ -248,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_looked_up_is_bounded() {
         let long = |length: usize| run("http://{{ args.spec }}", &"x".repeat(length));
-        for length in [10, SHORT, MAX_LOOKED_UP - SHORT] {
+        for length in [10, MAX_SHORT_TEXT, MAX_LOOKED_UP - MAX_SHORT_TEXT] {
             assert!(looked_up_of(&long(length)).await.is_ok(), "{length}");
         }
         let error = looked_up_of(&long(MAX_LOOKED_UP))

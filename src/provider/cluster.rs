@@ -17,22 +17,22 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::job::{Job, Pod};
-use super::room::{Room, SHORT};
-use crate::fair::{Sizes, Turns};
+use super::room::{MAX_SHORT_TEXT, Room};
+use crate::fair::{Capacity, NamespaceLimiter};
 
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests at a time; more wait for their turn.
-const REQUESTS: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 4,
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent requests; more wait.
+const REQUEST_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 4,
 };
-/// Pods of a Job that are looked at: anybody may give pods its label.
+/// Pods of a Job that are examined: any user may give pods its label.
 const PODS_OF_JOB: usize = 4;
 /// Longest answer: no object that can be stored has more.
 const MAX_ANSWER: usize = 2 << 20;
-/// Who writes, in managed fields.
+/// The name of hooks in managed fields.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
 /// Label of the Secrets that hooks may read.
 const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
@@ -41,7 +41,7 @@ const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
-    turns: Arc<Turns>,
+    limiter: Arc<NamespaceLimiter>,
 }
 
 /// Why the API server did not do what it was asked.
@@ -126,7 +126,7 @@ impl Cluster {
     pub(super) fn new(client: Client) -> Self {
         Cluster {
             client,
-            turns: Arc::new(Turns::new(REQUESTS)),
+            limiter: Arc::new(NamespaceLimiter::new(REQUEST_CAPACITY)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Cluster {
         let path = format!("{path}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         let what = "the job";
         match self
-            .send(what, Method::POST, &path, job.into_bytes(), SHORT)
+            .send(what, Method::POST, &path, job.into_bytes(), MAX_SHORT_TEXT)
             .await
         {
             Ok(Some(job)) => Ok(Some(parsed(what, &job)?)),
@@ -257,7 +257,11 @@ impl Cluster {
     /// Reads what is at a path.
     async fn get(&self, what: &str, path: &str, room: &mut Room) -> Result<String, Refused> {
         loop {
-            let most = if room.is_long() { MAX_ANSWER } else { SHORT };
+            let most = if room.is_long() {
+                MAX_ANSWER
+            } else {
+                MAX_SHORT_TEXT
+            };
             match self.send(what, Method::GET, path, Vec::new(), most).await? {
                 Some(text) => return Ok(text),
                 None if !room.is_long() => room.grow().await,
@@ -299,8 +303,8 @@ impl Cluster {
             read.map_err(|error| kube::Error::Service(error.into()))?;
             Ok(text)
         };
-        let _turn = self.turns.take(namespace_of(path)).await;
-        match timeout(PATIENCE, answer).await {
+        let _permit = self.limiter.take(namespace_of(path)).await;
+        match timeout(REQUEST_TIMEOUT, answer).await {
             Ok(Ok(text)) if text.len() > most => Ok(None),
             Ok(Ok(text)) => String::from_utf8(text)
                 .map(Some)

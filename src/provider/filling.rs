@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-use super::room::SHORT;
+use super::room::MAX_SHORT_TEXT;
 use gamekeeper_core::api::RawJson;
 use gamekeeper_core::plan::hook_run::{
     Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,
@@ -22,7 +22,7 @@ impl<'a> Filling<'a> {
     pub(super) fn new(values: HashMap<&'a str, &'a str>, is_long: bool) -> Self {
         Filling {
             values,
-            allowance: Allowance::of(if is_long { MAX_FILLED } else { SHORT }),
+            allowance: Allowance::of(if is_long { MAX_FILLED } else { MAX_SHORT_TEXT }),
             overflowed: false,
         }
     }
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn all_texts_of_a_measurement_are_bounded_together() {
-        let text = "x".repeat(SHORT / 2);
-        for (is_long, fit) in [(false, 2), (true, 2 * MAX_FILLED / SHORT)] {
+        let text = "x".repeat(MAX_SHORT_TEXT / 2);
+        for (is_long, fit) in [(false, 2), (true, 2 * MAX_FILLED / MAX_SHORT_TEXT)] {
             let mut filling = Filling::new(HashMap::new(), is_long);
             for _ in 0..fit {
                 assert!(filling.text("body", &text).is_ok());

@@ -1,7 +1,7 @@
 //! HTTP calls: bounded in time and size, and to nowhere that is refused.
 //!
 //! Each call has a connection of its own, which ends with it: kept ones would take memory and file
-//! descriptors that belong to nobody's turn. No proxy is used, because it would look names up where no
+//! descriptors that no limiter counts. No proxy is used, because it would look names up where no
 //! address can be checked.
 
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use url::Url;
 
 use super::address;
 use super::lookups::{LookupError, Lookups};
-use super::room::{Room, SHORT};
+use super::room::{MAX_SHORT_TEXT, Room};
 use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
 
@@ -242,7 +242,7 @@ async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, 
             let most = MAX_ANSWER >> 20;
             return Err(format!("the answer is longer than {most} MiB"));
         }
-        if length > SHORT {
+        if length > MAX_SHORT_TEXT {
             room.grow().await;
         }
         body.extend_from_slice(&chunk);

@@ -1,8 +1,8 @@
 //! Names of servers, looked up by the system's resolver, and checked at each lookup.
 //!
-//! The system's resolver takes a thread until it has an answer, which may take a minute where the name
-//! server of a tenant is silent, and cannot be told to stop. So lookups have turns of their own, and a
-//! lookup keeps its turn until it really ends, whatever became of its call.
+//! A lookup by the system's resolver blocks a thread until it has an answer. That may take a minute where
+//! a tenant's name server is silent, and it cannot be cancelled. So lookups have a limiter of their own,
+//! and a lookup keeps its permit until it really ends, even when its call was given up.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::task::spawn_blocking;
 
 use super::address;
 use super::http::HttpOptions;
-use crate::fair::{Sizes, Turns};
+use crate::fair::{Capacity, NamespaceLimiter};
 
 /// Lookups at a time. Tokio has 512 threads for such work; they start as they are needed.
-const LOOKUPS: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 1,
+const LOOKUP_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 1,
 };
 
 /// The addresses that a name stands for.
@@ -27,7 +27,7 @@ type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
 /// Lookups of all namespaces.
 pub(super) struct Lookups {
     options: HttpOptions,
-    turns: Turns,
+    limiter: NamespaceLimiter,
     lookup: Arc<Lookup>,
 }
 
@@ -57,7 +57,7 @@ impl Lookups {
     ) -> Self {
         Lookups {
             options,
-            turns: Turns::new(LOOKUPS),
+            limiter: NamespaceLimiter::new(LOOKUP_CAPACITY),
             lookup: Arc::new(lookup),
         }
     }
@@ -68,11 +68,11 @@ impl Lookups {
         namespace: &str,
         name: &str,
     ) -> Result<IntoIter<IpAddr>, LookupError> {
-        let turn = self.turns.take(namespace).await;
+        let permit = self.limiter.take(namespace).await;
         let (lookup, name) = (Arc::clone(&self.lookup), name.to_owned());
         let found = spawn_blocking(move || {
             let found = lookup(&name);
-            drop(turn);
+            drop(permit);
             found
         });
         let found = found.await??;

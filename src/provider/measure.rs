@@ -69,7 +69,7 @@ impl Probe {
         })
     }
 
-    /// Ends what a measurement that nobody waits for any more has left running.
+    /// Ends what an abandoned measurement has left running.
     ///
     /// # Errors
     /// In words, when that may still run.
@@ -90,7 +90,7 @@ impl Probe {
             return Outcome::error("the metric is not there");
         }
         let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
-        // Its turn first: all that is held for it is held within that.
+        // The permit first: all memory for the measurement is counted within it.
         let mut room = self.rooms.enter(namespace).await;
         let arguments = Arguments::look_up(self, &call.run, call.metric, &mut room).await;
         let arguments = match arguments {
@@ -237,7 +237,7 @@ impl Measurement {
         let mut of_tokens = None;
         if let Some(key) = ca {
             let ca = keys.get(key).map_err(|why| format!("caSecret: {why}"))?;
-            // Tokens may come from the same house, or from a server that everybody trusts.
+            // Tokens may come from the same CA, or from a publicly trusted server.
             of_tokens = Some(Authorities::Also(ca.to_owned()));
             request.ca = Some(Authorities::Only(ca.to_owned()));
         }

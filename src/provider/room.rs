@@ -1,47 +1,47 @@
-//! What measurements take up while they are under way, so that no namespace fills the process.
+//! Limits on concurrent measurements and on their memory, so that no namespace fills the process.
 //!
-//! A measurement takes its turn before anything is read or written for it. What it holds then is
-//! short: values that it looks up, texts that arguments are filled into, an answer. Where one of them
-//! turns out to be long, it is let go, and had anew once there is room for it among the long ones.
+//! A measurement gets its permit before anything is read or written for it. It may then hold only short
+//! texts: looked-up values, filled-in arguments, an answer. A text that turns out to be long is dropped,
+//! and read again once there is a permit for a long one.
 
 use std::sync::Arc;
 
-use crate::fair::{Sizes, Turn, Turns};
+use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
-/// Longest text of any kind that a measurement may hold with no more than its turn, in bytes.
-pub(super) const SHORT: usize = 32 << 10;
-/// Measurements at a time, until they are assessed; more wait for their turn, so that neither file
-/// descriptors nor memory run out.
-const CALLS: Sizes = Sizes {
-    all: 1_024,
-    most: 896,
-    own: 8,
+/// Longest text that a measurement may hold without a permit for long texts, in bytes.
+pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
+/// Concurrent measurements, until they are assessed; more wait, so that neither file descriptors nor
+/// memory run out.
+const CALL_CAPACITY: Capacity = Capacity {
+    shared: 1_024,
+    per_namespace: 896,
+    reserved: 8,
 };
-/// Of those, with longer texts. All texts of all together take 200 MiB at most, and 2 MiB more for each
-/// namespace that has its own turn.
-const LONG: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 1,
+/// Of those, with longer texts. All texts together take 200 MiB at most, and 2 MiB more for each
+/// namespace that uses its reserved permit.
+const LONG_CALL_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 1,
 };
 
 /// Room for all measurements.
 pub(super) struct Rooms {
-    pub calls: Turns,
-    pub long: Turns,
+    pub calls: NamespaceLimiter,
+    pub long: NamespaceLimiter,
 }
 
 impl Default for Rooms {
     fn default() -> Self {
         Rooms {
-            calls: Turns::new(CALLS),
-            long: Turns::new(LONG),
+            calls: NamespaceLimiter::new(CALL_CAPACITY),
+            long: NamespaceLimiter::new(LONG_CALL_CAPACITY),
         }
     }
 }
 
 impl Rooms {
-    /// Waits for the turn of a measurement.
+    /// Waits for the permit of a measurement.
     pub(super) async fn enter(self: &Arc<Self>, namespace: &str) -> Room {
         Room {
             call: self.calls.take(namespace).await,
@@ -57,8 +57,8 @@ pub(super) struct Room {
     rooms: Arc<Rooms>,
     namespace: String,
     #[expect(dead_code, reason = "held, never read")]
-    call: Turn,
-    long: Option<Turn>,
+    call: Permit,
+    long: Option<Permit>,
 }
 
 impl Room {

@@ -28,7 +28,7 @@ use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 /// How long the API server may take for all that is asked about one object: well below the timeout
 /// that the chart gives the webhook.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Objects that are asked about at a time; more wait for their turn, at most for as long.
+/// Concurrent dry runs; more wait, at most until the timeout.
 const MAX_ASKED: usize = 32;
 
 /// What the API server says of the pod templates of a request.
@@ -67,7 +67,7 @@ impl Undecided {
 /// Who asks.
 pub(super) struct DryRun {
     client: Client,
-    turns: Semaphore,
+    limiter: Semaphore,
     figures: Figures,
     tellings: Tellings,
 }
@@ -76,7 +76,7 @@ impl DryRun {
     pub fn new(client: Client, figures: Figures) -> Self {
         DryRun {
             client,
-            turns: Semaphore::new(MAX_ASKED),
+            limiter: Semaphore::new(MAX_ASKED),
             figures,
             tellings: Tellings::default(),
         }
@@ -106,7 +106,7 @@ impl DryRun {
     /// Asks about the new template, and, if that is refused, what it would have said to the old one.
     async fn compare(&self, request: &Request) -> Result<Judgement, Undecided> {
         // The semaphore is never closed.
-        let _turn = self.turns.acquire().await.map_err(|_| Undecided::Late)?;
+        let _permit = self.limiter.acquire().await.map_err(|_| Undecided::Late)?;
         let object = self.ask(&request.namespace, &request.object).await?;
         let is_new = request.old_object.is_null();
         let old_object = match object.is_empty() || is_new {

@@ -25,7 +25,7 @@ pub use self::metrics::{HookMetrics, Owner, point};
 use super::queue::{Next, Queue};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
-use crate::fair::{Sizes, Turns};
+use crate::fair::{Capacity, NamespaceLimiter};
 use crate::provider::{Call, Probe};
 use gamekeeper_core::api::{GROUP, HookRun, VERSION};
 use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
@@ -41,14 +41,14 @@ pub struct HookRuns {
     runs: Mutex<HashMap<ObjectKey, Live>>,
     /// Status writes under way. Looks are many more, so that the start of a measurement does not
     /// wait for other runs' writes.
-    writes: Turns,
+    writes: NamespaceLimiter,
 }
 
 /// Status writes at a time.
-const WRITES: Sizes = Sizes {
-    all: 64,
-    most: 48,
-    own: 4,
+const WRITE_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 4,
 };
 /// After so long at the latest, a run that will expire is looked at again.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
@@ -69,7 +69,7 @@ impl HookRuns {
             queue,
             metrics,
             runs: Mutex::default(),
-            writes: Turns::new(WRITES),
+            writes: NamespaceLimiter::new(WRITE_CAPACITY),
         }
     }
 
@@ -81,7 +81,7 @@ impl HookRuns {
             Step::Over => self.expire(&key).await,
             Step::Wait(wake) => Next::Settled(wake),
             Step::Write(_) => {
-                let _turn = self.writes.take(&key.namespace).await;
+                let _permit = self.writes.take(&key.namespace).await;
                 // While others wrote, more may have happened: it shares the write.
                 match self.step(&key) {
                     Step::Over => Next::Settled(None),
@@ -112,7 +112,7 @@ impl HookRuns {
                 .min(LONGEST_WAIT);
             return Next::Settled(Some(Instant::now() + left));
         }
-        let _turn = self.writes.take(&key.namespace).await;
+        let _permit = self.writes.take(&key.namespace).await;
         match self.requests.delete(&path(key), run.uid()).await {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Next::Settled(None),
             Err(refusal) => {

@@ -230,7 +230,7 @@ async fn a_namespace_with_more_objects_than_there_are_looks_keeps_no_other_one_w
         under_way.push(key);
     }
     assert!(
-        under_way.len() < LOOKS.all + LOOKS.own,
+        under_way.len() < DEFAULT_CAPACITY.shared + DEFAULT_CAPACITY.reserved,
         "{}",
         under_way.len()
     );
@@ -246,10 +246,10 @@ async fn a_namespace_with_more_objects_than_there_are_looks_keeps_no_other_one_w
 
 #[tokio::test]
 async fn namespaces_take_turns() {
-    let queue = Queue::new(Sizes {
-        all: 1,
-        most: 1,
-        own: 0,
+    let queue = Queue::new(Capacity {
+        shared: 1,
+        per_namespace: 1,
+        reserved: 0,
     });
     for (namespace, name) in [
         ("a", "1"),

@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::fair::{Sizes, Turns};
+use crate::fair::{Capacity, NamespaceLimiter};
 use crate::provider::room::Rooms;
 use gamekeeper_core::api::HookPhase::Successful;
 
@@ -14,12 +14,12 @@ const FOR_EVER: i32 = 3_600;
 /// Longer than a call to a server of this machine takes, however busy it is.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A probe with few turns.
-fn probe(calls: Sizes, long: Sizes) -> Probe {
+/// A probe with few permits.
+fn probe(calls: Capacity, long: Capacity) -> Probe {
     let mut probe = Probe::new(HERE, None).expect("a probe");
     probe.rooms = Arc::new(Rooms {
-        calls: Turns::new(calls),
-        long: Turns::new(long),
+        calls: NamespaceLimiter::new(calls),
+        long: NamespaceLimiter::new(long),
     });
     probe
 }
@@ -62,15 +62,19 @@ async fn answered(what: &str, call: JoinHandle<Outcome>) {
     assert_eq!(outcome.phase, Successful, "{what}: {outcome:?}");
 }
 
-const MANY: Sizes = sizes(100, 100, 1);
+const MANY: Capacity = capacity(100, 100, 1);
 
-const fn sizes(all: usize, most: usize, own: usize) -> Sizes {
-    Sizes { all, most, own }
+const fn capacity(shared: usize, per_namespace: usize, reserved: usize) -> Capacity {
+    Capacity {
+        shared,
+        per_namespace,
+        reserved,
+    }
 }
 
 #[tokio::test]
 async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
-    let probe = probe(sizes(3, 2, 1), MANY);
+    let probe = probe(capacity(3, 2, 1), MANY);
     let tarpit = Server::start(&[Answer::Silence]).await;
     let game = Server::answering("200 OK", "ready").await;
     let stuck: Vec<_> = (0..20).map(|_| call(&probe, "tarpit", &tarpit)).collect();
@@ -95,7 +99,7 @@ async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
 
 #[tokio::test]
 async fn no_more_long_answers_are_held_than_there_is_memory_for() {
-    let probe = probe(MANY, sizes(2, 1, 1));
+    let probe = probe(MANY, capacity(2, 1, 1));
     let stuck = Server::start(&[Answer::Stuck]).await;
     let long = Server::answering("200 OK", &"x".repeat(100_000)).await;
     let short = Server::answering("200 OK", "ready").await;
@@ -116,7 +120,7 @@ async fn no_more_long_answers_are_held_than_there_is_memory_for() {
 /// A request is held until its answer is there, which its server may take an hour for.
 #[tokio::test]
 async fn no_more_long_requests_are_held_than_there_is_memory_for() {
-    let probe = probe(MANY, sizes(2, 1, 1));
+    let probe = probe(MANY, capacity(2, 1, 1));
     let (tarpit, game) = (Server::start(&[Answer::Silence]).await, "ready");
     let game = Server::answering("200 OK", game).await;
     let long = "x".repeat(100_000);
@@ -135,7 +139,7 @@ async fn no_more_long_requests_are_held_than_there_is_memory_for() {
 /// What waits to be assessed takes memory as well as what is on its way.
 #[tokio::test]
 async fn an_answer_has_its_turn_until_it_is_assessed() {
-    let one = sizes(1, 1, 0);
+    let one = capacity(1, 1, 0);
     let probe = probe(one, MANY);
     let late = Arc::new(Semaphore::new(0));
     let Answer::Bytes(ready) = response("200 OK", "", "ready") else {
@@ -158,7 +162,7 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
         })
         .collect();
     late.add_permits(100);
-    // Meanwhile a call with other turns is made and assessed.
+    // Meanwhile a call of another namespace is made and assessed.
     answered(
         "another probe",
         call(&self::probe(one, MANY), "game", &game),
