@@ -1,5 +1,5 @@
-//! How long it takes to look at workloads and to write their pods and HookRuns, under the names and
-//! labels that boards made for bk-bcs ask for.
+//! Durations of reconciles and of writes of pods and HookRuns, under the names and labels that
+//! dashboards made for bk-bcs expect.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
-/// Buckets of plans: from one pod to more than anybody has.
+/// Buckets of plans: from one pod to more than any workload has.
 const PLANNING: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
@@ -27,7 +27,7 @@ const PLANNING: [f64; 11] = [
 /// Durations, by workload.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    looks: Timings<Looked>,
+    reconciles: Timings<Looked>,
     creations: Timings<Looked>,
     updates: Timings<Written>,
     deletions: Timings<Written>,
@@ -145,7 +145,7 @@ impl Default for Metrics {
             Timings::new(|| Timing::new(&BUCKETS))
         }
         Self {
-            looks: timings(),
+            reconciles: timings(),
             creations: timings(),
             updates: timings(),
             deletions: timings(),
@@ -157,10 +157,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a look at a workload.
-    pub fn looked(&self, of: Of, well: bool, took: Duration) {
+    /// Counts a reconcile of a workload.
+    pub fn reconciled(&self, of: Of, well: bool, took: Duration) {
         let status = Ended::well(well);
-        self.looks.observe(Looked { of, status }, took);
+        self.reconciles.observe(Looked { of, status }, took);
     }
 
     /// Counts a wait until the cache showed what was last written for a workload.
@@ -229,7 +229,7 @@ impl Metrics {
     /// Forgets workloads that are gone.
     pub fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
         let of = |of: &Of| is_there(of.kind, &of.namespace, &of.name);
-        self.looks.retain(|it| of(&it.of));
+        self.reconciles.retain(|it| of(&it.of));
         self.creations.retain(|it| of(&it.of));
         self.updates.retain(|it| of(&it.of));
         self.deletions.retain(|it| of(&it.of));
@@ -246,9 +246,9 @@ impl Collector for Metrics {
             (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
             (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
         ] {
-            let looks = self.looks.part(|it| it.of.kind == kind);
+            let reconciles = self.reconciles.part(|it| it.of.kind == kind);
             let name = format!("{prefix}_reconcile_duration_seconds");
-            looks.encode(&mut to, &name, "Time of one look at a workload")?;
+            reconciles.encode(&mut to, &name, "Time of one look at a workload")?;
             let (name, help) = (
                 "pod_create_duration_seconds",
                 "Time of one creation of a pod",

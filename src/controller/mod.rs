@@ -1,8 +1,8 @@
-//! Thin loops: look at the cache, plan, carry out, wait for the next change.
+//! Thin loops: read the cache, plan, apply, wait for the next change.
 //!
-//! A controller decides nothing. It brings together what was seen ([`crate::cache`]), what is to
-//! be done ([`gamekeeper_core::plan`]) and the doing ([`crate::apply`]), one object at a time and many side
-//! by side; an error or panic in one never stops another.
+//! A controller decides nothing. It connects the cache ([`crate::cache`]), the planner
+//! ([`gamekeeper_core::plan`]) and the applier ([`crate::apply`]). Many objects are reconciled side by side; an
+//! error or panic in one never stops another.
 
 mod hook_run;
 mod planners;
@@ -16,9 +16,9 @@ use crate::apply::events::Events;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
-pub use hook_run::{HookMetrics, HookRuns, Owner, point};
+pub use hook_run::{HookMetrics, HookRuns, RunOwner, point};
 pub use planners::Planners;
-pub use queue::{Looked, Next, Queue, Queues, work};
+pub use queue::{Queue, Queues, Reconciled, Requeue, work};
 pub use workload::Workloads;
 
 /// What a controller of workloads works with.

@@ -1,15 +1,15 @@
-//! The queue of a controller: which objects must be looked at, and when.
+//! The work queue of a controller: which objects must be reconciled, and when.
 //!
-//! What it promises: an object is looked at by one worker at a time; whatever happens to it while
-//! it is looked at makes it be looked at once more; however often it is added, it waits once; what
-//! happens in a burst is looked at together; a failed look is repeated after a pause that grows with
-//! each failure in a row; and the objects of one namespace keep those of no other one waiting, however
-//! many they are and however long a look at them takes.
+//! Guarantees:
+//! - One worker reconciles an object at a time. An event meanwhile causes one more reconcile.
+//! - However often an object is added, it waits once. The events of a burst share a reconcile.
+//! - A failed reconcile is repeated after a backoff that grows with each failure in a row.
+//! - A namespace never delays another, however many objects it has and however long they take.
 //!
 //! Why not kube's Controller: a panic ends it, its backoff has no memory, and deletions never
 //! reach it.
 
-mod figures;
+mod stats;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -24,78 +24,78 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, error, error_span};
 
-use self::figures::Figures;
+use self::stats::QueueStats;
 use crate::cache::ObjectKey;
 use crate::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
 
-pub use figures::Queues;
+pub use stats::Queues;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A failed object is looked at again after this long at the latest when something happens to it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MIN_BACKOFF: Duration = Duration::from_millis(5);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// An event brings the retry of a failed object forward to this at the latest.
+const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
-/// However late a server wants to be asked again.
-const LATEST: Duration = Duration::from_secs(300);
+/// The longest Retry-After of a server that is respected.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// From the end of a look to the next one that something happening causes, at least: a thousand pods
-/// that change in a second are no thousand looks.
-const REST: Duration = Duration::from_millis(20);
-/// How many times as long as its last plan took to make an object rests: ten thousand pods that change
-/// all the time take at most a fifth of a core for planning.
-const REST_BY_PLANNING: u32 = 4;
-/// However long that took.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+/// The shortest time between two reconciles that events cause: a thousand pods that change in a second
+/// must not cause a thousand reconciles.
+const MIN_REST: Duration = Duration::from_millis(20);
+/// An object rests for this many times as long as its last plan took: ten thousand pods that change all
+/// the time take at most a fifth of a core for planning.
+const REST_PER_PLANNING: u32 = 4;
+/// The longest rest, however long the plan took.
+const MAX_REST: Duration = Duration::from_secs(1);
 
-/// When an object is to be looked at next.
+/// When to reconcile an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// When something happens to it, or at this moment.
+pub enum Requeue {
+    /// At the next event, or at this time.
     Settled(Option<Instant>),
-    /// At once: there is more to do.
+    /// At once, because there is more to do.
     Now,
-    /// After a pause, because something failed; when the server named a pause, not before it is over.
+    /// After a backoff, because something failed; not before the server's Retry-After.
     Retry(Option<Duration>),
-    /// After the same pause, because the world had moved on, which is no failure.
-    Again,
+    /// After the same backoff, because an object had changed, which is no failure.
+    Conflict,
 }
 
-/// How a look ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Looked {
-    /// When to look next.
-    pub next: Next,
+pub struct Reconciled {
+    /// When to reconcile again.
+    pub requeue: Requeue,
     /// How much processor time went into deciding what to do.
     pub planning: Duration,
 }
 
-impl From<Next> for Looked {
-    /// A look that took no time to speak of.
-    fn from(next: Next) -> Self {
+impl From<Requeue> for Reconciled {
+    /// A reconcile whose planning took no time.
+    fn from(requeue: Requeue) -> Self {
         Self {
-            next,
+            requeue,
             planning: Duration::ZERO,
         }
     }
 }
 
-impl Looked {
-    /// How long its object is left alone after it.
+impl Reconciled {
+    /// How long its object rests after it.
     fn rest(&self, least: Duration) -> Duration {
-        let share = self.planning.saturating_mul(REST_BY_PLANNING);
-        share.clamp(least, LONGEST_REST)
+        let share = self.planning.saturating_mul(REST_PER_PLANNING);
+        share.clamp(least, MAX_REST)
     }
 }
 
-/// Keys to look at.
+/// Keys of the objects to reconcile.
 pub struct Queue {
     state: Mutex<State>,
     changed: Notify,
-    /// Looks under way.
+    /// Limits the reconciles in progress.
     limiter: NamespaceLimiter,
 }
 
-/// Looks of a queue of which nothing else is said.
+/// Concurrent reconciles of a queue, unless it is given a capacity.
 const DEFAULT_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
@@ -113,19 +113,19 @@ struct State {
     ready: RoundRobin<ObjectKey>,
     /// The same keys, and since when they wait.
     waiting: HashMap<ObjectKey, Instant>,
-    running: HashMap<ObjectKey, Look>,
+    running: HashMap<ObjectKey, InProgress>,
     timers: BTreeSet<(Instant, ObjectKey)>,
     due: HashMap<ObjectKey, Instant>,
     failed: HashMap<ObjectKey, Failed>,
-    /// Keys that were just looked at, and until when they rest.
+    /// Keys that were just reconciled, and until when they rest.
     resting: HashMap<ObjectKey, Instant>,
-    figures: Figures,
+    stats: QueueStats,
 }
 
-/// A look under way.
-struct Look {
+/// A reconcile in progress.
+struct InProgress {
     since: Instant,
-    /// Whether something happened to its object meanwhile.
+    /// Whether there was an event for its object meanwhile.
     touched: bool,
     #[expect(dead_code, reason = "held, never read")]
     permit: Permit,
@@ -138,20 +138,20 @@ struct Failed {
 }
 
 impl Queue {
-    /// An empty queue with so many looks at a time.
-    pub fn new(looks: Capacity) -> Self {
+    /// An empty queue with this many concurrent reconciles.
+    pub fn new(reconciles: Capacity) -> Self {
         Self {
             state: Mutex::default(),
             changed: Notify::new(),
-            limiter: NamespaceLimiter::new(looks),
+            limiter: NamespaceLimiter::new(reconciles),
         }
     }
 
-    /// Asks that an object be looked at.
+    /// Asks for a reconcile of an object.
     pub fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
-        if let Some(look) = state.running.get_mut(&key) {
-            look.touched = true;
+        if let Some(in_progress) = state.running.get_mut(&key) {
+            in_progress.touched = true;
             return;
         }
         let failed = state.failed.get(&key).map(|failed| failed.not_before);
@@ -163,7 +163,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next object to look at; [`Queue::done`] must follow.
+    /// The next object to reconcile; [`Queue::done`] must follow.
     pub async fn next(&self) -> ObjectKey {
         loop {
             let next_timer = {
@@ -188,43 +188,46 @@ impl Queue {
         }
     }
 
-    /// Tells how the look at an object ended.
-    pub fn done(&self, key: ObjectKey, looked: impl Into<Looked>) {
-        let looked = looked.into();
-        let next = looked.next;
+    /// Records how the reconcile of an object ended.
+    pub fn done(&self, key: ObjectKey, reconciled: impl Into<Reconciled>) {
+        let reconciled = reconciled.into();
+        let requeue = reconciled.requeue;
         let mut state = self.lock();
         let now = Instant::now();
-        let look = state.running.remove(&key);
-        if let Some(look) = &look {
-            state.figures.ended(look.since, now, next);
+        let in_progress = state.running.remove(&key);
+        if let Some(in_progress) = &in_progress {
+            state.stats.ended(in_progress.since, now, requeue);
         }
-        let touched = look.is_some_and(|look| look.touched);
+        let touched = in_progress.is_some_and(|in_progress| in_progress.touched);
         state.clear_timer(&key);
-        match next {
-            Next::Retry(_) | Next::Again => {
-                let after = match next {
-                    Next::Retry(after) => after,
+        match requeue {
+            Requeue::Retry(_) | Requeue::Conflict => {
+                let after = match requeue {
+                    Requeue::Retry(after) => after,
                     _ => None,
                 };
                 let in_a_row = state.failed.get(&key).map_or(0, |failed| failed.in_a_row);
-                let pause = pause(in_a_row).max(looked.rest(Duration::ZERO));
+                let backoff = backoff(in_a_row).max(reconciled.rest(Duration::ZERO));
                 let failed = Failed {
                     in_a_row: in_a_row.saturating_add(1),
-                    not_before: now + after.map_or(pause.min(PATIENCE), |it| it.min(LATEST)),
+                    not_before: now
+                        + after.map_or(backoff.min(MAX_BACKOFF_ON_EVENT), |it| {
+                            it.min(MAX_RETRY_AFTER)
+                        }),
                 };
                 state.failed.insert(key.clone(), failed);
                 let at = match touched {
                     true => failed.not_before,
-                    false => failed.not_before.max(now + pause),
+                    false => failed.not_before.max(now + backoff),
                 };
                 state.set_timer(key, at);
             }
-            Next::Now => {
+            Requeue::Now => {
                 state.failed.remove(&key);
                 state.make_ready(key);
             }
-            Next::Settled(wake) => {
-                let rest = looked.rest(REST);
+            Requeue::Settled(wake) => {
+                let rest = reconciled.rest(MIN_REST);
                 state.failed.remove(&key);
                 state.resting.retain(|_, until| *until > now);
                 state.resting.insert(key.clone(), now + rest);
@@ -243,10 +246,10 @@ impl Queue {
     }
 }
 
-/// The pause after so many failures in a row.
-fn pause(in_a_row: u32) -> Duration {
+/// The backoff after this many failures in a row.
+fn backoff(in_a_row: u32) -> Duration {
     let factor = 2_u32.saturating_pow(in_a_row);
-    FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE)
+    MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF)
 }
 
 impl State {
@@ -254,22 +257,22 @@ impl State {
         self.clear_timer(&key);
         if let Entry::Vacant(place) = self.waiting.entry(key.clone()) {
             place.insert(Instant::now());
-            self.figures.added();
+            self.stats.added();
             self.ready.push(&key.namespace.clone(), key);
         }
     }
 
-    /// Begins the look whose turn it is.
+    /// Begins the next reconcile that the limiter admits.
     fn begin(&mut self, now: Instant, limiter: &NamespaceLimiter) -> Option<ObjectKey> {
         let (key, permit) = self.ready.pop(|namespace| limiter.try_take(namespace))?;
         let since = self.waiting.remove(&key).unwrap_or(now);
-        self.figures.begun(since, now);
-        let look = Look {
+        self.stats.begun(since, now);
+        let in_progress = InProgress {
             since: now,
             touched: false,
             permit,
         };
-        self.running.insert(key.clone(), look);
+        self.running.insert(key.clone(), in_progress);
         Some(key)
     }
 
@@ -288,7 +291,7 @@ impl State {
         }
     }
 
-    /// Makes ready whose time has come.
+    /// Makes the keys ready whose timers are due.
     fn ring(&mut self, now: Instant) {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
@@ -300,57 +303,57 @@ impl State {
     }
 }
 
-/// A look under way. However it ends, also when it is aborted, the queue is told.
-struct UnderWay {
+/// Reports a reconcile to the queue when dropped, so that an aborted one is reported too.
+struct Completion {
     queue: Arc<Queue>,
     key: ObjectKey,
-    looked: Looked,
+    reconciled: Reconciled,
 }
 
-impl UnderWay {
-    fn ended(&mut self, looked: Looked) {
-        self.looked = looked;
+impl Completion {
+    fn ended(&mut self, reconciled: Reconciled) {
+        self.reconciled = reconciled;
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Completion {
     fn drop(&mut self) {
-        self.queue.done(self.key.clone(), self.looked);
+        self.queue.done(self.key.clone(), self.reconciled);
     }
 }
 
-/// Looks at what the queue names until told to stop; then lets those at work finish.
+/// Reconciles the objects of the queue until told to stop, then waits for the reconciles in progress.
 ///
-/// A panic in one look is a failure of that object alone.
-pub async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, look: F)
+/// A panic in one reconcile is a failure of that object alone.
+pub async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
 where
     F: Fn(ObjectKey) -> L,
-    L: Future<Output: Into<Looked>> + Send + 'static,
+    L: Future<Output: Into<Reconciled>> + Send + 'static,
 {
-    let mut looks = JoinSet::new();
+    let mut reconciles = JoinSet::new();
     loop {
-        while looks.try_join_next().is_some() {}
+        while reconciles.try_join_next().is_some() {}
         let key = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => break,
             key = queue.next() => key,
         };
         let span = error_span!("sync", object = %key);
-        let looking = AssertUnwindSafe(look(key.clone())).catch_unwind();
-        let mut under_way = UnderWay {
+        let reconciling = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
+        let mut completion = Completion {
             queue: Arc::clone(&queue),
             key,
-            looked: Next::Retry(None).into(),
+            reconciled: Requeue::Retry(None).into(),
         };
-        let look = async move {
-            match looking.await {
-                Ok(looked) => under_way.ended(looked.into()),
+        let reconcile = async move {
+            match reconciling.await {
+                Ok(reconciled) => completion.ended(reconciled.into()),
                 Err(_) => error!("a sync broke down; it is tried again"),
             }
         };
-        looks.spawn(look.instrument(span));
+        reconciles.spawn(reconcile.instrument(span));
     }
-    while looks.join_next().await.is_some() {}
+    while reconciles.join_next().await.is_some() {}
 }
 
 #[cfg(test)]

@@ -9,22 +9,22 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Shared;
-use super::queue::{Looked, Next};
-use super::world::{Answers, world};
+use super::queue::{Reconciled, Requeue};
+use super::world::{MemorySnapshot, world};
 use crate::apply::events::Told;
 use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
 use crate::cache::{Cache, Cached, Deleted, Kind, ObjectKey, Reflector, Whole, Write};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
-/// How long a plan may take before it is told: one of ten thousand pods takes a tenth of that.
-const SLOW: Duration = Duration::from_millis(500);
+/// A plan that takes longer is logged: one of ten thousand pods takes a tenth of that.
+const SLOW_PLAN: Duration = Duration::from_millis(500);
 
-/// Looks at workloads of one kind.
+/// Reconciles the workloads of one kind.
 pub struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
-    /// What is remembered of each, by its name; taken out while it is looked at.
+    /// What is remembered of each, by its name; taken out while it is reconciled.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
 
@@ -43,12 +43,12 @@ impl<K: Planned> Workloads<K> {
         }
     }
 
-    /// Looks at one: waits until its own last writes are seen, plans, and carries the plan out.
-    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Looked {
+    /// Reconciles one workload: waits until the cache shows its own last writes, plans, and applies.
+    pub async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
             self.forget(&key);
-            return Next::Settled(None).into();
+            return Requeue::Settled(None).into();
         };
         let metrics = &self.shared.metrics;
         let asked = Instant::now();
@@ -56,23 +56,27 @@ impl<K: Planned> Workloads<K> {
         metrics.caught_up(K::KIND, asked.elapsed());
         let Some(workload) = self.reflector.get(&key) else {
             self.forget(&key);
-            return Next::Settled(None).into();
+            return Requeue::Settled(None).into();
         };
         let mut memory = self.recall(&key, workload.uid());
         let begun = Instant::now();
-        let looked = self.reconcile(&workload, &mut memory).await;
+        let reconciled = self.plan_and_apply(&workload, &mut memory).await;
         let of = Of {
             kind: K::KIND,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        metrics.looked(of, !matches!(looked.next, Next::Retry(_)), begun.elapsed());
+        metrics.reconciled(
+            of,
+            !matches!(reconciled.requeue, Requeue::Retry(_)),
+            begun.elapsed(),
+        );
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
-        looked
+        reconciled
     }
 
-    async fn reconcile(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Looked {
+    async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
         let Planning {
             seen,
             now,
@@ -92,7 +96,7 @@ impl<K: Planned> Workloads<K> {
                     message: invalid.to_string(),
                 };
                 self.shared.events.tell(&target, Told::Plain(event));
-                return Next::Settled(None).into();
+                return Requeue::Settled(None).into();
             }
         };
         debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
@@ -107,22 +111,22 @@ impl<K: Planned> Workloads<K> {
         let report = applier
             .carry_out(&mut target, plan, shown, memory, &note)
             .await;
-        Looked {
-            next: next(report, wake),
+        Reconciled {
+            requeue: requeue(report, wake),
             planning: took,
         }
     }
 
-    /// Looks around and plans, on the threads for that.
+    /// Reads the cache and plans, on the planner threads.
     async fn plan(&self, workload: &Arc<Whole<K>>, memory: &Memory) -> Planning<K::Status> {
-        let (cache, answers) = (Arc::clone(&self.shared.cache), Answers::of(memory));
+        let (cache, memory) = (Arc::clone(&self.shared.cache), MemorySnapshot::of(memory));
         let subject = Arc::clone(workload);
         let planners = &self.shared.planners;
-        let planning = planners.run(move || Planning::of(&cache, &subject, answers));
+        let planning = planners.run(move || Planning::of(&cache, &subject, memory));
         let planning = planning.await;
         let took = planning.took;
         self.shared.metrics.planned(K::KIND, took);
-        if took > SLOW {
+        if took > SLOW_PLAN {
             warn!(
                 ?took,
                 "planning is slow: this process gets too little processor time for its pods"
@@ -192,9 +196,13 @@ struct Planning<S> {
 }
 
 impl<S> Planning<S> {
-    fn of<K: Planned<Status = S>>(cache: &Cache, workload: &Whole<K>, answers: Answers) -> Self {
+    fn of<K: Planned<Status = S>>(
+        cache: &Cache,
+        workload: &Whole<K>,
+        memory: MemorySnapshot,
+    ) -> Self {
         let seen = Instant::now();
-        let world = world(cache, workload, answers);
+        let world = world(cache, workload, memory);
         let plan = workload.object.plan(&world);
         Self {
             seen,
@@ -231,18 +239,18 @@ fn instant(at: Timestamp, now: Timestamp) -> Instant {
     Instant::now() + ahead.max(Duration::from_millis(10))
 }
 
-/// When to look again after a plan was carried out.
-fn next(report: Report, wake: Option<Instant>) -> Next {
+/// When to reconcile again after a plan was applied.
+fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
     match report.outcome {
-        Outcome::Done => Next::Settled([wake, report.status_due].into_iter().flatten().min()),
-        Outcome::Unfinished => Next::Now,
+        Outcome::Done => Requeue::Settled([wake, report.status_due].into_iter().flatten().min()),
+        Outcome::Unfinished => Requeue::Now,
         Outcome::Moved(message) => {
             debug!(message, "the world has moved on; planning again");
-            Next::Again
+            Requeue::Conflict
         }
         Outcome::Failed { message, after } => {
             warn!(message, "refused; trying again later");
-            Next::Retry(after)
+            Requeue::Retry(after)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Brings together what a plan is made from.
+//! Gathers what a plan is made from.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
-/// What a plan reads of the answers that are remembered.
-pub struct Answers {
+/// The part of a workload's memory that a plan reads.
+pub struct MemorySnapshot {
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     failures: Failures,
     backoff: Option<Backoff>,
 }
 
-impl Answers {
-    /// As they are remembered now.
+impl MemorySnapshot {
+    /// A copy of it.
     pub fn of(memory: &Memory) -> Self {
         Self {
             verdicts: memory.verdicts.clone(),
@@ -32,8 +32,8 @@ impl Answers {
     }
 }
 
-/// Everything that the planner is to see of a workload now.
-pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answers) -> World {
+/// Everything that the planner sees of a workload.
+pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, memory: MemorySnapshot) -> World {
     let (namespace, uid) = (workload.namespace(), workload.uid());
     let selector = workload.object.selector();
     let selected =
@@ -75,10 +75,10 @@ pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, answers: Answe
         lost_nodes,
         old_kubelets,
         claims: claims(cache, workload),
-        verdicts: answers.verdicts,
-        taken: answers.taken,
-        failures: answers.failures,
-        backoff: answers.backoff,
+        verdicts: memory.verdicts,
+        taken: memory.taken,
+        failures: memory.failures,
+        backoff: memory.backoff,
     }
 }
 

@@ -35,7 +35,7 @@ const HOOK_RUN_CAPACITY: Capacity = Capacity {
     per_namespace: 12_288,
     reserved: 64,
 };
-/// How long syncs may take to end when the process is to end.
+/// How long reconciles may take to end at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long is waited after a comparison that failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -133,15 +133,15 @@ impl Operator {
         }
     }
 
-    /// Waits until this process has seen every kind, and may ask for what a leader compares it with. Who may
-    /// not is no candidate.
+    /// Waits until this process has seen every kind and may read what a leader compares its caches with.
+    /// Without these permissions it is no candidate.
     async fn sees_all(&self) {
         self.cache.filled().await;
         until_compared(|| self.cache.is_comparable(), |_| {}).await;
     }
 
-    /// Works from when this process leads until it is told to stop, or has lost the lease. Who leads and
-    /// cannot see the cluster gives the lease back: others may see it.
+    /// Works while this process leads, until it is told to stop or loses the lease. A leader that cannot
+    /// see the cluster gives the lease back, because another candidate may see it.
     async fn lead(
         &self,
         mut elector: Elector,
@@ -165,7 +165,7 @@ impl Operator {
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             end.send_replace(true);
-            // Syncs end while the lease is still held.
+            // Reconciles end while the lease is still held.
             tokio::select! {
                 _ = &mut controllers => {}
                 () = elector.hold() => {}
@@ -224,9 +224,9 @@ impl Operator {
             Arc::clone(&self.hook_runs),
             self.counters.hooks.clone(),
         ));
-        let looking = Arc::clone(&controller);
-        let look = move |key| Arc::clone(&looking).look(key);
-        work(Arc::clone(&self.hook_runs), stop, look).await;
+        let reconciler = Arc::clone(&controller);
+        let reconcile = move |key| Arc::clone(&reconciler).reconcile(key);
+        work(Arc::clone(&self.hook_runs), stop, reconcile).await;
         controller.abandon();
     }
 }
@@ -241,8 +241,8 @@ async fn control_workloads<K: Planned>(
         queue.add(workload.key());
     }
     let controller = Arc::new(Workloads::new(shared, Arc::clone(reflector)));
-    let look = move |key| Arc::clone(&controller).look(key);
-    work(Arc::clone(queue), stop, look).await;
+    let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+    work(Arc::clone(queue), stop, reconcile).await;
 }
 
 /// Tries to catch up until that succeeds, for at most so long; then tells what was in the way.
@@ -289,8 +289,8 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
     })
 }
 
-/// Tells of objects that cannot be read. Who stands by leaves that to the leader, and logs it; the lists
-/// with which he takes over show them again.
+/// Publishes events for objects that cannot be read. A standby only logs them; when it becomes the leader,
+/// its new lists show them again.
 fn broken(events: Events, fence: Arc<Fence>) -> BrokenSink {
     Box::new(move |kind, key, reason| {
         if !fence.is_open() {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_may_not_read_a_kind_gives_up_and_names_it() {
+    async fn an_operator_that_may_not_read_a_kind_gives_up_and_names_it() {
         let begun = Instant::now();
         let ended = in_time(LIMIT, || async { Err(refused()) }).await;
         let why = ended.expect_err("it gives up").to_string();

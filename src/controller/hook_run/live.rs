@@ -1,4 +1,4 @@
-//! What is known of a run while it is under way.
+//! The state of a run in progress.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,8 +16,8 @@ use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
 
-/// How long a status that only says Running may wait for the first result, to share its write.
-const GRACE: Duration = Duration::from_millis(300);
+/// How long a status that only says Running waits for the first result, to share its write.
+const RESULT_GRACE: Duration = Duration::from_millis(300);
 
 /// A run under way.
 pub(super) struct Live {
@@ -42,18 +42,18 @@ pub(super) struct Live {
     stopping: Vec<Call>,
 }
 
-/// What to do for a run now.
-pub(super) enum Step {
-    /// Nothing ever again.
+/// What to do next for a run.
+pub(super) enum RunAction {
+    /// Nothing: the run has ended.
     Over,
-    /// Nothing until it changes, or this moment.
+    /// Wait for a change, or until this time.
     Wait(Option<Instant>),
-    /// Write its status; afterwards nothing until this moment.
+    /// Write its status, then wait as above.
     Write(Option<Instant>),
 }
 
 /// A status on its way to the API server.
-pub(super) struct Draft {
+pub(super) struct StatusPatch {
     pub uid: String,
     /// The whole patch. Its resourceVersion makes it fail if anything about the run has changed
     /// that was not seen yet, a new `terminate` for example.
@@ -108,7 +108,7 @@ impl Live {
         }
         self.saved = shown_hash;
         if shown_hash != hash(&self.status) {
-            // Somebody else has written it; what they wrote counts.
+            // Another client has written it; that status counts.
             self.status = shown;
         }
         // Else it is our own write, whose answer was lost.
@@ -117,11 +117,11 @@ impl Live {
     }
 
     /// Assesses the run; `start` starts a measurement at a time.
-    pub(super) fn step(
+    pub(super) fn advance(
         &mut self,
         run: &CachedHookRun,
         mut start: impl FnMut(Call, Timestamp) -> AbortHandle,
-    ) -> Step {
+    ) -> RunAction {
         let now = self.clock.now();
         let spec = &run.object.spec;
         let measured = std::mem::take(&mut self.measured);
@@ -150,7 +150,11 @@ impl Live {
             if self.unsaved.is_none() {
                 // A cache that lags would have the run taken up anew, so it is waited for.
                 let seen = run.version() >= self.version;
-                return if seen { Step::Over } else { Step::Wait(None) };
+                return if seen {
+                    RunAction::Over
+                } else {
+                    RunAction::Wait(None)
+                };
             }
         } else if !self.failing {
             for metric in next.start {
@@ -161,14 +165,14 @@ impl Live {
         self.write_or_wait(next.wake.map(|wake| self.clock.instant(wake)))
     }
 
-    fn write_or_wait(&self, wake: Option<Instant>) -> Step {
+    fn write_or_wait(&self, wake: Option<Instant>) -> RunAction {
         match self.unsaved {
-            None => Step::Wait(wake),
-            Some(since) if !self.urgent && since.elapsed() < GRACE => {
-                let due = since + GRACE;
-                Step::Wait(Some(wake.map_or(due, |wake| wake.min(due))))
+            None => RunAction::Wait(wake),
+            Some(since) if !self.urgent && since.elapsed() < RESULT_GRACE => {
+                let due = since + RESULT_GRACE;
+                RunAction::Wait(Some(wake.map_or(due, |wake| wake.min(due))))
             }
-            Some(_) => Step::Write(wake),
+            Some(_) => RunAction::Write(wake),
         }
     }
 
@@ -183,12 +187,12 @@ impl Live {
     }
 
     /// The status as it is to be written.
-    pub(super) fn draft(&self) -> Draft {
+    pub(super) fn status_patch(&self) -> StatusPatch {
         let body = to_bytes(&json!({
             "metadata": {"uid": self.uid, "resourceVersion": self.version.to_string()},
             "status": self.status,
         }));
-        Draft {
+        StatusPatch {
             uid: self.uid.clone(),
             body,
             hash: hash(&self.status),

@@ -2,7 +2,7 @@
 //! for. bk-bcs labels them by run too, which never ends: here it is by the run's owner.
 //!
 //! Tenants choose names of owners and metrics, so both are bounded: an owner is a workload that there is,
-//! and a namespace has no more than [`MOST`] pairs of an owner and a metric. What is beyond that is counted
+//! and a namespace has no more than [`MAX_PAIRS`] pairs of an owner and a metric. What is beyond that is counted
 //! together, without those labels.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,31 +21,31 @@ use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use gamekeeper_core::api::{HookPhase, HookRun};
 
 /// Pairs of an owner and a metric that one namespace's series are told apart by.
-const MOST: usize = 500;
+const MAX_PAIRS: usize = 500;
 
 /// Durations and ends of HookRuns.
 #[derive(Clone, Debug)]
 pub struct HookMetrics {
     /// The pairs of owner and metric that have series, by namespace.
     pairs: Arc<Mutex<BTreeMap<String, Pairs>>>,
-    looks: Timings<Looked>,
-    runs: Timings<Ran>,
-    measurements: Timings<Measured>,
-    ends: Counts<End>,
+    reconciles: Timings<ReconcileLabels>,
+    runs: Timings<RunLabels>,
+    measurements: Timings<MeasurementLabels>,
+    ends: Counts<EndLabels>,
 }
 
 type Pairs = BTreeSet<(String, String)>;
 
 /// Whose runs these are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-pub struct Owner {
+pub struct RunOwner {
     /// Namespace.
     pub namespace: String,
     /// `KIND|NAME` of the owner as bk-bcs writes it; empty for runs that no workload controls.
     pub owner: String,
 }
 
-impl Owner {
+impl RunOwner {
     /// The owner of a run: the workload that controls it, if there is that one.
     pub fn of(
         run: &HookRun,
@@ -74,30 +74,30 @@ fn name(kind: WorkloadKind, name: &str) -> String {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Looked {
+struct ReconcileLabels {
     #[prometheus(flatten)]
-    of: Owner,
+    of: RunOwner,
     status: Ended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Ran {
+struct RunLabels {
     #[prometheus(flatten)]
-    of: Owner,
+    of: RunOwner,
     action: &'static str,
     status: Ended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Measured {
+struct MeasurementLabels {
     #[prometheus(flatten)]
-    of: Owner,
+    of: RunOwner,
     metric: String,
     phase: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct End {
+struct EndLabels {
     point: &'static str,
     phase: String,
 }
@@ -109,7 +109,7 @@ impl Default for HookMetrics {
         }
         Self {
             pairs: Arc::default(),
-            looks: timings(),
+            reconciles: timings(),
             runs: timings(),
             measurements: timings(),
             ends: Counts::default(),
@@ -118,21 +118,22 @@ impl Default for HookMetrics {
 }
 
 impl HookMetrics {
-    /// Counts a look at a run.
-    pub(super) fn looked(&self, of: Owner, well: bool, took: Duration) {
+    /// Counts a reconcile of a run.
+    pub(super) fn reconciled(&self, of: RunOwner, well: bool, took: Duration) {
         let ((of, _), status) = (self.bounded(of, ""), Ended::well(well));
-        self.looks.observe(Looked { of, status }, took);
+        self.reconciles
+            .observe(ReconcileLabels { of, status }, took);
     }
 
     /// Counts a run that ended after so long.
-    pub(super) fn ended(&self, of: Owner, run: &HookRun, phase: HookPhase, took: Duration) {
-        let ran = Ran {
+    pub(super) fn ended(&self, of: RunOwner, run: &HookRun, phase: HookPhase, took: Duration) {
+        let ran = RunLabels {
             of: self.bounded(of, "").0,
             action: "executeHookRun",
             status: Ended::well(phase == HookPhase::Successful),
         };
         self.runs.observe(ran, took);
-        let end = End {
+        let end = EndLabels {
             point: point(run).map_or("Manual", |(_, point)| point.as_str()),
             phase: phase.to_string(),
         };
@@ -140,10 +141,10 @@ impl HookMetrics {
     }
 
     /// Counts a measurement. Metrics of runs that no workload controls are not told apart.
-    pub(super) fn measured(&self, of: Owner, metric: &str, phase: HookPhase, took: Duration) {
+    pub(super) fn measured(&self, of: RunOwner, metric: &str, phase: HookPhase, took: Duration) {
         let metric = if of.owner.is_empty() { "" } else { metric };
         let (of, metric) = self.bounded(of, metric);
-        let measured = Measured {
+        let measured = MeasurementLabels {
             of,
             metric,
             phase: phase.to_string(),
@@ -152,22 +153,22 @@ impl HookMetrics {
     }
 
     /// The labels that something is counted under: empty ones where its namespace has too many.
-    fn bounded(&self, of: Owner, metric: &str) -> (Owner, String) {
+    fn bounded(&self, of: RunOwner, metric: &str) -> (RunOwner, String) {
         let mut pairs = self.pairs();
         let known = pairs.entry(of.namespace.clone()).or_default();
         let pair = (of.owner.clone(), metric.to_owned());
-        if known.len() < MOST || known.contains(&pair) {
+        if known.len() < MAX_PAIRS || known.contains(&pair) {
             known.insert(pair);
             return (of, metric.to_owned());
         }
         let owner = String::new();
-        (Owner { owner, ..of }, String::new())
+        (RunOwner { owner, ..of }, String::new())
     }
 
     /// Forgets owners that are gone.
-    pub fn retain(&self, owners: &BTreeSet<Owner>) {
+    pub fn retain(&self, owners: &BTreeSet<RunOwner>) {
         self.pairs().retain(|namespace, pairs| {
-            let mut of = Owner {
+            let mut of = RunOwner {
                 namespace: namespace.clone(),
                 owner: String::new(),
             };
@@ -177,7 +178,7 @@ impl HookMetrics {
             });
             !pairs.is_empty()
         });
-        self.looks.retain(|it| owners.contains(&it.of));
+        self.reconciles.retain(|it| owners.contains(&it.of));
         self.runs.retain(|it| owners.contains(&it.of));
         self.measurements.retain(|it| owners.contains(&it.of));
     }
@@ -187,7 +188,7 @@ impl HookMetrics {
     }
 }
 
-/// The kind of workload that a run was made for, and the point; None when somebody else made it.
+/// The kind of workload that a run was made for, and the point; None for a run that no workload made.
 pub fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
     let mut kinds = WorkloadKind::ALL.into_iter();
     kinds.find_map(|kind| Some((kind, run.point(kind)?)))
@@ -197,7 +198,7 @@ impl Collector for HookMetrics {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut to;
         let name = "bkbcs_hook_reconcile_duration_seconds";
-        self.looks
+        self.reconciles
             .encode(to, name, "Time of one look at a HookRun")?;
         let name = "bkbcs_hook_hookrun_exec_duration_seconds";
         let help = "Time from the start of a HookRun to its end";
@@ -243,7 +244,7 @@ mod tests {
             (owner("v1", "GameDeployment", "u-1", true), ""),
             (json!([]), ""),
         ] {
-            let of = Owner::of(&run(owners.clone()), |_, namespace, owner| {
+            let of = RunOwner::of(&run(owners.clone()), |_, namespace, owner| {
                 (namespace, &*owner.name, &*owner.uid) == ("games", "lobby", "u-1")
             });
             assert_eq!(of.owner, named, "{owners}");
@@ -262,8 +263,8 @@ mod tests {
     fn a_namespace_with_endlessly_many_names_has_no_more_than_its_share_of_series() {
         let metrics = HookMetrics::default();
         let of =
-            |namespace: &str| Owner::workload(WorkloadKind::GameDeployment, namespace, "lobby");
-        for number in 0..3 * MOST {
+            |namespace: &str| RunOwner::workload(WorkloadKind::GameDeployment, namespace, "lobby");
+        for number in 0..3 * MAX_PAIRS {
             let metric = format!("metric-{number}");
             metrics.measured(of("greedy"), &metric, HookPhase::Successful, Duration::ZERO);
         }
@@ -275,7 +276,7 @@ mod tests {
         );
         let count = "bkbcs_hook_metric_exec_duration_seconds_count";
         let greedy = format!("{count}{{namespace=\"greedy\"");
-        assert_eq!(lines(&metrics, &greedy), MOST + 1);
+        assert_eq!(lines(&metrics, &greedy), MAX_PAIRS + 1);
         let other = format!(
             "{count}{{namespace=\"other\",owner=\"GameDeployment|lobby\",metric=\"players\""
         );

@@ -1,9 +1,9 @@
 //! The controller of HookRuns: many runs at once, each with its own timers and calls.
 //!
-//! A run is looked at when it changes, when one of its measurements ends and when its time comes;
-//! nothing is polled. What is known of it ([`Live`]) is ahead of the cache by our own last write
-//! and by measurements that are not written yet, so no measurement is repeated because of a cache
-//! that lags. A run without a `Live` is taken up from its status, which is how a restart goes on.
+//! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due;
+//! nothing is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by
+//! measurements that are not written yet, so a cache that lags repeats no measurement. A run without
+//! a `Live` is resumed from its status, as after a restart.
 
 mod live;
 mod metrics;
@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use self::live::{Draft, Live, Step};
-pub use self::metrics::{HookMetrics, Owner, point};
-use super::queue::{Next, Queue};
+use self::live::{Live, RunAction, StatusPatch};
+pub use self::metrics::{HookMetrics, RunOwner, point};
+use super::queue::{Queue, Requeue};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached, ObjectKey};
 use crate::fair::{Capacity, NamespaceLimiter};
@@ -30,28 +30,28 @@ use crate::provider::{Call, Probe};
 use gamekeeper_core::api::{GROUP, HookRun, VERSION};
 use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 
-/// Looks at HookRuns.
+/// Reconciles HookRuns.
 pub struct HookRuns {
     cache: Arc<Cache>,
     requests: Requests,
     probe: Probe,
-    /// Where runs are put whose measurement has ended.
+    /// The queue of this controller: a run whose measurement has ended is added to it.
     queue: Arc<Queue>,
     metrics: HookMetrics,
     runs: Mutex<HashMap<ObjectKey, Live>>,
-    /// Status writes under way. Looks are many more, so that the start of a measurement does not
-    /// wait for other runs' writes.
+    /// Limits status writes. There are many more reconciles, so that the start of a measurement does
+    /// not wait for other runs' writes.
     writes: NamespaceLimiter,
 }
 
-/// Status writes at a time.
+/// Concurrent status writes.
 const WRITE_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// After so long at the latest, a run that will expire is looked at again.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+/// The longest wait for a run to expire; then it is reconciled again.
+const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
     /// A controller that knows of no run yet.
@@ -73,48 +73,46 @@ impl HookRuns {
         }
     }
 
-    /// Looks at one run: starts what is due, and writes its status if it changed.
-    pub async fn look(self: Arc<Self>, key: ObjectKey) -> Next {
+    /// Reconciles one run: starts the measurements that are due, and writes the status if it changed.
+    pub async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
         let begun = Instant::now();
         let run = self.cache.hook_runs.get(&key);
-        let next = match self.step(&key) {
-            Step::Over => self.expire(&key).await,
-            Step::Wait(wake) => Next::Settled(wake),
-            Step::Write(_) => {
+        let next = match self.advance(&key) {
+            RunAction::Over => self.expire(&key).await,
+            RunAction::Wait(wake) => Requeue::Settled(wake),
+            RunAction::Write(_) => {
                 let _permit = self.writes.take(&key.namespace).await;
-                // While others wrote, more may have happened: it shares the write.
-                match self.step(&key) {
-                    Step::Over => Next::Settled(None),
-                    Step::Wait(wake) => Next::Settled(wake),
-                    Step::Write(wake) => Box::pin(self.write(&key, wake)).await,
+                // More may have happened during the wait, and shares this write.
+                match self.advance(&key) {
+                    RunAction::Over => Requeue::Settled(None),
+                    RunAction::Wait(wake) => Requeue::Settled(wake),
+                    RunAction::Write(wake) => Box::pin(self.write(&key, wake)).await,
                 }
             }
         };
         if let Some(run) = run {
-            let well = !matches!(next, Next::Retry(_));
+            let well = !matches!(next, Requeue::Retry(_));
             self.metrics
-                .looked(self.owner(&run.object), well, begun.elapsed());
+                .reconciled(self.owner(&run.object), well, begun.elapsed());
         }
         next
     }
 
     /// Deletes a run that has ended once it has been kept long enough.
-    async fn expire(&self, key: &ObjectKey) -> Next {
+    async fn expire(&self, key: &ObjectKey) -> Requeue {
         let run = self.cache.hook_runs.get(key).filter(|it| !it.terminating());
         let expiring = run.and_then(|run| Some((expires(&run.object)?, run)));
         let Some((at, run)) = expiring else {
-            return Next::Settled(None);
+            return Requeue::Settled(None);
         };
         let left = at.duration_since(Timestamp::now());
         if left.is_positive() {
-            let left = Duration::try_from(left)
-                .unwrap_or_default()
-                .min(LONGEST_WAIT);
-            return Next::Settled(Some(Instant::now() + left));
+            let left = Duration::try_from(left).unwrap_or_default().min(MAX_WAIT);
+            return Requeue::Settled(Some(Instant::now() + left));
         }
         let _permit = self.writes.take(&key.namespace).await;
         match self.requests.delete(&path(key), run.uid()).await {
-            Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Next::Settled(None),
+            Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 warn!(run = %key, %refusal, "it is not deleted; trying again later");
                 later(refusal)
@@ -128,14 +126,14 @@ impl HookRuns {
     }
 
     /// Brings what is known of a run up to date, and starts the measurements that are due.
-    fn step(self: &Arc<Self>, key: &ObjectKey) -> Step {
+    fn advance(self: &Arc<Self>, key: &ObjectKey) -> RunAction {
         let run = self.cache.hook_runs.get(key);
         let Some(run) = run.filter(|run| !run.terminating()) else {
             self.runs().remove(key);
-            return Step::Over;
+            return RunAction::Over;
         };
         let known = self.runs().get(key).and_then(|live| live.rules(&run));
-        // They may take a while to read, and nobody else's run waits for that.
+        // They may take a while to parse, so it is done without the lock.
         let rules = known.unwrap_or_else(|| Arc::new(Rules::of(&run.object.spec)));
         let mut runs = self.runs();
         if runs.get(key).is_some_and(|live| live.uid() != run.uid()) {
@@ -146,17 +144,17 @@ impl HookRuns {
             .entry(key.clone())
             .or_insert_with(|| Live::take_up(&run, Arc::clone(&rules), Timestamp::now()));
         live.observe(&run, rules);
-        let step = live.step(&run, |call, started| {
+        let action = live.advance(&run, |call, started| {
             let measuring = Arc::clone(self).measure(key.clone(), call, started);
             tokio::spawn(measuring).abort_handle()
         });
-        if matches!(step, Step::Over) {
+        if matches!(action, RunAction::Over) {
             runs.remove(key);
         }
-        step
+        action
     }
 
-    /// Makes a measurement, and has its run looked at.
+    /// Makes a measurement, and adds its run to the queue.
     async fn measure(self: Arc<Self>, key: ObjectKey, call: Call, started: Timestamp) {
         let begun = Instant::now();
         let measured = AssertUnwindSafe(self.probe.measure(&call))
@@ -182,19 +180,19 @@ impl HookRuns {
     }
 
     /// Writes the status.
-    async fn write(&self, key: &ObjectKey, wake: Option<Instant>) -> Next {
+    async fn write(&self, key: &ObjectKey, wake: Option<Instant>) -> Requeue {
         if !self.stop_what_is_left(key).await {
-            return Next::Retry(None);
+            return Requeue::Retry(None);
         }
-        let Some(draft) = self.runs().get(key).map(Live::draft) else {
-            return Next::Settled(None);
+        let Some(status_patch) = self.runs().get(key).map(Live::status_patch) else {
+            return Requeue::Settled(None);
         };
         let path = format!("{}/status", path(key));
-        let Draft { uid, body, hash } = draft;
+        let StatusPatch { uid, body, hash } = status_patch;
         let answer = self.requests.patch(&path, Content::MergePatch, body).await;
         let mut runs = self.runs();
         let Some(live) = runs.get_mut(key).filter(|live| live.uid() == uid) else {
-            return Next::Settled(None);
+            return Requeue::Settled(None);
         };
         match answer {
             Ok(answer) => {
@@ -206,17 +204,17 @@ impl HookRuns {
                     self.metrics.ended(of, &run.object, phase, took);
                 }
                 match held_up {
-                    true => Next::Now,
-                    false => Next::Settled(wake),
+                    true => Requeue::Now,
+                    false => Requeue::Settled(wake),
                 }
             }
             Err(Refusal::NotFound(_)) => {
                 runs.remove(key);
-                Next::Settled(None)
+                Requeue::Settled(None)
             }
             Err(Refusal::Conflict(message)) => {
                 debug!(run = %key, message, "changed meanwhile; looking again");
-                Next::Again
+                Requeue::Conflict
             }
             Err(refusal) => {
                 warn!(run = %key, %refusal, "the status is not written; trying again later");
@@ -226,8 +224,8 @@ impl HookRuns {
         }
     }
 
-    /// Ends measurements that a run has left under way, before its end is written: after that nobody
-    /// would remember them.
+    /// Stops the measurements that a run has left in progress. This comes before its end is written,
+    /// because a restart would forget them after that.
     async fn stop_what_is_left(&self, key: &ObjectKey) -> bool {
         let mut calls = match self.runs().get_mut(key) {
             Some(live) => live.take_stopping(),
@@ -246,8 +244,8 @@ impl HookRuns {
         true
     }
 
-    fn owner(&self, run: &HookRun) -> Owner {
-        Owner::of(run, |kind, namespace, owner| {
+    fn owner(&self, run: &HookRun) -> RunOwner {
+        RunOwner::of(run, |kind, namespace, owner| {
             self.cache
                 .has_workload(kind, namespace, &owner.name, &owner.uid)
         })
@@ -264,9 +262,9 @@ fn path(key: &ObjectKey) -> String {
 }
 
 /// When to try again what was refused.
-fn later(refusal: Refusal) -> Next {
+fn later(refusal: Refusal) -> Requeue {
     match refusal {
-        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Next::Retry(after),
-        _ => Next::Retry(None),
+        Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(after),
+        _ => Requeue::Retry(None),
     }
 }

@@ -180,9 +180,9 @@ impl World {
             HookMetrics::default(),
         ));
         let (stop, stopped) = watch::channel(false);
-        let looker = Arc::clone(&controller);
+        let reconciler = Arc::clone(&controller);
         tokio::spawn(work(Arc::clone(&queue), stopped, move |key| {
-            Arc::clone(&looker).look(key)
+            Arc::clone(&reconciler).reconcile(key)
         }));
         let world = World {
             server,

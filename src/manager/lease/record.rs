@@ -30,7 +30,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A lease that is seen now, after another look (or none) at it.
+    /// The lease as it is seen now, after `before` (if it was seen before).
     pub fn seen(lease: Lease, before: Option<&Record>) -> Self {
         let same = before.filter(|it| it.lease.spec == lease.spec);
         let since = same.map_or_else(Instant::now, |it| it.since);

@@ -11,7 +11,7 @@ use super::waits::Waits;
 use super::workloads::labels;
 use crate::apply::Of;
 use crate::cache::Cache;
-use crate::controller::{Owner, point};
+use crate::controller::{RunOwner, point};
 use crate::metrics::gauge;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::HookPoint;
@@ -20,7 +20,7 @@ use gamekeeper_core::api::names::HookPoint;
 #[derive(Default)]
 pub struct Hooks {
     /// The longest that a run of an owner has been at work, by phase.
-    survival: BTreeMap<Survived, f64>,
+    survival: BTreeMap<SurvivalLabels, f64>,
     /// Runs of workloads, by point and phase.
     runs: BTreeMap<(WorkloadPoint, String), f64>,
     /// The longest that a pod of a workload has waited for a hook, or a canary step for a run.
@@ -28,9 +28,9 @@ pub struct Hooks {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Survived {
+struct SurvivalLabels {
     #[prometheus(flatten)]
-    of: Owner,
+    of: RunOwner,
     phase: String,
 }
 
@@ -57,7 +57,7 @@ impl Hooks {
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
-            let survived = Survived {
+            let survived = SurvivalLabels {
                 of: owners.owner(run),
                 phase: phase.clone(),
             };

@@ -42,7 +42,7 @@ pub struct MetricsRegistry {
 /// What is counted all over the process.
 #[derive(Clone, Default)]
 pub struct Counters {
-    /// Looks at workloads, and writes for them.
+    /// Reconciles of workloads, and their writes.
     pub writes: Metrics,
     /// HookRuns.
     pub hooks: HookMetrics,
@@ -104,7 +104,7 @@ impl MetricsRegistry {
     }
 }
 
-/// What is read from the caches when somebody asks.
+/// What is read from the caches at each scrape.
 struct State {
     cache: Arc<Cache>,
     /// Whether this process may write.
@@ -122,13 +122,13 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let leads = self.fence.is_open();
-        // Who stands by looks too: it must remember when it comes to lead.
+        // A standby gathers them too, so that it has their history when it becomes the leader.
         let now = Timestamp::now();
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
         let owners = Owners::of(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         if !leads {
-            // What the cluster looks like is told by one process, or sums would count it twice.
+            // Only the leader shows the state of the cluster, or sums would count it twice.
             (workloads, hooks) = Default::default();
         }
         workloads::encode(&workloads, now, &mut to)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::cache::{Cache, Cached, Reflector};
-use crate::controller::Owner;
+use crate::controller::RunOwner;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
 
@@ -59,20 +59,20 @@ impl Owners {
     }
 
     /// The owner of a run.
-    pub fn owner(&self, run: &HookRun) -> Owner {
-        Owner::of(run, |kind, namespace, owner| {
+    pub fn owner(&self, run: &HookRun) -> RunOwner {
+        RunOwner::of(run, |kind, namespace, owner| {
             self.has(kind, namespace, owner)
         })
     }
 
     /// All that may be an owner of runs, or of none.
-    pub fn owners(&self) -> BTreeSet<Owner> {
-        let of_kind = |kind: WorkloadKind, uids: &Uids, owners: &mut BTreeSet<Owner>| {
+    pub fn owners(&self) -> BTreeSet<RunOwner> {
+        let of_kind = |kind: WorkloadKind, uids: &Uids, owners: &mut BTreeSet<RunOwner>| {
             for (namespace, names) in uids {
                 owners.extend(
                     names
                         .keys()
-                        .map(|name| Owner::workload(kind, namespace, name)),
+                        .map(|name| RunOwner::workload(kind, namespace, name)),
                 );
             }
         };
@@ -87,7 +87,7 @@ impl Owners {
             &self.game_stateful_sets,
             &mut owners,
         );
-        owners.extend(self.with_runs.iter().map(|namespace| Owner {
+        owners.extend(self.with_runs.iter().map(|namespace| RunOwner {
             namespace: namespace.clone(),
             owner: String::new(),
         }));

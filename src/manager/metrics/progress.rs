@@ -1,4 +1,4 @@
-//! How long each workload has come no nearer to what its spec says, which no single look can tell.
+//! How long each workload has made no progress towards its spec, which no single scrape can tell.
 //!
 //! A pod that is ready, breaks, and is ready again is no progress, or a build that crashes again and
 //! again would pass for one that comes up. So only what was never reached before counts. Each replica
@@ -11,12 +11,12 @@ use jiff::Timestamp;
 
 use crate::apply::Of;
 
-/// What a look at a workload shows of its way.
+/// How far a workload is at one scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The workload, and the revision and step that it is on its way to.
     pub aim: (String, String, Option<i32>),
-    /// Whether somebody holds it.
+    /// Whether it is paused.
     pub paused: bool,
     /// Pods that are wanted.
     pub desired: i32,
@@ -41,14 +41,14 @@ impl Progress {
     /// made no progress.
     pub fn update(&self, snapshots: BTreeMap<Of, Snapshot>, now: Timestamp) -> BTreeMap<Of, f64> {
         let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let looked = snapshots.into_iter().map(|(of, snapshot)| {
+        let next = snapshots.into_iter().map(|(of, snapshot)| {
             let next = match best.remove(&of) {
                 Some(known) => known.after(snapshot, now),
                 None => Best::new(snapshot, now),
             };
             (of, next)
         });
-        *best = looked.collect();
+        *best = next.collect();
         best.iter()
             .map(|(of, best)| {
                 let since = now.duration_since(best.at).as_secs_f64();

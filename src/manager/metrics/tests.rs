@@ -259,8 +259,8 @@ fn what_was_counted_for_a_workload_goes_with_it() {
     };
     let took = Duration::from_millis(5);
     let writes = &world.counters.writes;
-    writes.looked(of(WorkloadKind::GameDeployment, "lobby"), true, took);
-    writes.looked(of(WorkloadKind::GameStatefulSet, "zone"), true, took);
+    writes.reconciled(of(WorkloadKind::GameDeployment, "lobby"), true, took);
+    writes.reconciled(of(WorkloadKind::GameStatefulSet, "zone"), true, took);
     let name = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket";
     world.has(&format!(
         "{name}{{le=\"10\",gd=\"games/lobby\",status=\"success\"}} 1"

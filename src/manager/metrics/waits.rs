@@ -23,7 +23,7 @@ type Waiting = (String, HookPoint, String);
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     began: Timestamp,
-    /// When it was looked at last.
+    /// When it was last seen.
     seen: Timestamp,
 }
 

@@ -1,4 +1,4 @@
-//! How long queues are, and how long objects wait in them, under the names that client-go gives them.
+//! Metrics of the queues, under the names of client-go.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
-use super::{Next, Queue};
+use super::{Queue, Requeue};
 use crate::metrics::{Timing, counter, gauge, histogram};
 
 /// Buckets of client-go.
@@ -18,52 +18,52 @@ const BUCKETS: [f64; 12] = [
 
 /// What a queue counts.
 #[derive(Clone, Debug)]
-pub(super) struct Figures {
+pub(super) struct QueueStats {
     adds: u64,
     retries: u64,
     errors: u64,
     waits: Timing,
-    looks: Timing,
+    reconciles: Timing,
 }
 
-impl Default for Figures {
+impl Default for QueueStats {
     fn default() -> Self {
         Self {
             adds: 0,
             retries: 0,
             errors: 0,
             waits: Timing::new(&BUCKETS),
-            looks: Timing::new(&BUCKETS),
+            reconciles: Timing::new(&BUCKETS),
         }
     }
 }
 
-impl Figures {
-    /// An object begins to wait.
+impl QueueStats {
+    /// Counts an object that begins to wait.
     pub(super) fn added(&mut self) {
         self.adds += 1;
     }
 
-    /// A look begins at an object that has waited since then.
+    /// Counts a reconcile that begins, of an object that has waited since then.
     pub(super) fn begun(&mut self, since: Instant, now: Instant) {
         self.waits.observe(now.duration_since(since));
     }
 
-    /// A look ends that began then.
-    pub(super) fn ended(&mut self, since: Instant, now: Instant, next: Next) {
-        self.looks.observe(now.duration_since(since));
-        self.retries += u64::from(matches!(next, Next::Retry(_) | Next::Again));
-        self.errors += u64::from(matches!(next, Next::Retry(_)));
+    /// Counts a reconcile that ends, and began then.
+    pub(super) fn ended(&mut self, since: Instant, now: Instant, requeue: Requeue) {
+        self.reconciles.observe(now.duration_since(since));
+        self.retries += u64::from(matches!(requeue, Requeue::Retry(_) | Requeue::Conflict));
+        self.errors += u64::from(matches!(requeue, Requeue::Retry(_)));
     }
 }
 
 /// A queue as it is at a scrape.
-struct Shown {
+struct QueueSnapshot {
     name: [(&'static str, &'static str); 1],
     controller: [(&'static str, &'static str); 1],
-    figures: Figures,
+    stats: QueueStats,
     depth: usize,
-    under_way: Vec<Duration>,
+    in_progress: Vec<Duration>,
 }
 
 /// The queues of all controllers, by the controller's name.
@@ -76,16 +76,16 @@ impl fmt::Debug for Queues {
 }
 
 impl Queues {
-    fn shown(&self) -> Vec<Shown> {
+    fn snapshots(&self) -> Vec<QueueSnapshot> {
         let show = |(name, queue): &(&'static str, Arc<Queue>)| {
             let state = queue.lock();
             let running = state.running.values();
-            Shown {
+            QueueSnapshot {
                 name: [("name", name)],
                 controller: [("controller", name)],
-                figures: state.figures.clone(),
+                stats: state.stats.clone(),
                 depth: state.waiting.len(),
-                under_way: running.map(|look| look.since.elapsed()).collect(),
+                in_progress: running.map(|it| it.since.elapsed()).collect(),
             }
         };
         self.0.iter().map(show).collect()
@@ -94,39 +94,41 @@ impl Queues {
 
 impl Collector for Queues {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let queues = self.shown();
-        let gauges = |of: fn(&Shown) -> f64| queues.iter().map(move |it| (it.name, of(it)));
-        let counts = |of: fn(&Shown) -> &u64| queues.iter().map(move |it| (it.name, of(it)));
-        let times = |of: fn(&Shown) -> &Timing| queues.iter().map(move |it| (it.name, of(it)));
+        let queues = self.snapshots();
+        let gauges = |of: fn(&QueueSnapshot) -> f64| queues.iter().map(move |it| (it.name, of(it)));
+        let counts =
+            |of: fn(&QueueSnapshot) -> &u64| queues.iter().map(move |it| (it.name, of(it)));
+        let times =
+            |of: fn(&QueueSnapshot) -> &Timing| queues.iter().map(move |it| (it.name, of(it)));
         let to = &mut to;
 
         let depth = gauges(|it| it.depth as f64);
         gauge(to, "workqueue_depth", "Objects that wait for a look", depth)?;
-        let adds = counts(|it| &it.figures.adds);
+        let adds = counts(|it| &it.stats.adds);
         counter(
             to,
             "workqueue_adds",
             "Times that an object began to wait",
             adds,
         )?;
-        let retries = counts(|it| &it.figures.retries);
+        let retries = counts(|it| &it.stats.retries);
         let help = "Looks that are repeated: after an error, or because the world had moved on";
         counter(to, "workqueue_retries", help, retries)?;
-        let waits = times(|it| &it.figures.waits);
+        let waits = times(|it| &it.stats.waits);
         let help = "Time that objects waited for a look";
         histogram(to, "workqueue_queue_duration_seconds", help, waits)?;
-        let looks = times(|it| &it.figures.looks);
+        let reconciles = times(|it| &it.stats.reconciles);
         histogram(
             to,
             "workqueue_work_duration_seconds",
             "Time of one look",
-            looks,
+            reconciles,
         )?;
-        let unfinished = gauges(|it| it.under_way.iter().sum::<Duration>().as_secs_f64());
+        let unfinished = gauges(|it| it.in_progress.iter().sum::<Duration>().as_secs_f64());
         let help = "Time that the looks under way have taken so far, all together";
         gauge(to, "workqueue_unfinished_work_seconds", help, unfinished)?;
         let longest = gauges(|it| {
-            let longest = it.under_way.iter().max();
+            let longest = it.in_progress.iter().max();
             longest.copied().unwrap_or_default().as_secs_f64()
         });
         let name = "workqueue_longest_running_processor_seconds";
@@ -137,7 +139,7 @@ impl Collector for Queues {
             longest,
         )?;
 
-        let errors = queues.iter().map(|it| (it.controller, &it.figures.errors));
+        let errors = queues.iter().map(|it| (it.controller, &it.stats.errors));
         let help = "Looks that failed: refused, not answered, or broken down";
         counter(to, "gamekeeper_reconcile_errors", help, errors)
     }
