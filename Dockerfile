@@ -46,7 +46,7 @@ LABEL org.opencontainers.image.title="gamekeeper" \
 COPY --from=build /image /
 USER 65532:65532
 EXPOSE 8080 9443
-# SIGTERM ends what is under way, gives the lease back, and exits with 0.
+# SIGTERM ends what is in progress, gives the lease back, and exits with 0.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/gamekeeper"]
 CMD ["run"]

@@ -23,7 +23,7 @@ enum Command {
     Crds,
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
     Try(rehearsal::Options),
-    /// Check manifests without a cluster. Exit code: 0 fine, 1 something is refused, 2 a file cannot be read.
+    /// Check manifests without a cluster. Exit code: 0 no errors, 1 something would be rejected, 2 a file cannot be read.
     Lint(lint_command::Options),
 }
 

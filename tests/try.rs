@@ -95,7 +95,7 @@ fn each_measurement_is_shown_and_the_phase_is_the_exit_code() {
         (
             &[45][..],
             2,
-            "Error: measurement 2 of metric webtest: no answer from http://127.0.0.1:",
+            "Error: measurement 2 of metric webtest: no response from http://127.0.0.1:",
         ),
     ] {
         let (shown, exit) = run(&template(serve(ages)), &here);

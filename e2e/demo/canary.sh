@@ -15,7 +15,7 @@ show kubectl get pod -l app=test-gamedeployment
 show kubectl get gamedeployment test-gamedeployment -o 'jsonpath=paused: {.spec.updateStrategy.paused}{"\n"}'
 show_status gamedeployment test-gamedeployment
 
-say "Somebody resumes: step 2 updates a second pod, step 3 pauses for 10 s"
+say "A user resumes: step 2 updates a second pod, step 3 pauses for 10 s"
 replace /spec/updateStrategy/paused false
 wait_for "the pause of step 3" "PausedByCanaryPauseStep 3" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
 get

@@ -216,7 +216,7 @@ async fn a_webhook_that_may_try_no_templates_lets_them_pass(case: &mut Case) -> 
     }
     let log = std::fs::read_to_string(case.operator.log())?;
     ensure!(
-        log.contains("a pod template passes without the API server's verdict"),
+        log.contains("admitting a pod template without the API server's verdict"),
         "{log}"
     );
     installed.remove(case).await

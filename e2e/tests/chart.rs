@@ -156,7 +156,7 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
         (
             "hooks.secrets[0].namespace=a,hooks.secrets[0].names={b},\
             hooks.secrets[1].namespace=a,hooks.secrets[1].names={c}",
-            "namespace a is there twice: put its names into one list",
+            "namespace a is listed twice: merge its names into one list",
         ),
     ] {
         let said = match render(&case.plane().helm, &["--set", value]).await {

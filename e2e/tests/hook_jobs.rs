@@ -228,10 +228,7 @@ async fn a_job_that_cannot_be_made_is_an_error_that_says_why(case: &mut Case) ->
             "typo",
             "unknown field \"spec.template.spec.containers[0].imagePolicy\"",
         ),
-        (
-            "secret",
-            "a secret argument would stand in the Job for all to read",
-        ),
+        ("secret", "a secret argument would be readable in the Job"),
     ] {
         let status = until_phase(case, run, "Error").await?;
         let message = text(&status, "/message");

@@ -59,7 +59,7 @@ async fn a_dry_run_is_shown_and_decides_nothing(case: &mut Case) -> Result<()> {
     );
     let all = until_phase(case, "all", "Successful").await?;
     ensure!(
-        text(&all, "/message") == "all metrics are dry runs: none decides",
+        text(&all, "/message") == "all metrics are dry runs: none affects the result",
         "{all:#}"
     );
     Ok(())

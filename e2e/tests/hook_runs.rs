@@ -310,13 +310,16 @@ async fn a_run_by_hand_reads_a_pod_of_its_namespace_and_writes_none(case: &mut C
     let elsewhere = until_phase(case, "elsewhere", "Error").await?;
     let message = text(&elsewhere, "/message");
     ensure!(
-        message.contains("pods of namespace default are out of reach"),
+        message.contains("pods of namespace default are not accessible"),
         "{message}"
     );
     // Whoever may create HookRuns need not be allowed to change pods.
     let drain = until_phase(case, "drain", "Error").await?;
     let message = text(&drain, "/message");
-    ensure!(message.contains("function patch is for"), "{message}");
+    ensure!(
+        message.contains("function patch works only in"),
+        "{message}"
+    );
     let pod = case.get("pods/game").await?;
     let written = &pod["metadata"]["annotations"]["example.com/drain"];
     ensure!(written.is_null(), "{pod:#}");
@@ -362,7 +365,7 @@ async fn only_labelled_secrets_are_read_and_none_is_shown(case: &mut Case) -> Re
     let shut = until_phase(case, "shut", "Error").await?;
     let message = text(&shut, "/message");
     ensure!(
-        message.contains("secret shut is not for hooks: label it"),
+        message.contains("secret shut is not readable by hooks: label it"),
         "{message}"
     );
     ensure!(

@@ -76,14 +76,14 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
             "no_such_metric",
             "len(result) == 1",
             "Failed",
-            "the query found nothing",
+            "the query returned nothing",
         ),
         (
             "nan",
             "0 / scalar(max_over_time(up[10s]) - 1)",
             "result > 0.5",
             "Failed",
-            "the query gave NaN",
+            "the query returned NaN",
         ),
         (
             "is-nan",
@@ -97,7 +97,7 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
             "'up'",
             "",
             "Error",
-            "the query gave up: write one that gives numbers",
+            "the query returned up: use one that returns numbers",
         ),
         ("wrong", "sum(", "", "Error", "parse error"),
         (
@@ -136,7 +136,7 @@ async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case)
             "shut",
             trusting("shut"),
             "Error",
-            "caSecret: secret shut is not for hooks",
+            "caSecret: secret shut is not readable by hooks",
         ),
         ("odd", trusting("odd"), "Error", "caSecret: "),
     ] {
@@ -169,7 +169,7 @@ async fn a_token_server_is_trusted_by_the_same_secret(case: &mut Case) -> Result
             "one",
             &of_server,
             "Error",
-            "authentication: no answer from https://127.0.0.1",
+            "authentication: no response from https://127.0.0.1",
         ),
     ] {
         case.apply(secret(name, ca)).await?;
@@ -193,9 +193,9 @@ async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
     let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
     let rows = [
         ("trickle", Raw::Trickle, "within 2 s"),
-        ("endless", Raw::Endless, "the answer is longer than 1 MiB"),
-        ("cut", Raw::Bytes(cut), "no answer from "),
-        ("silent", Raw::Bytes(Vec::new()), "no answer from "),
+        ("endless", Raw::Endless, "the response is longer than 1 MiB"),
+        ("cut", Raw::Bytes(cut), "no response from "),
+        ("silent", Raw::Bytes(Vec::new()), "no response from "),
         (
             "metadata",
             to("http://169.254.169.254/latest/meta-data/"),
@@ -236,7 +236,7 @@ async fn a_compressed_answer_is_an_error_that_says_so(case: &mut Case) -> Result
     let server = RawServer::start(Raw::answer("200 OK", headers, &bomb)).await?;
     let web = json!({"web": {"url": server.url, "jsonPath": "{$.age}"}});
     measure(case, "bomb", metric(web, "asInt(result) == 45")).await?;
-    let told = "the answer is compressed (gzip)";
+    let told = "the response is compressed (gzip)";
     ends(case, "bomb", "Error", told).await?;
     Ok(())
 }

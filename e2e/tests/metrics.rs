@@ -260,7 +260,7 @@ async fn boards_of_bk_bcs_show_something(case: &Case, prometheus: &Prometheus) -
 
 /// Panels that say 0 when nothing answers, so that only a number tells whether they work.
 const AT_LEAST_ONE: [&str; 3] = [
-    "Not as wanted",
+    "Not matching the spec",
     "Paused by a failed hook",
     "Longest wait to be deleted",
 ];
@@ -271,7 +271,7 @@ const OF_HOOKS: [&str; 7] = [
     "HookRuns",
     "HookRuns that ended",
     "Measurements",
-    "Time of a measurement",
+    "Duration of a measurement",
     "Wait for hooks",
 ];
 

@@ -121,7 +121,7 @@ async fn a_frozen_leader_writes_nothing_when_it_thaws(case: &mut Case) -> Result
     case.set_image("game:v3").await?;
     case.operator.thaw().await?;
     eventually("it ends", Duration::from_secs(20), async || {
-        ensure!(case.operator.has_lost_its_lease()?, "it goes on");
+        ensure!(case.operator.has_lost_its_lease()?, "it still runs");
         Ok(())
     })
     .await?;

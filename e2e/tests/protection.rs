@@ -266,7 +266,7 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     let copy = copy_of(&run, case);
     case.eventually("the policy is followed", async || {
         let said = case.refused(&create, &copy.to_string()).await?;
-        ensure!(said.contains("leave them out"), "{said}");
+        ensure!(said.contains("remove them"), "{said}");
         Ok(())
     })
     .await?;
@@ -275,7 +275,7 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     parts[1]["metadata"]["ownerReferences"] = Value::Null;
     for part in parts {
         let said = case.refused(&create, &part.to_string()).await?;
-        ensure!(said.contains("leave them out"), "{said}");
+        ensure!(said.contains("remove them"), "{said}");
     }
 
     let pod = "gamekeeper.tkex.tencent.com/pod-uid";
@@ -285,17 +285,17 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     for (change, words, more) in [
         (
             json!({"metadata": {"annotations": {pod: "other"}}}),
-            "leave them out",
+            "remove them",
             "",
         ),
         (
             json!({"metadata": {"annotations": {pod: null}}}),
-            "leave them out",
+            "remove them",
             "",
         ),
         (
             json!({"metadata": {"labels": {"gamedeployment-type": "PreInplace"}}}),
-            "those that it wrote stay",
+            "the labels that it set cannot be changed",
             "",
         ),
         (url, "only terminate can be changed", ""),
@@ -324,7 +324,7 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     let said = case
         .refused(&["patch", "hookrun", "by-hand", "--type=merge", &patch], "")
         .await?;
-    ensure!(said.contains("leave them out"), "{said}");
+    ensure!(said.contains("remove them"), "{said}");
 
     // A run can be stopped, which passes nothing; and the garbage collector may change and take owners.
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);

@@ -322,7 +322,7 @@ async fn changed_claim_templates_are_refused_with_the_mend(case: &mut Case) -> R
     let bigger = game.set(path, "2Gi").to_string();
     let said = case.refused(&["apply", "-f", "-"], &bigger).await?;
     ensure!(
-        said.contains("make a new workload with the new claims"),
+        said.contains("create a new workload with the new claims"),
         "{said}"
     );
     Ok(())

@@ -310,7 +310,7 @@ fn not_installed(kind: WorkloadKind, error: Error) -> Error {
     match &error {
         Error::Server(status) if status.code == 404 && !is_foreign(status) => {
             Error::NotFound(format!(
-                "the cluster does not know {}s ({}): install gamekeeper's CRDs first",
+                "the cluster does not serve {}s ({}): install gamekeeper's CRDs first",
                 kind.as_str(),
                 short_name(kind, "NAME")
             ))

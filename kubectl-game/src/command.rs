@@ -112,14 +112,13 @@ async fn get(
             cluster.list_selected(&[kind], all, &params).await?
         }
         _ if params.label_selector.is_some() => {
-            let said = "a name and a selector exclude each other: leave out one of them";
+            let said = "a name and a selector are mutually exclusive: remove one of them";
             return Err(Error::Usage(said.to_owned()));
         }
         words if all => {
             let words = words.join(" ");
-            let said = format!(
-                "{words:?} in all namespaces: name its namespace with -n, or leave the name out"
-            );
+            let said =
+                format!("{words:?} in all namespaces: set its namespace with -n, or omit the name");
             return Err(Error::Usage(said));
         }
         words => {
@@ -207,7 +206,7 @@ async fn status(
         Some(output) => print::object(&status::data(&scene.game, &verdict), output)?,
     })?;
     if wait.is_some() && verdict.end == End::UnderWay {
-        eprintln!("timed out waiting: it goes on");
+        eprintln!("timed out waiting: the rollout continues");
     }
     Ok(ExitCode::from(verdict.exit_code()))
 }

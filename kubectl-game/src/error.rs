@@ -66,7 +66,7 @@ fn not_of_kubernetes(status: &Status) -> String {
     let reason = code.and_then(|code| code.canonical_reason());
     let reason = reason.map(|reason| format!(" {reason}"));
     let mut words = format!(
-        "Error from server ({}{}): this is not how Kubernetes answers",
+        "Error from server ({}{}): this is not a Kubernetes response",
         status.code,
         reason.unwrap_or_default()
     );
@@ -80,7 +80,7 @@ fn not_of_kubernetes(status: &Status) -> String {
 impl Error {
     /// That nothing was heard for so long.
     pub fn no_answer(limit: Duration) -> Self {
-        Error::Unreachable(format!("no answer within {limit:?}"))
+        Error::Unreachable(format!("no response within {limit:?}"))
     }
 
     /// Whether the object was changed by somebody else in the meantime.
@@ -109,9 +109,9 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Error::Server(status),
-            kube::Error::SerdeError(error) => Error::Odd(format!(
-                "the server does not answer as Kubernetes does: {error}"
-            )),
+            kube::Error::SerdeError(error) => {
+                Error::Odd(format!("unexpected response from the server: {error}"))
+            }
             other => Error::Unreachable(with_causes(&other)),
         }
     }

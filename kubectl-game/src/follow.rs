@@ -53,7 +53,7 @@ pub async fn follow_tree(
                 }
                 Sight::Lost(loss) => shown.lose(loss)?,
                 Sight::Gone => {
-                    writeln!(stdout(), "{name} is gone")?;
+                    writeln!(stdout(), "{name} was deleted")?;
                     return Ok(());
                 }
             },
@@ -138,7 +138,7 @@ impl Frames {
 }
 
 /// Says that a lost connection is there again.
-const BACK: &str = "connection is back";
+const BACK: &str = "connection restored";
 
 fn lost(loss: &Loss) -> String {
     let since = loss.since.round(jiff::Unit::Second).unwrap_or(loss.since);
@@ -187,7 +187,9 @@ async fn until_end(
                 is_lost = true;
                 continue;
             }
-            Sight::Gone => return Err(Error::NotFound(format!("{} is gone", game.full_name()))),
+            Sight::Gone => {
+                return Err(Error::NotFound(format!("{} was deleted", game.full_name())));
+            }
         };
         if std::mem::take(&mut is_lost) {
             eprintln!("{BACK}");

@@ -60,7 +60,7 @@ pub struct Game {
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// Its form is not that of this version.
-    #[error("the object does not have the form of {API}: {0}", API = gamekeeper_core::api::API_VERSION)]
+    #[error("the object is not a valid object of {API}: {0}", API = gamekeeper_core::api::API_VERSION)]
     Form(#[from] serde_json::Error),
     /// The operator refuses it too.
     #[error(transparent)]

@@ -57,7 +57,7 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
             "StatefulSets"
         };
         return Err(Error::Usage(format!(
-            "kubectl game does not look after {whole}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
+            "kubectl game does not manage {whole}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
     let known = WorkloadKind::ALL
@@ -95,13 +95,13 @@ impl Reference {
             }
             [_, _, more, ..] => {
                 return Err(Error::Usage(format!(
-                    "one workload at a time: what is {more:?}?"
+                    "expected one workload: unexpected argument {more:?}"
                 )));
             }
         };
         if name.is_empty() || name.contains('/') {
             return Err(Error::Usage(format!(
-                "{:?} names no workload: write gd/NAME, gsts/NAME, or NAME",
+                "{:?} is not a workload: write gd/NAME, gsts/NAME, or NAME",
                 words.join(" ")
             )));
         }
@@ -161,8 +161,8 @@ mod tests {
             ("gamedeploymnt/game", "did you mean gamedeployment?"),
             ("deploy/game", "use kubectl rollout"),
             ("pod/game", "write gd (GameDeployment) or gsts"),
-            ("gd/", "names no workload"),
-            ("gd game other", "one workload at a time"),
+            ("gd/", "is not a workload"),
+            ("gd game other", "expected one workload"),
         ] {
             let said = parse(text).expect_err(text);
             assert!(said.contains(words), "{text}: {said}");

@@ -9,7 +9,7 @@ use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::plan::parse_duration;
 use jiff::SignedDuration;
 
-/// See and steer rollouts of GameDeployments and GameStatefulSets.
+/// Show and control rollouts of GameDeployments and GameStatefulSets.
 ///
 /// A workload is NAME, gd/NAME or gsts/NAME; a name alone finds its kind.
 #[derive(Parser)]
@@ -47,7 +47,7 @@ pub struct ClusterOptions {
     /// Act as a member of this group; may be repeated.
     #[arg(long, global = true, value_name = "GROUP")]
     pub as_group: Vec<String>,
-    /// Longest wait for the answer to a request, such as 5s; 0 is forever.
+    /// Timeout of a request, such as 5s; 0 means none.
     #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = seconds)]
     pub request_timeout: SignedDuration,
 }
@@ -77,7 +77,7 @@ pub struct Workload {
 /// How a change is made and told.
 #[derive(Args, Clone, Debug)]
 pub struct Write {
-    /// Have the API server check the change without making it.
+    /// Submit the change as a server-side dry run.
     #[arg(long)]
     pub dry_run: bool,
     /// Print the changed object.
@@ -110,14 +110,14 @@ pub enum Output {
 const STATUS_EXIT_CODES: &str = "\
 Exit codes:
   0  the rollout is complete
-  1  error; with --watch: also when the cluster had not answered once when the time was over
-  2  it is stopped and waits for a person: paused, or blocked by a failed hook, a refused template, ...
-  3  it is under way; with --watch: it still was when the time was over";
+  1  error; with --watch: also if the cluster never responded before the timeout
+  2  the rollout is stopped until a user acts: paused, or blocked by a failed hook, a rejected template, ...
+  3  the rollout is in progress; with --watch: still in progress at the timeout";
 
 const LINT_EXIT_CODES: &str = "\
 Exit codes:
-  0  nothing is wrong
-  1  something would be refused
+  0  no errors
+  1  something would be rejected
   2  a file cannot be read";
 
 /// What to do.
@@ -132,7 +132,7 @@ pub enum Command {
         /// In all namespaces.
         #[arg(short = 'A', long)]
         all_namespaces: bool,
-        /// Only those with these labels, such as app=game,tier!=test.
+        /// Label selector, such as app=game,tier!=test.
         #[arg(short = 'l', long)]
         selector: Option<String>,
         /// Print the objects.
@@ -143,14 +143,14 @@ pub enum Command {
     Tree {
         #[command(flatten)]
         workload: Workload,
-        /// Follow what happens, until interrupted.
+        /// Watch for changes until interrupted.
         #[arg(short, long)]
         watch: bool,
         /// Show all pods, however many there are.
         #[arg(long)]
         all_pods: bool,
     },
-    /// Say how a rollout is, or why it does not go on.
+    /// Show the state of a rollout, or why it is blocked.
     #[command(after_help = STATUS_EXIT_CODES)]
     Status {
         #[command(flatten)]
@@ -158,10 +158,10 @@ pub enum Command {
         /// Wait until it is complete, or stopped.
         #[arg(short, long)]
         watch: bool,
-        /// Longest wait, such as 90s or 10m; 0 is forever.
+        /// Timeout, such as 90s or 10m; 0 means none.
         #[arg(long, default_value = "0", value_parser = parse_duration, requires = "watch")]
         timeout: SignedDuration,
-        /// Print it for programs.
+        /// Print in a machine-readable format.
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
@@ -172,7 +172,7 @@ pub enum Command {
     History {
         #[command(flatten)]
         workload: Workload,
-        /// Show the pod template of this one.
+        /// Show the pod template of this revision.
         #[arg(long, value_name = "NUMBER", conflicts_with = "output")]
         revision: Option<i64>,
         /// Print the ControllerRevisions.
@@ -187,7 +187,7 @@ pub enum Command {
         /// In all namespaces.
         #[arg(short = 'A', long, conflicts_with = "workload")]
         all_namespaces: bool,
-        /// Only those that ended, and not well.
+        /// Only those that ended without success.
         #[arg(long)]
         failed: bool,
         /// Print the HookRuns.
@@ -214,23 +214,23 @@ pub enum Command {
 /// What to change.
 #[derive(Subcommand)]
 pub enum Steer {
-    /// Start no more pod updates until somebody resumes.
+    /// Start no more pod updates until resumed.
     Pause(On),
-    /// End a pause, whoever made it.
+    /// End a pause, whether set by a user or by a canary step.
     Resume(On),
-    /// Go on from the canary step that pauses, or skip all steps that are left.
+    /// Continue past the paused canary step, or skip all remaining steps.
     Promote {
         #[command(flatten)]
         on: On,
-        /// Skip all canary steps that are left. Hooks of pods are asked as ever.
+        /// Skip all remaining canary steps. Hooks of pods still run.
         #[arg(long)]
         full: bool,
     },
-    /// Run failed hooks of pods anew.
+    /// Retry failed hooks of pods.
     Retry {
         #[command(flatten)]
         on: On,
-        /// Only those of this point.
+        /// Only hooks of this point.
         #[arg(long, value_parser = point)]
         point: Option<HookPoint>,
     },
@@ -242,7 +242,7 @@ pub enum Steer {
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,
     },
-    /// Make all pods anew (RollingUpdate, OnDelete).
+    /// Recreate all pods (RollingUpdate, OnDelete).
     Restart(On),
     /// Change a field.
     #[command(subcommand)]
@@ -252,7 +252,7 @@ pub enum Steer {
 /// Fields that can be changed.
 #[derive(Subcommand)]
 pub enum SetCommand {
-    /// Give containers new images: set image gd/NAME CONTAINER=IMAGE ...
+    /// Set images of containers: set image gd/NAME CONTAINER=IMAGE ...
     Image {
         /// The workload, then CONTAINER=IMAGE for each container; * is all of them.
         #[arg(value_name = "WORKLOAD CONTAINER=IMAGE", required = true, num_args = 1..)]

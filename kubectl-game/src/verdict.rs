@@ -91,7 +91,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();
     if game.deleting {
-        let sentence = "is being deleted; its pods go with it, and no hook is asked";
+        let sentence = "is being deleted; its pods are deleted with it, without running hooks";
         findings.push(finding(End::UnderWay, "Deleting", sentence.to_owned()));
     } else if !game.is_observed() {
         findings.push(unseen(game));
@@ -129,8 +129,8 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
 /// A pause that nobody sees until the next rollout.
 fn holds_next(game: &Game) -> Finding {
     let sentence = format!(
-        "paused by a user (spec.updateStrategy.paused is true): the next change of the template waits; \
-         lift it with: kubectl game resume {}",
+        "paused by a user (spec.updateStrategy.paused is true): the next template change waits; resume \
+         with: kubectl game resume {}",
         game.short_name()
     );
     finding(End::Done, "Paused", sentence)
@@ -138,11 +138,11 @@ fn holds_next(game: &Game) -> Finding {
 
 fn unseen(game: &Game) -> Finding {
     let sentence = format!(
-        "the operator has not looked at generation {} yet (the last one it saw: {})",
+        "the operator has not observed generation {} yet (last observed: {})",
         game.generation, game.status.observed_generation
     );
     Finding {
-        mend: Some("if that stays so, see whether gamekeeper runs".to_owned()),
+        mend: Some("if this persists, check that gamekeeper is running".to_owned()),
         ..finding(End::UnderWay, "Unseen", sentence)
     }
 }
@@ -157,11 +157,11 @@ fn done(game: &Game) -> String {
         );
     }
     let why = match game.partition {
-        0 => "they are updated when somebody deletes them (OnDelete)".to_owned(),
-        kept => format!("partition keeps {kept}"),
+        0 => "they are updated when they are deleted (OnDelete)".to_owned(),
+        kept => format!("partition holds back {kept}"),
     };
     format!(
-        "rollout complete as far as it goes: {} of {} pods are at {}, {old} at an older revision; {why}",
+        "partial rollout complete: {} of {} pods are at {}, {old} at an older revision; {why}",
         status.updated_replicas, game.replicas, status.update_revision
     )
 }
@@ -170,7 +170,7 @@ fn under_way(game: &Game) -> String {
     let said = game
         .condition("Ready")
         .map(|condition| condition.message.clone());
-    let said = said.unwrap_or_else(|| "the rollout is under way".to_owned());
+    let said = said.unwrap_or_else(|| "the rollout is in progress".to_owned());
     match game.step() {
         Some((index, step)) if game.is_rolling() => {
             format!("{said}; canary step {index} ({})", name_of(step))
@@ -209,7 +209,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
     let Some(held) = held else {
         return game.paused.then(|| Finding {
             mend: Some(format!(
-                "go on with: kubectl game resume {}",
+                "continue with: kubectl game resume {}",
                 game.short_name()
             )),
             ..finding(
@@ -229,7 +229,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
         .is_some_and(|it| it.reason == "ResumeByApplyIgnored");
     let mut found = found;
     if ignored {
-        found.sentence.push_str("; `paused: false` came with an apply, which does not resume: take it out of the manifest");
+        found.sentence.push_str("; `paused: false` was set by an apply, which does not resume: remove it from the manifest");
     }
     Some(found)
 }
@@ -246,22 +246,22 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
             let left = span(end.duration_since(now).as_secs());
             let end = end.round(jiff::Unit::Second).unwrap_or(end);
             Finding {
-                mend: Some(format!("go on at once with: {resume}")),
+                mend: Some(format!("continue immediately with: {resume}")),
                 ..finding(
                     End::UnderWay,
                     "Paused",
-                    format!("canary step {index} pauses until {end}, {left} from now"),
+                    format!("canary step {index} is paused until {end}, {left} from now"),
                 )
             }
         }
         None => {
             let since = span(now.duration_since(began).as_secs());
             Finding {
-                mend: Some(format!("go on with: {resume}")),
+                mend: Some(format!("continue with: {resume}")),
                 ..finding(
                     End::Stopped,
                     "Paused",
-                    format!("canary step {index} pauses until somebody resumes, since {since}"),
+                    format!("canary step {index} is paused until resumed, for {since} so far"),
                 )
             }
         }
@@ -285,12 +285,14 @@ fn at_hook_step(scene: &Scene, since: &str) -> Finding {
     let workload = game.short_name();
     Finding {
         mend: Some(format!(
-            "go on all the same with: kubectl game resume {workload}; go back with: kubectl game undo {workload}"
+            "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"
         )),
         ..finding(
             End::Stopped,
             "Paused",
-            format!("canary step {index} pauses since {since}, because its hook {name} {ended}"),
+            format!(
+                "canary step {index} has been paused for {since}, because its hook {name} {ended}"
+            ),
         )
     }
 }
@@ -304,7 +306,7 @@ fn failures(game: &Game) -> Vec<Finding> {
         } else {
             "scaling"
         };
-        let sentence = format!("{what} does not go on ({}): {}", it.reason, it.message);
+        let sentence = format!("{what} is blocked ({}): {}", it.reason, it.message);
         finding(End::Stopped, "Blocked", sentence)
     };
     conditions.map(told).collect()
@@ -332,16 +334,16 @@ fn failed_hooks(scene: &Scene) -> Vec<Finding> {
         let run = run.map_or_else(String::new, |run| format!(" (HookRun {})", run.name_any()));
         let more = match pods.len() {
             1 => String::new(),
-            more => format!("; {} more pods likewise", more - 1),
+            more => format!("; {} more pods are blocked too", more - 1),
         };
         let point = point.as_str();
         let sentence = format!(
-            "pod {} stays as it is, because its {point} hook{run} ended {}: {message}{more}",
+            "pod {} is blocked, because its {point} hook{run} ended {}: {message}{more}",
             first.pod_name, first.phase
         );
         Some(Finding {
             mend: Some(format!(
-                "mend what it checks, then: kubectl game retry {} --point {point}",
+                "fix what it checks, then: kubectl game retry {} --point {point}",
                 scene.game.short_name()
             )),
             ..finding(End::Stopped, "Blocked", sentence)

@@ -326,7 +326,7 @@ mod tests {
         let sight = told(watch.next().await);
         assert_eq!(
             sight,
-            "lost: cannot reach the cluster: no answer within 10s"
+            "lost: cannot reach the cluster: no response within 10s"
         );
         let again = timeout(3 * RETRY, watch.next()).await;
         assert!(again.is_err(), "{}", told(again.expect("something")));

@@ -87,7 +87,7 @@ async fn an_answer_that_is_not_kubernetes_is_told_with_its_code() {
     let config = kubeconfig("proxy-error", &saying(PROXY_ERROR));
     let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
     assert_eq!(ended.status.code(), Some(1));
-    let expected = "error: Error from server (503 Service Unavailable): this is not how Kubernetes answers: \
+    let expected = "error: Error from server (503 Service Unavailable): this is not a Kubernetes response: \
         <html>no backend</html>\n";
     assert_eq!(text(&ended.stderr), expected);
 }
@@ -187,7 +187,7 @@ async fn a_timeout_holds_before_the_server_has_said_anything() {
     let ended = end(program(&args).env("KUBECONFIG", config)).await;
     let said = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("no answer within 1s"), "{said}");
+    assert!(said.contains("no response within 1s"), "{said}");
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
@@ -245,7 +245,7 @@ async fn a_request_waits_no_longer_than_it_is_told() {
         let said = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{args:?}: {said}");
         assert!(
-            said.contains("cannot reach the cluster: no answer within"),
+            said.contains("cannot reach the cluster: no response within"),
             "{args:?}: {said}"
         );
     }

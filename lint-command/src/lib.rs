@@ -18,7 +18,7 @@ pub struct Options {
     /// Files, or directories with *.yaml, *.yml and *.json files; - reads standard input.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// Let warnings fail too.
+    /// Treat warnings as errors.
     #[arg(long)]
     pub strict: bool,
 }

@@ -145,7 +145,7 @@ impl Write<'_> {
                 }
                 // A claim may be anybody's, or nobody's: the planner judges that when it sees it.
                 if thing != Thing::Claim && !there.is_controlled_by(&self.target.uid) {
-                    let message = format!("{message}; it is not one of this workload's");
+                    let message = format!("{message}; it does not belong to this workload");
                     return Err(Refusal::AlreadyExists(message));
                 }
                 // The next plan must see it.

@@ -88,7 +88,7 @@ impl Events {
     /// Tells something about an object.
     pub fn tell(&self, regarding: impl Into<Regarding>, told: Told) {
         if self.waiting.try_send((regarding.into(), told)).is_err() {
-            debug!("too many events at once; one is dropped");
+            debug!("too many events; dropping one");
         }
     }
 }
@@ -218,7 +218,7 @@ async fn write(
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     let written = requests.create(&path, to_bytes(&body)).await;
     if let Err(refusal) = &written {
-        debug!(%refusal, reason = event.reason, "an event was not taken");
+        debug!(%refusal, reason = event.reason, "an event was rejected");
     }
     written
 }

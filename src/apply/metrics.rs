@@ -248,23 +248,20 @@ impl Collector for Metrics {
         ] {
             let reconciles = self.reconciles.part(|it| it.of.kind == kind);
             let name = format!("{prefix}_reconcile_duration_seconds");
-            reconciles.encode(&mut to, &name, "Time of one look at a workload")?;
-            let (name, help) = (
-                "pod_create_duration_seconds",
-                "Time of one creation of a pod",
-            );
+            reconciles.encode(&mut to, &name, "Duration of one reconcile of a workload")?;
+            let (name, help) = ("pod_create_duration_seconds", "Duration of creating a pod");
             let creations = self.creations.part(|it| it.of.kind == kind);
             creations.encode(&mut to, &format!("{prefix}_{name}"), help)?;
             creations.encode_extremes(&mut to, &format!("{prefix}_{name}"), help)?;
             for (name, help, writes) in [
                 (
                     "pod_update_duration_seconds",
-                    "Time of one change of a running pod",
+                    "Duration of updating a running pod",
                     &self.updates,
                 ),
                 (
                     "pod_delete_duration_seconds",
-                    "Time of one deletion of a pod",
+                    "Duration of deleting a pod",
                     &self.deletions,
                 ),
             ] {
@@ -274,12 +271,12 @@ impl Collector for Metrics {
             }
         }
         let name = "bkbcs_gameworkload_hookrun_create_duration_seconds";
-        let help = "Time of one creation of a pod's HookRun";
+        let help = "Duration of creating a pod's HookRun";
         self.hooks.encode(&mut to, name, help)?;
-        let help = "Time that a look waited until the cache showed its last writes";
+        let help = "Time that a reconcile waited until the cache showed its last writes";
         self.lag
             .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
-        let help = "Time of one plan: reading the cache and deciding";
+        let help = "Duration of planning: reading the cache and deciding";
         self.plans
             .encode(&mut to, "gamekeeper_planning_duration_seconds", help)
     }

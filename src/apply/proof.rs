@@ -76,7 +76,7 @@ impl Patience {
 pub fn good_until(asked: Instant, patience: &mut Patience) -> Option<Instant> {
     if !patience.bears(asked) {
         let took = asked.elapsed();
-        warn!(?took, "the API server is slow to answer");
+        warn!(?took, "the API server is slow to respond");
         return None;
     }
     Some((asked + PROOF).max(Instant::now() + AT_ONCE))
@@ -141,7 +141,7 @@ pub async fn ask(
     } = target;
     if now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some() {
         return Err(Stop::Moved(format!(
-            "it is at generation {} now, and was planned for at {generation}",
+            "its generation is now {}, but the plan was made for {generation}",
             now.generation
         )));
     }

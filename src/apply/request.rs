@@ -96,7 +96,7 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The world is not as it was decided on: plan again.
-    #[error("the object has changed meanwhile: {0}")]
+    #[error("the object has changed in the meantime: {0}")]
     Conflict(String),
     /// An object of this name exists.
     #[error("{0}")]
@@ -234,7 +234,7 @@ impl Requests {
         };
         let (head, body) = timeout(PATIENCE, exchange)
             .await
-            .map_err(|_| unavailable(format!("no answer within {} s", PATIENCE.as_secs())))?
+            .map_err(|_| unavailable(format!("no response within {} s", PATIENCE.as_secs())))?
             .map_err(|error| unavailable(error.to_string()))?;
         if head.status.is_success() {
             return Ok(metadata(&body));

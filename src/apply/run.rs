@@ -142,7 +142,7 @@ impl<S: Serialize> Run<'_, S> {
             return Ok(outcome);
         }
         if self.target.generation != generation {
-            return Ok(Outcome::Moved("by a patch of our own".to_owned()));
+            return Ok(Outcome::Moved("by our own patch".to_owned()));
         }
         if status_first || next_status(self.memory) <= Instant::now() {
             self.write_status().await?;

@@ -95,7 +95,7 @@ impl Cache {
                         .await;
                 }
                 Err(error) => {
-                    warn!(?kind, error = %with_causes(&error), "the cache cannot be compared");
+                    warn!(?kind, error = %with_causes(&error), "cannot compare the cache with the API server");
                 }
             }
         }

@@ -132,7 +132,7 @@ impl Cache {
         warn!(
             owner,
             ?expected,
-            "writes are not seen in time; listing anew"
+            "writes were not observed in time; relisting"
         );
         let overdue = expected.versions.iter().filter(|(kind, version)| {
             let seen = self.seen(**kind);

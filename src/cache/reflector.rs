@@ -227,7 +227,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             Ok(object) => object,
             Err(error) => {
                 let reason = error.to_string();
-                error!(object = %key, reason, "an object cannot be read; it is left alone");
+                error!(object = %key, reason, "cannot decode an object; ignoring it");
                 (self.route)(&Routed::Broken(key, reason));
                 None
             }

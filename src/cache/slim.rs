@@ -123,7 +123,7 @@ fn record(
             _ => Some(Arc::new(record)),
         },
         Err(error) => {
-            warn!(%error, "a pod's record of its last in-place update cannot be read");
+            warn!(%error, "cannot decode the annotation with a pod's last in-place update");
             None
         }
     }

@@ -143,19 +143,19 @@ pub struct Source {
 
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
-    #[error("the server no longer knows where the watch stood")]
+    #[error("the resource version of the watch is too old")]
     Expired,
-    #[error("the server cannot stream lists")]
+    #[error("the server does not support streaming lists")]
     NotStreaming,
     #[error(transparent)]
     Client(#[from] kube::Error),
-    #[error("connection broke: {0}")]
+    #[error("connection failed: {0}")]
     Broken(#[from] std::io::Error),
-    #[error("not understood: {0}")]
+    #[error("cannot decode: {0}")]
     Garbled(#[from] serde_json::Error),
-    #[error("the server says {code}: {message}")]
+    #[error("the server returned {code}: {message}")]
     Refused { code: u16, message: String },
-    #[error("no word for {} s", .0.as_secs())]
+    #[error("no watch event for {} s", .0.as_secs())]
     Silent(Duration),
 }
 
@@ -199,9 +199,9 @@ pub async fn watch<F: Future<Output = ()>>(
         }
         match result {
             Ok(()) if went_well => continue,
-            Ok(()) => debug!(path = source.path, "watch ended at once"),
+            Ok(()) => debug!(path = source.path, "watch ended immediately"),
             Err(WatchError::Expired) => {
-                debug!(path = source.path, "watch expired, listing anew");
+                debug!(path = source.path, "watch expired; relisting");
                 position = None;
             }
             Err(WatchError::NotStreaming) => {

@@ -348,7 +348,7 @@ where
         let reconcile = async move {
             match reconciling.await {
                 Ok(reconciled) => completion.ended(reconciled.into()),
-                Err(_) => error!("a sync broke down; it is tried again"),
+                Err(_) => error!("reconcile panicked; retrying"),
             }
         };
         reconciles.spawn(reconcile.instrument(span));

@@ -89,7 +89,7 @@ impl<K: Planned> Workloads<K> {
         let plan = match plan {
             Ok(plan) => plan,
             Err(invalid) => {
-                warn!(%invalid, "nothing can be planned");
+                warn!(%invalid, "cannot plan");
                 let event = Event {
                     warning: true,
                     reason: "InvalidSpec".to_owned(),
@@ -129,7 +129,7 @@ impl<K: Planned> Workloads<K> {
         if took > SLOW_PLAN {
             warn!(
                 ?took,
-                "planning is slow: this process gets too little processor time for its pods"
+                "planning is slow: this process has too little CPU for its number of pods"
             );
         }
         planning
@@ -245,11 +245,11 @@ fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
         Outcome::Done => Requeue::Settled([wake, report.status_due].into_iter().flatten().min()),
         Outcome::Unfinished => Requeue::Now,
         Outcome::Moved(message) => {
-            debug!(message, "the world has moved on; planning again");
+            debug!(message, "the object has changed; planning again");
             Requeue::Conflict
         }
         Outcome::Failed { message, after } => {
-            warn!(message, "refused; trying again later");
+            warn!(message, "request failed; retrying");
             Requeue::Retry(after)
         }
     }

@@ -36,8 +36,8 @@ pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Rou
     let _ = stream.set_nodelay(true);
     let stream = match timeout(BEGIN, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return debug!(%error, "no TLS with a caller"),
-        Err(_) => return debug!("a caller is silent"),
+        Ok(Err(error)) => return debug!(%error, "TLS handshake failed"),
+        Err(_) => return debug!("TLS handshake timed out"),
     };
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     serve(stream, is_http2, app).await;
@@ -73,7 +73,7 @@ where
         }
     };
     if let Err(error) = ended {
-        debug!(%error, "a connection ended");
+        debug!(%error, "connection closed");
     }
 }
 

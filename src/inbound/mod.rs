@@ -37,7 +37,7 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router)
             Ok(accepted) => accepted,
             Err(error) => {
                 // Most often there are no file descriptors left.
-                warn!(%error, "connections cannot be accepted");
+                warn!(%error, "cannot accept connections");
                 sleep(Duration::from_secs(1)).await;
                 continue;
             }
@@ -81,7 +81,7 @@ impl Open {
             && let Some(age) = self.to_end()
             && let Some((address, connection)) = self.by_age.remove(&age)
         {
-            debug!(%address, "its oldest connection makes room");
+            debug!(%address, "too many connections; closing the oldest one");
             connection.abort();
         }
     }

@@ -15,8 +15,8 @@ pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let Some(raised) = raised(limit) else { return };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => debug!(?raised, "the limit of file descriptors is raised"),
-        Err(error) => warn!(%error, ?limit, "the limit of file descriptors stays"),
+        Ok(()) => debug!(?raised, "raised the limit of file descriptors"),
+        Err(error) => warn!(%error, ?limit, "cannot raise the limit of file descriptors"),
     }
 }
 

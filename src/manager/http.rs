@@ -48,11 +48,11 @@ pub fn routes(health: Arc<Health>) -> Router {
 async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     let not_yet = |what: String| (StatusCode::SERVICE_UNAVAILABLE, what);
     let Some(cache) = health.cache.get() else {
-        return not_yet("the API server does not answer yet".into());
+        return not_yet("the API server has not responded yet".into());
     };
     let missing = cache.missing();
     if !missing.is_empty() {
-        return not_yet(format!("the caches are not filled yet: {missing:?}"));
+        return not_yet(format!("the caches are not synced yet: {missing:?}"));
     }
     match health.webhook.get().is_none_or(|it| it.is_ready()) {
         true => (StatusCode::OK, "ok".into()),

@@ -86,8 +86,10 @@ impl Elector {
             match self.attempt(Goal::Take).await {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error) if is_conflict(&error) => debug!("somebody else was first"),
-                Err(error) => warn!(error = %with_causes(&error), "the lease cannot be looked at"),
+                Err(error) if is_conflict(&error) => {
+                    debug!("another replica acquired the lease first")
+                }
+                Err(error) => warn!(error = %with_causes(&error), "cannot read the lease"),
             }
             self.wait_for_next_attempt().await;
         }
@@ -98,7 +100,7 @@ impl Elector {
     pub async fn hold(&mut self) {
         while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.keep()).await {}
         self.fence.close();
-        warn!("the lease is lost");
+        warn!("lost the lease");
     }
 
     /// Renews it once, however many attempts that takes; false when it is not ours any more.
@@ -111,7 +113,7 @@ impl Elector {
             }
             match self.attempt(Goal::Keep).await {
                 Ok(held) => return held,
-                Err(error) => warn!(error = %with_causes(&error), "the lease is not renewed yet"),
+                Err(error) => warn!(error = %with_causes(&error), "cannot renew the lease yet"),
             }
         }
     }
@@ -120,12 +122,12 @@ impl Elector {
     pub async fn release(&mut self) {
         self.fence.close();
         match timeout(RETRY_PERIOD, self.give_back()).await {
-            Ok(Ok(true)) => info!("the lease is given back"),
+            Ok(Ok(true)) => info!("released the lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
-                warn!(error = %with_causes(&error), "the lease is not given back; it runs out");
+                warn!(error = %with_causes(&error), "cannot release the lease; it expires");
             }
-            Err(_) => warn!("the lease is not given back in time; it runs out"),
+            Err(_) => warn!("the lease was not released in time; it expires"),
         }
     }
 
@@ -218,7 +220,7 @@ impl Elector {
         if self.action() == LeaseAction::Wait
             && let Err(error) = self.watch().await
         {
-            debug!(%error, "the lease is looked at instead of watched");
+            debug!(%error, "polling the lease instead of watching it");
         }
         let next = match (self.action(), &self.seen) {
             (LeaseAction::Wait, Some(record)) => pause.min(record.expiry()),

@@ -41,7 +41,9 @@ use gamekeeper_core::causes::with_causes;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// There is no cluster to talk to.
-    #[error("no cluster: {0}; set KUBECONFIG, or run in a pod with a service account")]
+    #[error(
+        "no cluster configuration: {0}; set KUBECONFIG, or run in a pod with a service account"
+    )]
     Config(#[from] kube::config::InferConfigError),
     /// There is no client for it.
     #[error("cannot connect to the cluster: {0}")]
@@ -53,10 +55,10 @@ pub enum RunError {
     #[error("--webhook-listen {0}: {1}")]
     WebhookListen(std::net::SocketAddr, std::io::Error),
     /// The webhook has no threads to work on.
-    #[error("admission cannot be served: {0}")]
+    #[error("cannot serve admission: {0}")]
     Webhook(std::io::Error),
     /// Plans have no threads to be made on.
-    #[error("workloads cannot be planned for: {0}")]
+    #[error("cannot start the planners: {0}")]
     Planners(std::io::Error),
     /// Hooks cannot be measured.
     #[error(transparent)]
@@ -65,12 +67,12 @@ pub enum RunError {
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
     /// Somebody else may lead.
-    #[error("the lease is lost; what this process knew is void, start it anew")]
+    #[error("lost the lease; exiting, so that the process restarts with empty caches")]
     LeaseLost,
     /// Others may see what this process does not.
     #[error(
-        "the caches do not show what the API server has, {} s after this process began to lead; \
-        the lease is given back: {why}", limit.as_secs()
+        "the caches lag behind the API server {} s after this process became the leader; \
+        releasing the lease: {why}", limit.as_secs()
     )]
     Behind {
         /// How long it tried.
@@ -79,7 +81,7 @@ pub enum RunError {
         why: String,
     },
     /// A part that never ends has ended.
-    #[error("a watch or server of the process broke down: {0:?}")]
+    #[error("a watch or server of this process ended: {0:?}")]
     Broken(Option<Result<(), JoinError>>),
 }
 
@@ -95,7 +97,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let webhook_listener = webhook_listener(&options.webhook).await?;
     let config = Config::infer().await?;
     if config.proxy_url.is_some() {
-        warn!("operators take no proxy: the API server is called without the one that is named");
+        warn!("proxies are not supported: the operator calls the API server directly");
     }
     let fence = match options.leader_elect {
         true => Fence::closed(),
@@ -203,7 +205,7 @@ fn terminated() -> std::io::Result<watch::Receiver<bool>> {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
-        info!("told to stop");
+        info!("received a signal; shutting down");
         tell.send_replace(true);
     });
     Ok(told)

@@ -169,7 +169,7 @@ impl Operator {
             tokio::select! {
                 _ = &mut controllers => {}
                 () = elector.hold() => {}
-                () = sleep(SHUTDOWN_TIMEOUT) => warn!("some syncs did not end in time"),
+                () = sleep(SHUTDOWN_TIMEOUT) => warn!("some reconciles did not finish in time"),
             }
         }
         elector.release().await;
@@ -196,7 +196,7 @@ impl Operator {
             metrics: self.counters.writes.clone(),
             planners: Arc::new(Planners::start().map_err(RunError::Planners)?),
         };
-        info!("controllers start");
+        info!("starting controllers");
         tokio::join!(
             control_workloads(
                 shared.clone(),
@@ -212,7 +212,7 @@ impl Operator {
             ),
             self.control_hook_runs(stop),
         );
-        info!("controllers have ended");
+        info!("controllers stopped");
         Ok(())
     }
 
@@ -255,7 +255,7 @@ where
     let caught_up = timeout(limit, caught_up).await;
     caught_up.map_err(|_| RunError::Behind {
         limit,
-        why: why.unwrap_or_else(|| "a list or watch is not answered".to_owned()),
+        why: why.unwrap_or_else(|| "no response to a list or watch".to_owned()),
     })
 }
 
@@ -267,7 +267,7 @@ where
     let mut pause = FIRST_PAUSE;
     while let Err(error) = compare().await {
         let error = with_causes(&error);
-        warn!(error, "the caches cannot be compared with the API server");
+        warn!(error, "cannot compare the caches with the API server");
         told(error);
         sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
@@ -305,7 +305,7 @@ fn broken(events: Events, fence: Arc<Fence>) -> BrokenSink {
         let event = Event {
             warning: true,
             reason: "Unreadable".to_owned(),
-            message: format!("the operator cannot read this object and leaves it alone: {reason}"),
+            message: format!("the operator cannot decode this object and ignores it: {reason}"),
         };
         events.tell(about, Told::Plain(event));
     })

@@ -15,7 +15,7 @@ pub struct Options {
     /// Address of /metrics, /healthz and /readyz.
     #[arg(long, env = "GAMEKEEPER_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Work only while holding a lease, so that several replicas can stand by.
+    /// Work only while holding a lease, so that further replicas can stand by.
     #[arg(
         long,
         env = "GAMEKEEPER_LEADER_ELECT",
@@ -25,10 +25,10 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub leader_elect: bool,
-    /// Name of that lease; operators that must not work side by side have the same.
+    /// Name of that lease; operators with the same name never work at the same time.
     #[arg(long, env = "GAMEKEEPER_LEASE_NAME", default_value = "gamekeeper")]
     pub lease_name: String,
-    /// Work in this namespace only; in all of them when not given.
+    /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
     /// The admission webhook.
@@ -37,13 +37,13 @@ pub struct Options {
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,
-    /// Let hooks call loopback addresses: those of the operator itself, and of others in its pod.
+    /// Let hooks call loopback addresses: those of the operator itself and of other containers in its pod.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LOOPBACK")]
     pub hook_allow_loopback: bool,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// What is logged: error, warn, info, debug or trace, also by module (info,gamekeeper::plan=debug).
+    /// Log level: error, warn, info, debug or trace, also by module (info,gamekeeper::plan=debug).
     #[arg(
         long,
         env = "GAMEKEEPER_LOG_LEVEL",
@@ -53,12 +53,12 @@ pub struct Options {
     pub log_level: String,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Readable text.
     Text,
-    /// For collectors of logs.
+    /// One JSON object per line.
     Json,
 }
 
@@ -83,7 +83,7 @@ fn log_level(text: &str) -> Result<String, String> {
     let mut words = text.split(',').filter(|it| !it.contains('='));
     if let Some(word) = words.find(|it| !is_level(it)) {
         return Err(format!(
-            "{word:?} is no level: write error, warn, info, debug, trace or off, or MODULE=LEVEL"
+            "{word:?} is not a log level: use error, warn, info, debug, trace or off, or MODULE=LEVEL"
         ));
     }
     let parsed = EnvFilter::builder().parse(text);
@@ -102,10 +102,10 @@ mod tests {
             assert_eq!(log_level(good), Ok(good.to_owned()));
         }
         for (bad, word) in [
-            ("warning", "\"warning\" is no level"),
-            ("gamekeeper", "\"gamekeeper\" is no level"),
-            ("info,verbose", "\"verbose\" is no level"),
-            ("", "\"\" is no level"),
+            ("warning", "\"warning\" is not a log level"),
+            ("gamekeeper", "\"gamekeeper\" is not a log level"),
+            ("info,verbose", "\"verbose\" is not a log level"),
+            ("", "\"\" is not a log level"),
             ("gamekeeper=loud", "expected one of"),
         ] {
             let said = log_level(bad).expect_err(bad);

@@ -60,7 +60,7 @@ impl Collector for ApiRequests {
         let help = "Requests to the API server";
         self.answers.encode(&mut to, "rest_client_requests", help)?;
         let name = "rest_client_request_duration_seconds";
-        let help = "Time until an answer of the API server begins";
+        let help = "Time until the API server starts to respond";
         self.durations.encode(&mut to, name, help)
     }
 }

@@ -141,7 +141,7 @@ impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
         gauge(
             to,
             &format!("{name}_max"),
-            &format!("{help}: the longest"),
+            &format!("{help}: maximum"),
             most,
         )?;
         let least = rows
@@ -150,7 +150,7 @@ impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
         gauge(
             to,
             &format!("{name}_min"),
-            &format!("{help}: the shortest"),
+            &format!("{help}: minimum"),
             least,
         )
     }

@@ -57,7 +57,7 @@ impl Arguments {
                 Err(TooLong) => {
                     let most = MAX_LOOKED_UP >> 10;
                     return Err(format!(
-                        "the Secrets and fields of the run that the metric uses are longer than {most} KiB in all"
+                        "the Secrets and fields of the run that the metric uses are longer than {most} KiB in total"
                     ));
                 }
             }
@@ -258,6 +258,6 @@ mod tests {
         let error = looked_up_of(&long(MAX_LOOKED_UP))
             .await
             .expect_err("too long");
-        assert!(error.ends_with("longer than 256 KiB in all"), "{error}");
+        assert!(error.ends_with("longer than 256 KiB in total"), "{error}");
     }
 }

@@ -87,8 +87,9 @@ pub(super) async fn credentials(
         return Err("authentication: write basic, bearer or oauth2".into());
     };
     secrets.add(&value);
-    let mut header = HeaderValue::from_str(&value)
-        .map_err(|_| "authentication: a secret has characters that no header can have")?;
+    let mut header = HeaderValue::from_str(&value).map_err(
+        |_| "authentication: a secret contains characters that are not allowed in a header",
+    )?;
     header.set_sensitive(true);
     Ok(Credentials {
         header,

@@ -240,7 +240,7 @@ impl Cluster {
         let labels = picked(&what, secret.metadata.labels, &label)?;
         if labels.get(HOOK_ACCESS).map(String::as_str) != Some("true") {
             return Err(format!(
-                "{what} is not for hooks: label it {HOOK_ACCESS}=true"
+                "{what} is not readable by hooks: label it {HOOK_ACCESS}=true"
             ));
         }
         let data = picked(&what, secret.data, keys)?.into_iter();
@@ -248,7 +248,7 @@ impl Cluster {
             let text = STANDARD.decode(value).ok().map(String::from_utf8);
             match text {
                 Some(Ok(text)) => Ok((key, text)),
-                _ => Err(format!("{what}: key {key} is no text")),
+                _ => Err(format!("{what}: key {key} is not text")),
             }
         });
         texts.collect()
@@ -341,6 +341,6 @@ fn safe(name: &str) -> Result<&str, String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     match !name.is_empty() && name != "." && name != ".." && name.chars().all(valid) {
         true => Ok(name),
-        false => Err(format!("{name:?} is no name of an object")),
+        false => Err(format!("{name:?} is not an object name")),
     }
 }

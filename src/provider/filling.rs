@@ -182,7 +182,7 @@ mod tests {
             assert!(!filling.overflowed());
             let error = filling.text("body", &text).expect_err("too long");
             assert!(
-                error.starts_with("body: with its arguments filled in it is too long"),
+                error.starts_with("body: it is too long with its arguments filled in"),
                 "{error}"
             );
             assert!(filling.overflowed());

@@ -145,12 +145,12 @@ impl Http {
             Ok(Err(why)) => {
                 let why = secrets.hide(why);
                 Err(format!(
-                    "no answer from {from} in {}: {why}",
+                    "no response from {from} in {}: {why}",
                     millis(begun.elapsed())
                 ))
             }
             Err(_) => Err(format!(
-                "no answer from {from} within {} s",
+                "no response from {from} within {} s",
                 limit.as_secs()
             )),
         }
@@ -212,7 +212,7 @@ impl Http {
     fn check(&self, url: &Url) -> Result<(), String> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!(
-                "{} is not called: write http or https",
+                "{} is not supported: use http or https",
                 url.scheme()
             ));
         }
@@ -228,8 +228,8 @@ async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, 
         && coding != IDENTITY
     {
         return Err(format!(
-            "the answer is compressed ({}), although the request accepts only identity; switch \
-             compression off in the server",
+            "the response is compressed ({}), although the request accepts only identity; disable \
+             compression in the server",
             String::from_utf8_lossy(coding.as_bytes())
         ));
     }
@@ -240,7 +240,7 @@ async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, 
         let length = body.len() + chunk.len();
         if length > MAX_ANSWER {
             let most = MAX_ANSWER >> 20;
-            return Err(format!("the answer is longer than {most} MiB"));
+            return Err(format!("the response is longer than {most} MiB"));
         }
         if length > MAX_SHORT_TEXT {
             room.grow().await;
@@ -291,8 +291,8 @@ impl Request {
             // What may hold secrets is meant for the first server alone.
             if keeps_method && !self.body.is_empty() {
                 return Err(format!(
-                    "HTTP {} sends the body on to another server, {}: write its url, if it is to \
-                     have the body",
+                    "HTTP {} redirects the body to another server, {}: set its url if it is to \
+                     receive the body",
                     status.as_u16(),
                     next.origin().ascii_serialization()
                 ));

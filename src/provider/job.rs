@@ -81,13 +81,13 @@ async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
         None => cluster
             .job(namespace, &name, &mut room)
             .await?
-            .ok_or_else(|| format!("job {name} was deleted before it had ended"))?,
+            .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
     };
     let own = of.run().metadata.uid.as_deref();
     let mut owners = found.metadata.owner_references.iter();
     if !owners.any(|owner| Some(owner.uid.as_str()) == own) {
         return Err(format!(
-            "job {name} is somebody else's: delete it, or rename the run"
+            "job {name} has another owner: delete it, or rename the run"
         ));
     }
     if let Some(outcome) = ended(&name, &found) {
@@ -122,7 +122,7 @@ async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
 fn under_way(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
     let message = match stuck {
         Some(stuck) => format!("job {name} cannot start yet: {}", stuck.why),
-        None => format!("job {name} is under way"),
+        None => format!("job {name} is in progress"),
     };
     Outcome {
         phase: HookPhase::Running,
@@ -346,13 +346,15 @@ fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, Strin
 
 fn refuse_what_cannot_be(of: &Measurement) -> Result<(), String> {
     if of.metric().success_condition.is_some() || of.metric().failure_condition.is_some() {
-        return Err("a Job's exit decides: leave out successCondition and failureCondition".into());
+        return Err(
+            "a Job's exit code decides: remove successCondition and failureCondition".into(),
+        );
     }
     match of.arguments.secrets.is_empty() {
         true => Ok(()),
         false => Err(
-            "a secret argument would stand in the Job for all to read: give the container the \
-             Secret itself, with env and valueFrom"
+            "a secret argument would be readable in the Job: pass the Secret to the container \
+             with env and valueFrom"
                 .into(),
         ),
     }

@@ -43,12 +43,12 @@ fn pod(of: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
     if let Some(other) = other.filter(|other| *other != namespace) {
         let other = brief(other);
         return Err(format!(
-            "pods of namespace {other} are out of reach: the run is in {namespace}"
+            "pods of namespace {other} are not accessible: the run is in {namespace}"
         ));
     }
     match filling.value("PodName") {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err("which pod? give the argument PodName a value".into()),
+        _ => Err("the pod is not known: set a value for the argument PodName".into()),
     }
 }
 
@@ -107,12 +107,12 @@ fn compare(
 ) -> Result<Outcome, String> {
     let pod = match Document::read(pod.as_bytes()) {
         Ok(Document::Json(pod)) => pod,
-        _ => return Err(format!("pod {name} is too large to be looked at")),
+        _ => return Err(format!("pod {name} is too large to be read")),
     };
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
     if wanted_uid(run).is_some_and(|wanted| wanted != uid) {
         return Err(format!(
-            "pod {name} is another one now than the run was made for"
+            "pod {name} is not the one that the run was created for"
         ));
     }
     let mut found = Vec::new();
@@ -157,7 +157,7 @@ fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, Stri
     let own = of.run().controlling_workload().is_some();
     let Some(uid) = wanted_uid(of.run()).filter(|_| own) else {
         return Err(
-            "function patch is for HookRuns that a workload made for one of its pods: by hand, use \
+            "function patch works only in HookRuns that a workload created for one of its pods: otherwise use \
             kubectl annotate or kubectl label"
                 .into(),
         );

@@ -38,7 +38,7 @@ pub(super) enum LookupError {
     Unknown(#[from] std::io::Error),
     #[error(transparent)]
     Refused(#[from] address::Refused),
-    #[error("the lookup failed inside: {0}")]
+    #[error("internal error (bug in gamekeeper) in the lookup: {0}")]
     Panicked(#[from] tokio::task::JoinError),
 }
 

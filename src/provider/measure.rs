@@ -87,7 +87,7 @@ impl Probe {
     /// Makes a measurement. Whatever goes wrong is its outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
         if call.run.spec.metrics.len() <= call.metric {
-            return Outcome::error("the metric is not there");
+            return Outcome::error("the metric does not exist");
         }
         let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
         // The permit first: all memory for the measurement is counted within it.
@@ -157,10 +157,10 @@ impl Measurement {
             }
             (None, None, None, Some(_)) => job::measure(self, room).await,
             (None, None, None, None) => {
-                Outcome::error(format!("metric {name} has no provider: give it one"))
+                Outcome::error(format!("metric {name} has no provider: add one"))
             }
             _ => Outcome::error(format!(
-                "metric {name}: write one of web, prometheus, kubernetes and job"
+                "metric {name}: set one of web, prometheus, kubernetes and job"
             )),
         }
     }

@@ -119,7 +119,7 @@ fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
     let text = String::from_utf8_lossy(&answer.body);
     let Ok(envelope) = serde_json::from_slice::<Envelope>(&answer.body) else {
         return failed(&format!(
-            "this is not how Prometheus answers: {}",
+            "unexpected response from Prometheus: {}",
             brief(text.trim())
         ));
     };
@@ -130,20 +130,20 @@ fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
     };
     match values(found) {
         Ok(Values::One(number)) => {
-            let note = number.is_nan().then_some("the query gave NaN");
+            let note = number.is_nan().then_some("the query returned NaN");
             conditions.judge(&Subject::number(number), note)
         }
         Ok(Values::Many(numbers)) => {
             let note = if numbers.is_empty() {
-                Some("the query found nothing")
+                Some("the query returned nothing")
             } else {
                 let any_nan = numbers.iter().any(|number| number.is_nan());
-                any_nan.then_some("the query gave NaN")
+                any_nan.then_some("the query returned NaN")
             };
             conditions.judge(&Subject::numbers(&numbers), note)
         }
         Err(text) => failed(&format!(
-            "the query gave {}: write one that gives numbers",
+            "the query returned {}: use one that returns numbers",
             brief(&text)
         )),
     }

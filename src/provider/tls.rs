@@ -61,7 +61,7 @@ impl Tls {
                 .map_err(|error| format!("caSecret: {error}"))?;
         }
         if roots.len() == before {
-            return Err("caSecret: there is no certificate in it; write PEM".into());
+            return Err("caSecret: contains no certificate; use PEM".into());
         }
         let config = config(roots).map_err(|error| format!("caSecret: {error}"))?;
         Ok(Arc::new(config))

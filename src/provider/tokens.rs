@@ -35,7 +35,7 @@ impl TokenKey {
                 asked,
             }),
             _ => Err(format!(
-                "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in all",
+                "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in total",
                 MAX_ASKED >> 10
             )),
         }

@@ -95,11 +95,12 @@ pub(super) fn header(
 ) -> Result<(HeaderName, HeaderValue), String> {
     let name = key
         .parse()
-        .map_err(|_| format!("header {key:?} is no name of a header"))?;
+        .map_err(|_| format!("header {key:?} is not a header name"))?;
     let filled = filling.text(&format!("header {key}"), value)?;
     // The value is not shown: it may hold a secret.
-    let value = HeaderValue::from_str(&filled)
-        .map_err(|_| format!("header {key}: its value has characters that no header can have"))?;
+    let value = HeaderValue::from_str(&filled).map_err(|_| {
+        format!("header {key}: its value contains characters that are not allowed in a header")
+    })?;
     Ok((name, value))
 }
 

@@ -19,16 +19,16 @@ pub enum FileError {
     #[error("{0}: {1}")]
     Unreadable(String, std::io::Error),
     /// It is no YAML, from this line on.
-    #[error("{0}:{1}: is no YAML: {2}")]
+    #[error("{0}:{1}: is not YAML: {2}")]
     NoYaml(String, usize, String),
     /// There is nothing in it to try.
     #[error("{0} has no HookTemplate or HookRun{1}")]
     Nothing(String, String),
     /// There is too much.
-    #[error("there are several: choose one with --name, of {0}")]
+    #[error("there are several: choose one of {0} with --name")]
     Several(String),
     /// A field is not known.
-    #[error("{0}:{1}: {2}: look at its spelling and its place")]
+    #[error("{0}:{1}: {2}: check its spelling and position")]
     UnknownField(String, usize, Finding),
     /// The object is not of its kind.
     #[error("{0}")]
@@ -37,7 +37,7 @@ pub enum FileError {
     #[error("no value for {0}: add --arg NAME=VALUE for each")]
     NoValue(String),
     /// A value is for nothing.
-    #[error("the template has no argument {0}: look at its spelling")]
+    #[error("the template has no argument {0}: check its spelling")]
     UnusedValue(String),
 }
 
@@ -219,13 +219,13 @@ spec:
                 &TEMPLATE.replace("url:", "uri:"),
                 &ip[..],
                 None,
-                ".yaml:9: spec.metrics[0].provider.web.uri: unknown field \"spec.metrics[0].provider.web.uri\": look at ",
+                ".yaml:9: spec.metrics[0].provider.web.uri: unknown field \"spec.metrics[0].provider.web.uri\": check ",
             ),
             (
                 &two,
                 &ip[..],
                 None,
-                "there are several: choose one with --name, of test, other",
+                "there are several: choose one of test, other with --name",
             ),
             (
                 &two,
@@ -239,7 +239,7 @@ spec:
                 None,
                 " has no HookTemplate or HookRun",
             ),
-            ("a: [", &[][..], None, ": is no YAML: "),
+            ("a: [", &[][..], None, ": is not YAML: "),
         ] {
             let error = read_text(text, args, name).expect_err(expected);
             assert!(error.contains(expected), "{error}");

@@ -32,10 +32,10 @@ const LONG: Duration = Duration::from_secs(3_600);
 pub struct Options {
     /// A file with a HookTemplate or HookRun; - reads standard input.
     pub file: PathBuf,
-    /// A value for an argument: NAME=VALUE. May be given several times.
+    /// A value for an argument: NAME=VALUE. May be repeated.
     #[arg(long = "arg", value_name = "NAME=VALUE", value_parser = named_value)]
     pub args: Vec<(String, String)>,
-    /// Which one to try, where the file has several.
+    /// Name of the one to run, when the file has several.
     #[arg(long)]
     pub name: Option<String>,
     /// Let hooks call link-local and cloud metadata addresses.

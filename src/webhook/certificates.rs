@@ -64,11 +64,11 @@ pub(super) enum Due {
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
-    #[error("no certificate can be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("the certificate cannot be read: {0}")]
+    #[error("cannot read the certificate: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    #[error("the certificate cannot be served: {0}")]
+    #[error("cannot serve the certificate: {0}")]
     Serve(#[from] rustls::Error),
 }
 

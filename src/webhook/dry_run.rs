@@ -43,13 +43,13 @@ pub(super) struct Judgement {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 enum Undecided {
-    #[error("the API server did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the API server did not respond within {} s", PATIENCE.as_secs())]
     Late,
-    #[error("podtemplates may not be created here, not even as a dry run: {0}")]
+    #[error("not allowed to create podtemplates here, not even as a dry run: {0}")]
     Forbidden(String),
-    #[error("the API server cannot answer: {0}")]
+    #[error("the API server cannot respond: {0}")]
     Unavailable(String),
-    #[error("the answer is not about the template: {0}")]
+    #[error("the response does not concern the template: {0}")]
     Unclear(String),
 }
 
@@ -120,7 +120,7 @@ impl DryRun {
         if !is_dns_label(namespace) {
             // It becomes a part of a path, and whoever reaches the port may have written it.
             return Err(Undecided::Unclear(format!(
-                "{:?} is no namespace",
+                "{:?} is not a namespace",
                 cut(namespace)
             )));
         }
@@ -150,7 +150,7 @@ fn tell(request: &Request, why: &Undecided, unsaid: u32) {
     let why = cut(&why);
     warn!(
         kind,
-        namespace, name, why, unsaid, "a pod template passes without the API server's verdict"
+        namespace, name, why, unsaid, "admitting a pod template without the API server's verdict"
     );
 }
 

@@ -126,18 +126,18 @@ impl Figures {
 impl Collector for Figures {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut to;
-        let help = "Objects that the API server asked about before it stored them";
+        let help = "Objects that the API server sent for admission";
         self.reviews
             .encode(to, "gamekeeper_admission_requests", help)?;
         let name = "gamekeeper_admission_request_duration_seconds";
         self.durations
-            .encode(to, name, "Time of an answer to the API server")?;
-        let help = "Pod templates that the API server was asked about";
+            .encode(to, name, "Duration of an admission review")?;
+        let help = "Pod templates that were sent to the API server as a dry run";
         let name = "gamekeeper_admission_template_dry_runs";
         self.dry_runs.encode(to, name, help)?;
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         let name = "gamekeeper_admission_certificate_expiry_timestamp_seconds";
-        let help = "When the certificate that the webhook serves runs out";
+        let help = "When the certificate that the webhook serves expires";
         let mut gauge = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
         match until {
             Some(until) => gauge.encode_gauge(&(until.as_second() as f64)),

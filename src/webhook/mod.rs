@@ -42,7 +42,7 @@ use server::Desk;
 /// Flags of the webhook.
 #[derive(Args, Clone, Debug)]
 pub struct WebhookOptions {
-    /// Address on which admission is served; not served when not given.
+    /// Address on which admission is served; disabled when absent.
     #[arg(long, env = "GAMEKEEPER_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
     /// Name of its Secret and Service, in the operator's namespace, and of its ValidatingWebhookConfiguration.
@@ -52,7 +52,7 @@ pub struct WebhookOptions {
         default_value = "gamekeeper-webhook"
     )]
     pub webhook_name: String,
-    /// How long its certificates are good; they are renewed when a third of that is left.
+    /// Lifetime of its certificates; they are renewed when a third of it is left.
     #[arg(
         long,
         env = "GAMEKEEPER_WEBHOOK_CERTIFICATE_LIFETIME",

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Why certificates are not what they should be.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
-    #[error("the Secret {0} is not there: create it, empty, in the operator's namespace")]
+    #[error("Secret {0} does not exist: create it, empty, in the operator's namespace")]
     NoSecret(String),
     #[error(transparent)]
     Api(#[from] kube::Error),
@@ -94,12 +94,14 @@ impl Rotation {
                 Ok(Ok(())) => {}
                 // Another replica was faster, and what it has made is there to be served.
                 Ok(Err(error)) if error.is_conflict() && soon == most_often => {
-                    info!(%error, "the webhook's certificates are looked at again");
+                    info!(%error, "checking the webhook's certificates again");
                 }
                 Ok(Err(error)) => {
-                    warn!(error = %with_causes(&error), "the webhook's certificates are not renewed");
+                    warn!(error = %with_causes(&error), "cannot renew the webhook's certificates");
                 }
-                Err(_) => warn!("the API server does not answer about the webhook's certificates"),
+                Err(_) => warn!(
+                    "the API server did not respond in time; the webhook's certificates were not checked"
+                ),
             }
             // Most of what is in the way is over in a moment, and some of it lasts: a Secret can be immutable.
             let (wait, next) = match went_well {
@@ -198,7 +200,7 @@ impl Rotation {
         self.configurations
             .patch(&self.name, &PatchParams::default(), &patch)
             .await?;
-        info!("told API servers whom to trust as webhook");
+        info!("updated the CA bundle of the webhook configuration");
         Ok(true)
     }
 }

@@ -155,7 +155,7 @@ fn the_api_server_is_heard_where_our_own_rules_are_silent() {
         &by_server,
     );
     let message = answer.status.expect("a refusal")["message"].clone();
-    let ours = "Required value: write the image that the container runs";
+    let ours = "Required value: set the image of the container";
     assert_eq!(message, format!("{image}: {ours}; {unknown}"));
 
     let change = request(workload(""), workload("game:1"));

@@ -74,7 +74,8 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     if !of_operator.is_empty() {
         // Not refused: manifests of bk-bcs, which have such steps, apply unchanged.
         let why = no_value(of_operator);
-        let why = format!("{why}: a canary step is about no pod, so the operator gives none");
+        let why =
+            format!("{why}: a canary step concerns no pod, so the operator cannot supply one");
         findings.push(invalid(why).as_warning());
     }
     findings
@@ -115,7 +116,7 @@ fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
             let field = format!("{}.args[{index}].name", hook.field);
             let template = &hook.step.template_name;
             let mend =
-                format!("HookTemplate {template:?} has no such argument; look at its spelling");
+                format!("HookTemplate {template:?} has no such argument; check its spelling");
             Finding::invalid(field, &argument.name, mend).as_warning()
         })
         .collect()

@@ -30,7 +30,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let is_known = |name: &str| declared.contains(name) || is_of_operator(name);
     for (field, name) in unknown_arguments(&spec.metrics, is_known) {
         let message = format!(
-            "Invalid value: argument {name} is not declared: add it to spec.args, or look at its spelling"
+            "Invalid value: argument {name} is not declared: add it to spec.args, or check its spelling"
         );
         findings.push(Finding::error(field, message));
     }
@@ -235,7 +235,7 @@ fn url(field: &str, url: &str) -> Option<Finding> {
     Some(Finding::invalid(
         field,
         url,
-        format!("is no URL: {error}; {mend}"),
+        format!("is not a URL: {error}; {mend}"),
     ))
 }
 
@@ -244,13 +244,12 @@ fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
     for (index, header) in headers.iter().enumerate() {
         let at = format!("{at}.headers[{index}]");
         if HeaderName::try_from(&header.key).is_err() {
-            let mend = "is no name of a header: write letters, digits and '-'";
+            let mend = "is not a header name: use letters, digits and '-'";
             findings.push(Finding::invalid(format!("{at}.key"), &header.key, mend));
         }
         if HeaderValue::from_str(&header.value).is_err() {
             // Not shown: it may hold a secret.
-            let message =
-                "Invalid value: has characters that no header can have, such as the end of a line";
+            let message = "Invalid value: contains characters that are not allowed in a header, such as a line break";
             findings.push(Finding::error(format!("{at}.value"), message));
         }
     }

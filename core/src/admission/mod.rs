@@ -67,7 +67,7 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
 /// Reads an object. One that its schema takes and we cannot read was made for another version.
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K, Finding> {
     K::deserialize(object).map_err(|error| {
-        let message = format!("this version of the operator cannot read it: {error}");
+        let message = format!("this version of the operator cannot decode it: {error}");
         Finding::error("", message).as_warning()
     })
 }

@@ -52,10 +52,10 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
     }
     let image = container["image"].as_str().unwrap_or_default();
     if image.is_empty() {
-        let message = "Required value: write the image that the container runs";
+        let message = "Required value: set the image of the container";
         findings.push(Finding::error(format!("{field}.image"), message));
     } else if image.trim() != image {
-        let mend = "must have no space before or after it";
+        let mend = "must not have leading or trailing whitespace";
         findings.push(Finding::invalid(format!("{field}.image"), image, mend));
     }
     findings.extend(quantities(field, &container["resources"]));

@@ -76,7 +76,7 @@ fn arguments_come_from_the_template_the_workload_or_the_operator() {
     );
     let of_step = said(step(given), &templates);
     assert!(
-        of_step[0].starts_with("warning: ") && of_step[0].contains("a canary step is about no pod"),
+        of_step[0].starts_with("warning: ") && of_step[0].contains("a canary step concerns no pod"),
         "{of_step:?}"
     );
 }
@@ -104,7 +104,7 @@ fn an_argument_that_the_template_does_not_know_is_a_warning() {
         found,
         [
             "warning: spec.preDeleteUpdateStrategy.hook.args[0].name: Invalid value: \"tem\": HookTemplate \
-          \"check\" has no such argument; look at its spelling"
+          \"check\" has no such argument; check its spelling"
         ]
     );
 }
@@ -156,7 +156,7 @@ fn what_has_no_effect_is_a_warning() {
         }
         let found = said(spec, &templates);
         let expected = without_effect.map(|point| {
-            format!("warning: spec.{point}UpdateStrategy.hook: Invalid value: is not run with")
+            format!("warning: spec.{point}UpdateStrategy.hook: Invalid value: has no effect with")
         });
         assert_eq!(found.len(), expected.iter().len(), "{found:?}");
         assert!(

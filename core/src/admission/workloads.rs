@@ -89,12 +89,12 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
     let type_ = update.type_;
     let [pre_delete, pre_inplace, post_inplace] = workload.pod_hooks();
     let not_in_place = format!(
-        "Invalid value: is not run with updateStrategy.type {type_:?}, which changes no pod in \
-         place behind hooks; leave it out, or write InplaceUpdate"
+        "Invalid value: has no effect with updateStrategy.type {type_:?}, which runs no hooks \
+         around in-place updates; remove it, or use InplaceUpdate"
     );
     let recreating = format!(
-        "Invalid value: is not run with updateStrategy.type {type_:?}, which recreates pods behind \
-         their PreDelete hook; leave it out, or write InplaceUpdate"
+        "Invalid value: has no effect with updateStrategy.type {type_:?}, which recreates pods after \
+         their PreDelete hook; remove it, or use InplaceUpdate"
     );
     let before = match (update.may_recreate(), pre_delete.hook.is_some()) {
         (true, false) => None,
@@ -131,8 +131,8 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
         };
         if let Some(before) = before.filter(|before| is_more(partition, before)) {
             let message = format!(
-                "Invalid value: {}: a step before it keeps only {}, and pods are never moved back; \
-                 write partitions that fall",
+                "Invalid value: {}: an earlier step keeps only {}, and pods are never moved back; \
+                 use decreasing partitions",
                 shown(partition),
                 shown(before)
             );

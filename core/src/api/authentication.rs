@@ -25,7 +25,7 @@ pub struct Authentication {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BasicAuthentication {
-    /// The user's name.
+    /// The user name.
     pub username: SecretKeyRef,
     /// The password.
     pub password: SecretKeyRef,
@@ -43,7 +43,7 @@ pub struct BearerAuthentication {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OAuth2Authentication {
-    /// Where tokens are had.
+    /// URL of the token endpoint.
     #[schemars(schema_with = "schema::url")]
     pub token_url: String,
     /// The client's id.

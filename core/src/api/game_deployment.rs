@@ -11,14 +11,14 @@ use super::{
     schema,
 };
 
-/// GameDeployment runs interchangeable game servers and never ends one before its hook allows it.
+/// GameDeployment runs interchangeable game servers and never deletes one before its hook allows it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "tkex.tencent.com",
     version = "v1alpha1",
     kind = "GameDeployment",
     namespaced,
-    doc = "GameDeployment runs interchangeable game servers and never ends one before its hook allows it.",
+    doc = "GameDeployment runs interchangeable game servers and never deletes one before its hook allows it.",
     plural = "gamedeployments",
     shortname = "gd",
     category = "game",
@@ -35,14 +35,14 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::selector_matches_template()))]
 pub struct GameDeploymentSpec {
-    /// Pods wanted.
+    /// Desired number of pods.
     #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which pods belong to this workload; cannot change.
+    /// Which pods belong to this workload; immutable.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
-    /// The pods to make.
+    /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// Seconds a pod must be ready before it counts as available.
@@ -56,7 +56,7 @@ pub struct GameDeploymentSpec {
     /// How pods are chosen when scaling.
     #[serde(default)]
     pub scale_strategy: GameDeploymentScaleStrategy,
-    /// How pods are brought to a new revision.
+    /// How pods are updated to a new revision.
     #[serde(default)]
     pub update_strategy: GameDeploymentUpdateStrategy,
     /// Hook that a pod must pass before it is deleted, and where there is no PreInplace hook also
@@ -67,7 +67,7 @@ pub struct GameDeploymentSpec {
     /// also before it is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
-    /// Hook that a pod must pass after an in-place update, before it gets traffic again.
+    /// Hook that a pod must pass after an in-place update, before it receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
 }
@@ -76,7 +76,7 @@ pub struct GameDeploymentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameDeploymentScaleStrategy {
-    /// Names of pods that go first when scaling in, and are replaced otherwise.
+    /// Names of pods that are deleted first when scaling in, and replaced otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
@@ -113,5 +113,5 @@ pub struct GameDeploymentUpdateStrategy {
     pub canary: Option<CanaryStrategy>,
 }
 
-/// What the operator last saw of a GameDeployment and its pods.
+/// Last observed state of a GameDeployment and its pods.
 pub type GameDeploymentStatus = WorkloadStatus;

@@ -36,14 +36,14 @@ use super::{
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::game_stateful_set_rules()))]
 pub struct GameStatefulSetSpec {
-    /// Pods wanted.
+    /// Desired number of pods.
     #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which pods belong to this workload; cannot change.
+    /// Which pods belong to this workload; immutable.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
-    /// The pods to make.
+    /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
     /// The headless service that governs the pods' names.
@@ -52,21 +52,21 @@ pub struct GameStatefulSetSpec {
         length(max = 253),
         extend(
             "default" = "",
-            "x-kubernetes-validations" = [schema::immutable("make a new workload with the new service")]
+            "x-kubernetes-validations" = [schema::immutable("create a new workload with the new service")]
         )
     )]
     pub service_name: String,
-    /// Whether pods are made and removed one after the other.
+    /// Whether pods are created and deleted one after the other.
     #[serde(default)]
     #[schemars(extend(
-        "x-kubernetes-validations" = [schema::immutable("make a new workload with the new policy")]
+        "x-kubernetes-validations" = [schema::immutable("create a new workload with the new policy")]
     ))]
     pub pod_management_policy: PodManagementPolicy,
-    /// Claims that each pod gets; cannot change.
+    /// Claims of each pod; immutable.
     #[schemars(schema_with = "schema::volume_claim_templates")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<serde_json::Value>,
-    /// What happens to claims when the workload or a pod goes.
+    /// What happens to claims when the workload or a pod is deleted.
     #[serde(default)]
     pub persistent_volume_claim_retention_policy: PvcRetentionPolicy,
     /// Where ordinals start.
@@ -80,7 +80,7 @@ pub struct GameStatefulSetSpec {
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
-    /// How pods are brought to a new revision.
+    /// How pods are updated to a new revision.
     #[serde(default)]
     pub update_strategy: GameStatefulSetUpdateStrategy,
     /// Hook that a pod must pass before it is deleted, and where there is no PreInplace hook also
@@ -91,12 +91,12 @@ pub struct GameStatefulSetSpec {
     /// also before it is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
-    /// Hook that a pod must pass after an in-place update, before it gets traffic again.
+    /// Hook that a pod must pass after an in-place update, before it receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
 }
 
-/// Whether pods are made and removed one after the other.
+/// Whether pods are created and deleted one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PodManagementPolicy {
     /// Upward and downward by ordinal, each after its predecessor is ready.
@@ -116,7 +116,7 @@ pub enum PvcRetention {
     Delete,
 }
 
-/// What happens to claims when the workload or a pod goes.
+/// What happens to claims when the workload or a pod is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PvcRetentionPolicy {
@@ -188,7 +188,7 @@ pub struct GameStatefulSetUpdateStrategy {
     /// RollingUpdate, InplaceUpdate, HotPatchUpdate or OnDelete.
     #[serde(default, rename = "type")]
     pub type_: GameStatefulSetUpdateType,
-    /// Limits, at the place where bk-bcs keeps them.
+    /// Limits, where bk-bcs has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<GameStatefulSetRollingUpdate>,
     /// As rollingUpdate.partition; only one of the two may be set.
@@ -214,7 +214,7 @@ pub struct GameStatefulSetUpdateStrategy {
     pub canary: Option<CanaryStrategy>,
 }
 
-/// What the operator last saw of a GameStatefulSet and its pods.
+/// Last observed state of a GameStatefulSet and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetStatus {

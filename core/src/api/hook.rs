@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 
-/// An argument: a name, and a value in a place that must give one.
+/// An argument: a name and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookArgument {
     /// Name that `{{ args.NAME }}` refers to.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Value handed to the HookRun.
+    /// Value passed to the HookRun.
     #[schemars(length(max = 65536))]
     pub value: String,
 }
@@ -24,7 +24,7 @@ pub struct HookStep {
     /// Name of a HookTemplate in the workload's namespace.
     #[schemars(schema_with = "schema::template_name")]
     pub template_name: String,
-    /// Arguments for the template, besides those the operator hands over itself.
+    /// Arguments for the template, in addition to those that the operator sets.
     #[schemars(
         length(max = 256),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
@@ -37,10 +37,10 @@ pub struct HookStep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodHookStrategy {
-    /// The hook; without one, nothing waits.
+    /// The hook; without one, nothing is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<HookStep>,
-    /// Set to true to run failed hooks of this point anew; the operator sets it back to false.
+    /// Set to true to retry failed hooks of this point; the operator resets it to false.
     #[serde(default)]
     pub retry: bool,
 }

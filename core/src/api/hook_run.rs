@@ -43,10 +43,10 @@ pub struct HookRunSpec {
         )
     )]
     pub args: Vec<Argument>,
-    /// Whether metrics run side by side or one after the other.
+    /// Whether metrics run in parallel or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
-    /// Metrics that decide nothing: how they end is shown, and the run's end is that of the others.
+    /// Metrics that do not affect the result of the run; their own results are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -60,10 +60,10 @@ pub struct HookRunSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
     )]
     pub measurement_retention: Vec<MeasurementRetention>,
-    /// Stop at once.
+    /// Stop immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminate: bool,
-    /// How long the run is kept after its end; until somebody deletes it when absent.
+    /// How long the run is kept after its end; forever when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_strategy: Option<TtlStrategy>,
 }
@@ -135,14 +135,14 @@ impl HookPhase {
     }
 }
 
-/// What the operator last saw of a run.
+/// Last observed state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HookRunStatus {
     /// State of the run.
     #[serde(default)]
     pub phase: HookPhase,
-    /// Why it ended so.
+    /// Reason for the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it started.
@@ -173,10 +173,10 @@ pub struct MetricResult {
     /// State of the metric.
     #[serde(default)]
     pub phase: HookPhase,
-    /// Why it ended so.
+    /// Reason for the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whether it decides nothing about the run.
+    /// Whether it has no effect on the result of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     /// Measurements made, errors not counted.
@@ -194,7 +194,7 @@ pub struct MetricResult {
     /// Errors.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub error: i32,
-    /// Errors since the last measurement that was none.
+    /// Errors since the last measurement without an error.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub consecutive_error: i32,
     /// Successful measurements since the last other one.
@@ -216,7 +216,7 @@ pub struct Measurement {
     /// What was measured, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Why it ended so.
+    /// Reason for the phase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When it started.
@@ -225,7 +225,7 @@ pub struct Measurement {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// When a measurement that takes time is looked at again.
+    /// When a measurement in progress is checked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_at: Option<Time>,
 }

@@ -23,7 +23,7 @@ use super::{DryRun, MeasurementRetention, Metric, schema};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules_by_metric_name()))]
 pub struct HookTemplateSpec {
-    /// Arguments; those without a value get one when a HookRun is made.
+    /// Arguments; those without a value get one when a HookRun is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 256),
@@ -36,10 +36,10 @@ pub struct HookTemplateSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub metrics: Vec<Metric>,
-    /// Whether metrics run side by side or one after the other.
+    /// Whether metrics run in parallel or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
-    /// Metrics that decide nothing: how they end is shown, and the run's end is that of the others.
+    /// Metrics that do not affect the result of the run; their own results are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -63,11 +63,11 @@ pub struct Argument {
     /// Name that `{{ args.NAME }}` refers to.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The value, or the default that a run may replace.
+    /// The value, or the default that a run may override.
     #[schemars(length(max = 65536))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Where the value comes from instead.
+    /// Source of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<ArgumentSource>,
 }
@@ -106,7 +106,7 @@ pub struct FieldRef {
     pub field_path: String,
 }
 
-/// Whether metrics run side by side or one after the other.
+/// Whether metrics run in parallel or one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HookPolicy {
     /// Side by side.

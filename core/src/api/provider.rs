@@ -57,11 +57,11 @@ pub struct WebMetric {
     #[schemars(schema_with = "schema::json_object")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json_body: Option<RawJson>,
-    /// Seconds until an answer must be there; 10 when absent.
+    /// Seconds to wait for a response; 10 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
-    /// Part of the JSON answer that becomes `result`, such as {$.age}; the whole body when empty.
+    /// Part of the JSON response that becomes `result`, such as {$.age}; the whole body when empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096), extend("x-kubernetes-validations" = [schema::in_braces()]))]
     pub json_path: Option<String>,
@@ -71,7 +71,7 @@ pub struct WebMetric {
     /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretKeyRef>,
-    /// How the call shows who it is.
+    /// Authentication of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Box<Authentication>>,
 }
@@ -87,7 +87,7 @@ pub struct PrometheusMetric {
     /// The query; `{{ args.NAME }}` is filled in.
     #[schemars(length(min = 1, max = 8192))]
     pub query: String,
-    /// Seconds until an answer must be there; 30 when absent.
+    /// Seconds to wait for a response; 30 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub timeout_seconds: Option<i32>,
@@ -101,7 +101,7 @@ pub struct PrometheusMetric {
     /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretKeyRef>,
-    /// How the call shows who it is.
+    /// Authentication of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<Box<Authentication>>,
 }

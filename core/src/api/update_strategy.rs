@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HookStep, schema};
 
-/// How pods are brought to a new revision.
+/// How pods are updated to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
     /// Delete the pod (behind its PreDelete, or else PreInplace hook) and create a new one.
@@ -46,7 +46,7 @@ pub struct InPlaceUpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryStrategy {
-    /// Steps, taken one after the other in each rollout.
+    /// Steps, taken in order in each rollout.
     #[schemars(length(max = 100), extend("x-kubernetes-list-type" = "atomic"))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<CanaryStep>,
@@ -64,7 +64,7 @@ pub struct CanaryStep {
     /// Pause the rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<CanaryPause>,
-    /// Run a hook; go on only when it is successful.
+    /// Run a hook; continue only when it is successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<HookStep>,
 }

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::HookPhase;
 
-/// What the operator last saw of a workload and its pods.
+/// Last observed state of a workload and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadStatus {
-    /// The generation that the counts below stand for.
+    /// The generation that the counts below describe.
     #[serde(default)]
     pub observed_generation: i64,
-    /// Pods that exist, victims included.
+    /// Pods that exist, including those to be deleted.
     #[serde(default)]
     pub replicas: i32,
     /// Pods that are ready.
@@ -29,16 +29,16 @@ pub struct WorkloadStatus {
     /// Pods at the update revision that are ready.
     #[serde(default)]
     pub updated_ready_replicas: i32,
-    /// Name of the revision that the template stands for.
+    /// Name of the revision of the current template.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub update_revision: String,
-    /// Times that a revision's name was taken by another template.
+    /// Number of hash collisions of revision names.
     #[serde(default)]
     pub collision_count: i32,
     /// The selector as text, for the scale subresource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label_selector: String,
-    /// Index of the canary step; the number of steps when they are over.
+    /// Index of the canary step; the number of steps when all are completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_step_index: Option<i32>,
     /// Hash of the step list that the index belongs to.
@@ -68,7 +68,7 @@ pub struct WorkloadStatus {
         "x-kubernetes-list-map-keys" = ["podName"]
     ))]
     pub pre_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Pods kept from traffic by their PostInplace hook: the 100 that have waited longest.
+    /// Pods without traffic because of their PostInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
@@ -103,7 +103,7 @@ pub struct CanaryStatus {
     /// The HookRun of the current hook step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_step_hook_run: Option<String>,
-    /// Pods that may be at the update revision until the rollout goes on: recorded when a partition
+    /// Pods that may be at the update revision until the rollout continues: recorded when a partition
     /// step or a pause begins, so that a scale-out in the meantime adds none of an unproven build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_replicas: Option<i32>,
@@ -138,7 +138,7 @@ pub struct PodHookCondition {
     pub phase: HookPhase,
     /// When the hook started.
     pub start_time: Time,
-    /// Why it ended so.
+    /// Reason for the phase.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }

@@ -24,10 +24,10 @@ pub enum Document {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// Its JSON would fill the memory.
-    #[error("the answer's JSON is too complex: answer with less")]
+    #[error("the response's JSON is too complex: return less")]
     TooComplex,
     /// A path needs JSON.
-    #[error("the answer is no JSON: {0}")]
+    #[error("the response is not JSON: {0}")]
     NoJson(String),
     /// The path selects nothing that can be used.
     #[error(transparent)]

@@ -51,7 +51,7 @@ pub fn field(object: &Value, path: &str) -> Result<String, NoField> {
         Selection::Many { values, .. } => match values.as_slice() {
             [one] => Ok(text_of(one)),
             many => Err(bad(&format!(
-                "{path} selects {} values, and one is needed",
+                "{path} selects {} values, but exactly one is needed",
                 many.len()
             ))),
         },

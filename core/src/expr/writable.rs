@@ -29,7 +29,7 @@ pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
     };
     if FOREIGN.iter().any(|foreign| is_of(foreign)) || FOREIGN_LABELS.contains(&key) {
         return Err(format!(
-            "{path} is not for hooks to write: take a key of your own"
+            "{path} cannot be written by hooks: use a key of your own"
         ));
     }
     Ok((map, key))

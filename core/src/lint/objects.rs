@@ -36,7 +36,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
             Err((line, why)) => diagnostics.push(Diagnostic {
                 file: name.clone(),
                 line,
-                finding: Finding::error("", format!("is no YAML: {why}")),
+                finding: Finding::error("", format!("is not YAML: {why}")),
             }),
         }
     }
@@ -73,7 +73,7 @@ fn place<'a>(file: &'a str, mut document: Document, schemas: &Schemas) -> Placed
             format!("write {API_VERSION}"),
         ));
     } else if !KINDS.contains(&kind.as_str()) {
-        let mend = format!("is none of {}", KINDS.join(", "));
+        let mend = format!("must be one of {}", KINDS.join(", "));
         findings.push(Finding::invalid("kind", &kind, mend));
     } else {
         let metadata = &document.object["metadata"];

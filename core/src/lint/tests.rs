@@ -231,7 +231,7 @@ fn other_kinds_are_left_alone_and_ours_are_known_by_their_group() {
     let other = TEMPLATE.replace("HookTemplate", "HookTemplates");
     assert!(
         printed(&[&other])
-            .starts_with("0.yaml:2: kind: Invalid value: \"HookTemplates\": is none of ")
+            .starts_with("0.yaml:2: kind: Invalid value: \"HookTemplates\": must be one of ")
     );
 }
 
@@ -261,7 +261,7 @@ fn yaml_is_read_as_kubectl_reads_it() {
         "{}",
         printed(&["a: [1"])
     );
-    assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is no YAML: duplicated key"));
+    assert!(printed(&["a: 1\na: 2"]).contains("0.yaml:2: is not YAML: duplicated key"));
 }
 
 #[test]

@@ -190,7 +190,9 @@ const NAMES_TOLD: usize = 5;
 fn not_found(names: Vec<&String>) -> Option<Event> {
     let message = match names[..] {
         [] => return None,
-        [name] => format!("{name}, which is not a pod of this workload; it is taken out"),
+        [name] => {
+            format!("{name}, which is not a pod of this workload; it is removed from the list")
+        }
         _ => {
             let told: Vec<_> = names
                 .iter()
@@ -202,7 +204,7 @@ fn not_found(names: Vec<&String>) -> Option<Event> {
                 others => format!(" and {others} more"),
             };
             format!(
-                "{}{others}, which are no pods of this workload; they are taken out",
+                "{}{others}, which are not pods of this workload; they are removed from the list",
                 told.join(", ")
             )
         }

@@ -16,7 +16,7 @@ pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
         return Ok(SignedDuration::ZERO);
     }
     if text.starts_with('-') {
-        return Err(refuse("it is negative; write a positive one"));
+        return Err(refuse("it is negative; use a positive one"));
     }
     let mut rest = text;
     let mut seconds = 0.0;

@@ -407,7 +407,7 @@ fn last_line(log: &Path) -> String {
 }
 
 fn has_lost_its_lease(status: ExitStatus, said: &str) -> bool {
-    status.code() == Some(1) && said.contains("the lease is lost")
+    status.code() == Some(1) && said.contains("lost the lease")
 }
 
 /// Makes a service account with the operator's roles.

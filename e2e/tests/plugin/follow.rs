@@ -75,8 +75,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     let mut tree = Following::start(&mut command)?;
     tree.prints("Complete").await?;
     case.set_image("game:v2").await?;
-    tree.prints("canary step 1 pauses until somebody resumes")
-        .await?;
+    tree.prints("canary step 1 is paused until resumed").await?;
     tree.prints("game:v2").await?;
     ends(case, 0, &["resume", GAME]).await?;
     tree.prints("rollout complete: 2 of 2 pods").await?;
@@ -122,7 +121,7 @@ async fn a_lost_connection_is_told_and_found_again(case: &mut Case) -> Result<()
     let mut tree = follow(&["game", "tree", GAME, "-w"]).await?;
     let mut status = follow(&["game", "status", GAME, "--watch"]).await?;
     for following in [&mut tree, &mut status] {
-        following.prints("canary step 1 pauses until 20").await?;
+        following.prints("canary step 1 is paused until 20").await?;
     }
     link.cut();
     for following in [&mut tree, &mut status] {
@@ -132,7 +131,7 @@ async fn a_lost_connection_is_told_and_found_again(case: &mut Case) -> Result<()
     case.until_settled(2).await?;
     link.mend();
     for following in [&mut tree, &mut status] {
-        following.says("connection is back").await?;
+        following.says("connection restored").await?;
         following.prints("rollout complete: 2 of 2 pods").await?;
     }
     ensure!(status.child.wait().await?.success());

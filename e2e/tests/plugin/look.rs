@@ -26,13 +26,11 @@ async fn a_pause_of_a_complete_workload_is_seen(case: &mut Case) -> Result<()> {
     case.until_settled(1).await?;
     let paused = case.game(&["pause", GAME]).await?;
     ensure!(
-        paused.code == 0
-            && paused
-                .stderr
-                .contains("the next change of the template waits"),
+        paused.code == 0 && paused.stderr.contains("the next template change waits"),
         "{paused:?}"
     );
-    let waits = "also: paused by a user (spec.updateStrategy.paused is true): the next change";
+    let waits =
+        "also: paused by a user (spec.updateStrategy.paused is true): the next template change";
     has(&status(case, 0, GAME).await?, &["Complete: ", waits])?;
     has(
         &ends(case, 0, &["tree", GAME]).await?,
@@ -54,10 +52,7 @@ async fn a_refused_template_is_named(case: &mut Case) -> Result<()> {
     )
     .await?;
     let printed = status(case, 2, GAME).await?;
-    has(
-        &printed,
-        &["Blocked: the update does not go on (NotInPlace)"],
-    )
+    has(&printed, &["Blocked: the update is blocked (NotInPlace)"])
 }
 
 async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
@@ -107,7 +102,12 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"),
         "{selected}"
     );
-    says(case, &["get", GAME, "-l", "app=game"], "exclude each other").await?;
+    says(
+        case,
+        &["get", GAME, "-l", "app=game"],
+        "are mutually exclusive",
+    )
+    .await?;
     for format in ["json", "yaml"] {
         // YAML is read as JSON is.
         let hooks = ends(case, 0, &["hooks", GAME, "-o", format]).await?;

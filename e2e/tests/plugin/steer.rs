@@ -59,13 +59,13 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     has(
         &printed,
         &[
-            "Paused: canary step 1 pauses until somebody resumes",
+            "Paused: canary step 1 is paused until resumed",
             "kubectl game resume",
         ],
     )?;
     has(
         &ends(case, 0, &["tree", name]).await?,
-        &["1 of 3 behind it: partition 3, [pause], hook test"],
+        &["1 of 3 completed: partition 3, [pause], hook test"],
     )?;
     let listed = ends(case, 0, &["get", kind]).await?;
     let short = if kind == "gamedeployment" {
@@ -92,7 +92,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
     has(
         &printed,
         &[
-            "canary step 2 pauses since",
+            "canary step 2 has been paused for",
             &run,
             "ended Failed: webtest measured 10",
         ],
@@ -114,7 +114,7 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         line(&hooks, &run)?[1..8] == ["Step", "step", "2", "Failed", "webtest", "1", "10"],
         "{hooks}"
     );
-    says(case, &["retry", name], "that of a canary step").await?;
+    says(case, &["retry", name], "belongs to a canary step").await?;
 
     let printed = ends(case, 0, &["resume", &workload]).await?;
     ensure!(printed == format!("{full} resumed\n"), "{printed}");
@@ -224,7 +224,7 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
     case.until("the step pauses", at_step).await?;
     has(
         &ends(case, 3, &["status", GAME]).await?,
-        &["Paused: canary step 1 pauses until 20"],
+        &["Paused: canary step 1 is paused until 20"],
     )?;
     has(
         &ends(case, 0, &["pause", GAME]).await?,
@@ -274,7 +274,12 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
     case.until("the hook runs", |view| view.phases("Step") == ["Running"])
         .await?;
     let name = case.workload();
-    says(case, &["promote", &name], "goes on by itself; --full skips").await?;
+    says(
+        case,
+        &["promote", &name],
+        "continues by itself; --full skips",
+    )
+    .await?;
     let printed = ends(case, 0, &["promote", &name, "--full"]).await?;
     has(&printed, &["fully promoted: skips canary steps 1 to 2"])?;
     let view = case.until_settled(4).await?;
@@ -298,11 +303,13 @@ async fn an_image_goes_forward_and_back(case: &mut Case) -> Result<()> {
     ends(case, 0, &["pause", GAME]).await?;
     let Ended { code, stderr, .. } = case.game(&["undo", GAME, "--to-revision", "1"]).await?;
     ensure!(
-        code == 0 && stderr.contains("no pod moves until"),
+        code == 0 && stderr.contains("no pod is updated until"),
         "{stderr}"
     );
-    case.keeps("no pod moves", 2, |view| view.with_image("game:v2") == 2)
-        .await?;
+    case.keeps("no pod is updated", 2, |view| {
+        view.with_image("game:v2") == 2
+    })
+    .await?;
     ends(case, 0, &["resume", GAME]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with("game:v1") == 2)?;

@@ -23,7 +23,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
         let is_complete = game.is_observed() && game.holds("Ready").is_some();
         return Ok(Change {
             note: is_complete.then(|| {
-                "its rollout is complete: the next change of the template waits until somebody resumes".to_owned()
+                "its rollout is complete: the next template change waits until resumed".to_owned()
             }),
             ..Change::new(after, "paused")
         });
@@ -43,7 +43,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     };
     if !ends {
         return Err(Error::Refused(format!(
-            "{} is already paused by canary step {index}, until somebody resumes",
+            "{} is already paused by canary step {index}, until resumed",
             game.short_name()
         )));
     }
@@ -53,7 +53,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     }
     Ok(Change {
         note: Some(
-            "the pause no longer ends by itself; once resumed, the step's own pause begins anew"
+            "the pause no longer ends by itself; once resumed, the step's own pause starts again"
                 .to_owned(),
         ),
         ..Change::new(
@@ -81,7 +81,7 @@ pub fn promote(game: &Game) -> Result<Change, Error> {
     let (index, step) = promotable(game)?;
     if !game.paused {
         return Err(Error::Refused(format!(
-            "canary step {index} ({}) of {} is under way and goes on by itself; --full skips all steps that are left",
+            "canary step {index} ({}) of {} is in progress and continues by itself; --full skips all remaining steps",
             name_of(step),
             game.short_name()
         )));
@@ -127,15 +127,17 @@ fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
     let refuse = |why: String| Err(Error::Refused(why));
     if !game.is_observed() {
         return refuse(format!(
-            "the operator has not looked at the newest {name} yet: see kubectl game status {name}"
+            "the operator has not observed the latest {name} yet: see kubectl game status {name}"
         ));
     }
     let Some((index, step)) = game.step().filter(|_| game.is_rolling()) else {
-        return refuse(format!("{name} is at no canary step: nothing to promote"));
+        return refuse(format!(
+            "{name} is not at a canary step: nothing to promote"
+        ));
     };
     if game.is_paused_by_user() {
         return refuse(format!(
-            "{name} is paused by a user, not by canary step {index}: go on with kubectl game resume {name}"
+            "{name} is paused by a user, not by canary step {index}: continue with kubectl game resume {name}"
         ));
     }
     Ok((index, step))

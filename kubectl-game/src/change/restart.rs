@@ -16,7 +16,7 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
     let note = match game.update {
         UpdateType::RollingUpdate => None,
         UpdateType::OnDelete => {
-            Some("OnDelete: each pod is made anew when somebody deletes it".to_owned())
+            Some("OnDelete: each pod is recreated when it is deleted".to_owned())
         }
         UpdateType::InplaceUpdate | UpdateType::HotPatchUpdate => return Err(refusal(game)),
     };
@@ -36,12 +36,12 @@ pub fn restart(game: &Game, now: Timestamp) -> Result<Change, Error> {
 /// An annotation is changed in the running pod: that restarts nothing, and looks as if it had.
 fn refusal(game: &Game) -> Error {
     let behind_hook = match game.has_hook(HookPoint::PreDelete) {
-        true => ", each behind its PreDelete hook",
+        true => ", each after its PreDelete hook",
         false => "",
     };
     let mend = match game.kind {
         WorkloadKind::GameDeployment => format!(
-            "name the pods in spec.scaleStrategy.podsToDelete, and they are replaced one by one{behind_hook}"
+            "list the pods in spec.scaleStrategy.podsToDelete to replace them one by one{behind_hook}"
         ),
         WorkloadKind::GameStatefulSet => {
             "set updateStrategy.type to RollingUpdate, restart, and set it back when the rollout is complete"

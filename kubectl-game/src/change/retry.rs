@@ -31,7 +31,7 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
         return Err(nothing_failed(scene, point));
     }
     let did = if after == game.object {
-        "is being retried already".to_owned()
+        "is already being retried".to_owned()
     } else {
         format!("retried: {}", told.join(", "))
     };
@@ -43,7 +43,7 @@ fn nothing_failed(scene: &Scene, point: Option<HookPoint>) -> Error {
     let is_failed_step = |run: &_| scene.point(run) == Some(HookPoint::Step) && has_failed(run);
     if point.is_none() && scene.runs.iter().any(is_failed_step) {
         return Error::Refused(format!(
-            "the hook that failed is that of a canary step, which is not run anew: go on all the same with kubectl game resume {name}, or go back with kubectl game undo {name}"
+            "the failed hook belongs to a canary step, which is not retried: continue anyway with kubectl game resume {name}, or roll back with kubectl game undo {name}"
         ));
     }
     let which = point.map_or("hook", HookPoint::as_str);

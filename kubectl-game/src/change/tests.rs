@@ -102,8 +102,8 @@ fn promote_goes_on_from_a_steps_pause_and_from_no_other() {
         )
     );
     assert!(refused(promote(&paused_by_user().game)).contains("paused by a user"));
-    assert!(refused(promote(&running().game)).contains("under way"));
-    assert!(refused(promote(&set().game)).contains("at no canary step"));
+    assert!(refused(promote(&running().game)).contains("in progress"));
+    assert!(refused(promote(&set().game)).contains("not at a canary step"));
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn a_full_promotion_names_the_rollout_that_it_is_about() {
     let scene = with(running(), hashed);
     assert_eq!(sent(&scene, promote_fully(&scene.game)).1, json!([note]));
     assert!(refused(promote_fully(&paused_by_user().game)).contains("paused by a user"));
-    assert!(refused(promote_fully(&set().game)).contains("at no canary step"));
+    assert!(refused(promote_fully(&set().game)).contains("not at a canary step"));
     let unseen = with(paused_canary(), json!({"metadata": {"generation": 9}}));
-    assert!(refused(promote_fully(&unseen.game)).contains("has not looked at"));
+    assert!(refused(promote_fully(&unseen.game)).contains("has not observed"));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn undo_names_the_revisions_that_there_are() {
     );
     assert_eq!(
         refused(undo(&set(), None)),
-        "gsts/world has no earlier revision to go back to"
+        "gsts/world has no earlier revision to roll back to"
     );
 }
 
@@ -170,7 +170,9 @@ fn undo_under_a_users_pause_says_that_nothing_moves() {
     let scene = paused_by_user();
     let note = undo(&scene, None).expect("a change").note;
     assert!(
-        note.is_some_and(|note| note.contains("no pod moves until kubectl game resume gd/game"))
+        note.is_some_and(
+            |note| note.contains("no pod is updated until kubectl game resume gd/game")
+        )
     );
 }
 
@@ -220,13 +222,13 @@ fn restart_is_refused_where_it_would_restart_nothing() {
         json!([{"op": "add", "path": "/spec/template/metadata/annotations", "value": annotations}])
     );
     let by_name = refused(restart(&paused_canary().game, now()));
-    assert!(by_name.ends_with("podsToDelete, and they are replaced one by one"));
+    assert!(by_name.ends_with("podsToDelete to replace them one by one"));
     let hook = json!({"hook": {"templateName": "nobody-plays"}});
     let hooked = with(
         paused_canary(),
         json!({"spec": {"preDeleteUpdateStrategy": hook}}),
     );
-    assert!(refused(restart(&hooked.game, now())).ends_with(", each behind its PreDelete hook"));
+    assert!(refused(restart(&hooked.game, now())).ends_with(", each after its PreDelete hook"));
     let in_place = with(
         set(),
         json!({"spec": {"updateStrategy": {"type": "InplaceUpdate"}}}),
@@ -253,7 +255,7 @@ fn retry_is_asked_for_where_hooks_failed() {
     );
     assert_eq!(
         sent(&asked, retry(&asked, None)),
-        ("is being retried already".to_owned(), Value::Null)
+        ("is already being retried".to_owned(), Value::Null)
     );
     let scene = failed_pod_hook();
     let said = refused(retry(&scene, Some(HookPoint::PreInplace)));

@@ -21,7 +21,7 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     let number = revision.revision;
     let template = template_of(revision).ok_or_else(|| {
         Error::Odd(format!(
-            "revision {number} ({}) holds no pod template",
+            "revision {number} ({}) contains no pod template",
             revision.name_any()
         ))
     })?;
@@ -34,7 +34,7 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     let is_stable = revision.name_any() == game.status.canary.revision;
     let note = if game.is_paused_by_user() {
         Some(format!(
-            "a user paused it: no pod moves until kubectl game resume {}",
+            "it is paused by a user: no pod is updated until kubectl game resume {}",
             game.short_name()
         ))
     } else if is_stable || game.steps.is_empty() {
@@ -79,7 +79,7 @@ fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
     };
     found.ok_or_else(|| {
         Error::Refused(format!(
-            "{} has no earlier revision to go back to",
+            "{} has no earlier revision to roll back to",
             scene.game.short_name()
         ))
     })

@@ -76,7 +76,7 @@ fn hooks(game: &Game) -> Option<String> {
         .filter_map(|(point, strategy)| {
             let hook = strategy.hook.as_ref()?;
             let retry = if strategy.retry {
-                " (retry asked for)"
+                " (retry requested)"
             } else {
                 ""
             };
@@ -91,7 +91,7 @@ fn steps(scene: &Scene, style: Style) -> Text {
     let steps = &scene.game.steps;
     let at = scene.game.step_index().unwrap_or(0);
     let behind = at.min(steps.len());
-    let mut text = plain(format!("{behind} of {} behind it: ", steps.len()));
+    let mut text = plain(format!("{behind} of {} completed: ", steps.len()));
     for (index, step) in steps.iter().enumerate() {
         let name = name_of(step);
         if index > 0 {

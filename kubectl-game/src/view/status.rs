@@ -46,7 +46,7 @@ pub fn data(game: &Game, verdict: &Verdict) -> Value {
         "status": verdict.word,
         "message": verdict.sentence,
         "also": verdict.also,
-        "mend": verdict.mend,
+        "fix": verdict.mend,
         "exitCode": verdict.exit_code(),
     })
 }

@@ -91,8 +91,8 @@ impl<'a> Shown<'a> {
         let (shown, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
         let quiet = others.iter().filter(|pod| is_quiet(scene, pod)).count();
         let rest = [
-            (others.len() - quiet, "not ready, or something under way"),
-            (quiet, "ready, nothing under way"),
+            (others.len() - quiet, "not ready, or in progress"),
+            (quiet, "ready, nothing in progress"),
         ];
         let rest = rest.into_iter().filter(|(count, _)| *count > 0);
         let nodes = shown.into_iter().map(|pod| pod_node(scene, pod, now));

@@ -199,13 +199,13 @@ impl Collector for HookMetrics {
         let to = &mut to;
         let name = "bkbcs_hook_reconcile_duration_seconds";
         self.reconciles
-            .encode(to, name, "Time of one look at a HookRun")?;
+            .encode(to, name, "Duration of one reconcile of a HookRun")?;
         let name = "bkbcs_hook_hookrun_exec_duration_seconds";
-        let help = "Time from the start of a HookRun to its end";
+        let help = "Duration of a HookRun from start to end";
         self.runs.encode(to, name, help)?;
         self.runs.encode_extremes(to, name, help)?;
         let name = "bkbcs_hook_metric_exec_duration_seconds";
-        let help = "Time of one measurement of a HookRun";
+        let help = "Duration of one measurement of a HookRun";
         self.measurements.encode(to, name, help)?;
         self.measurements.encode_extremes(to, name, help)?;
         let help = "HookRuns that have ended";

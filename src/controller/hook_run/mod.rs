@@ -114,7 +114,7 @@ impl HookRuns {
         match self.requests.delete(&path(key), run.uid()).await {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
-                warn!(run = %key, %refusal, "it is not deleted; trying again later");
+                warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
                 later(refusal)
             }
         }
@@ -160,9 +160,8 @@ impl HookRuns {
         let measured = AssertUnwindSafe(self.probe.measure(&call))
             .catch_unwind()
             .await;
-        let outcome = measured.unwrap_or_else(|_| {
-            Outcome::error("the measurement failed inside: this is a mistake in gamekeeper")
-        });
+        let outcome =
+            measured.unwrap_or_else(|_| Outcome::error("internal error (bug in gamekeeper)"));
         debug!(run = %key, call.number, ?outcome, "measured");
         let metric = &call.run.spec.metrics[call.metric].name;
         let took = begun.elapsed();
@@ -213,11 +212,11 @@ impl HookRuns {
                 Requeue::Settled(None)
             }
             Err(Refusal::Conflict(message)) => {
-                debug!(run = %key, message, "changed meanwhile; looking again");
+                debug!(run = %key, message, "the object has changed; reconciling again");
                 Requeue::Conflict
             }
             Err(refusal) => {
-                warn!(run = %key, %refusal, "the status is not written; trying again later");
+                warn!(run = %key, %refusal, "cannot write the status; retrying");
                 live.not_written();
                 later(refusal)
             }
@@ -233,7 +232,7 @@ impl HookRuns {
         };
         while let Some(call) = calls.last() {
             if let Err(why) = self.probe.stop(call).await {
-                warn!(run = %key, why, "a measurement is not stopped; trying again later");
+                warn!(run = %key, why, "cannot stop a measurement; retrying");
                 if let Some(live) = self.runs().get_mut(key) {
                     live.stop_later(calls);
                 }

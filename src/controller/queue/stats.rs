@@ -103,29 +103,34 @@ impl Collector for Queues {
         let to = &mut to;
 
         let depth = gauges(|it| it.depth as f64);
-        gauge(to, "workqueue_depth", "Objects that wait for a look", depth)?;
+        gauge(
+            to,
+            "workqueue_depth",
+            "Objects that wait for a reconcile",
+            depth,
+        )?;
         let adds = counts(|it| &it.stats.adds);
         counter(
             to,
             "workqueue_adds",
-            "Times that an object began to wait",
+            "Times that an object was enqueued",
             adds,
         )?;
         let retries = counts(|it| &it.stats.retries);
-        let help = "Looks that are repeated: after an error, or because the world had moved on";
+        let help = "Reconciles that are retried: after an error, or because an object had changed";
         counter(to, "workqueue_retries", help, retries)?;
         let waits = times(|it| &it.stats.waits);
-        let help = "Time that objects waited for a look";
+        let help = "Time that objects waited for a reconcile";
         histogram(to, "workqueue_queue_duration_seconds", help, waits)?;
         let reconciles = times(|it| &it.stats.reconciles);
         histogram(
             to,
             "workqueue_work_duration_seconds",
-            "Time of one look",
+            "Duration of one reconcile",
             reconciles,
         )?;
         let unfinished = gauges(|it| it.in_progress.iter().sum::<Duration>().as_secs_f64());
-        let help = "Time that the looks under way have taken so far, all together";
+        let help = "Time that the reconciles in progress have taken so far, in total";
         gauge(to, "workqueue_unfinished_work_seconds", help, unfinished)?;
         let longest = gauges(|it| {
             let longest = it.in_progress.iter().max();
@@ -135,12 +140,12 @@ impl Collector for Queues {
         gauge(
             to,
             name,
-            "Time that the longest look under way has taken so far",
+            "Time that the longest reconcile in progress has taken so far",
             longest,
         )?;
 
         let errors = queues.iter().map(|it| (it.controller, &it.stats.errors));
-        let help = "Looks that failed: refused, not answered, or broken down";
+        let help = "Reconciles that failed: rejected by the API server, timed out, or panicked";
         counter(to, "gamekeeper_reconcile_errors", help, errors)
     }
 }

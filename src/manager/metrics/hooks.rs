@@ -77,7 +77,7 @@ impl Hooks {
     /// Shows them.
     pub fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "bkbcs_hook_hookrun_survive_time_seconds";
-        let help = "The longest that a run of an owner has been at work";
+        let help = "Longest time that a HookRun of an owner has been running, or ran";
         let survival = self
             .survival
             .iter()
@@ -93,7 +93,7 @@ impl Hooks {
             .iter()
             .map(|(at, longest)| (at.labels(), *longest));
         let help =
-            "The longest that a pod has waited for its hook, or a canary step for its HookRun";
+            "Longest time that a pod has waited for its hook, or a canary step for its HookRun";
         gauge(to, "gamekeeper_hook_wait_seconds", help, waits)
     }
 }

@@ -134,7 +134,7 @@ impl Collector for State {
         workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
         encode_cache(&self.cache, &mut to)?;
-        let help = "1 while this process leads";
+        let help = "1 while this process is the leader";
         let leads = to_number(leads);
         let name = "gamekeeper_leader";
         let kind = prometheus_client::metrics::MetricType::Gauge;
@@ -145,7 +145,7 @@ impl Collector for State {
         gauge(
             &mut to,
             "gamekeeper_build_info",
-            "The version that runs",
+            "The running version",
             build,
         )
     }
@@ -162,12 +162,12 @@ fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Objects in the caches";
     gauge(to, "gamekeeper_cached_objects", help, objects)?;
     let lists = kinds.iter().map(|it| (label(it), &it.lists));
-    let help = "Lists of all objects of a kind that were begun";
+    let help = "Full lists of a kind that were started";
     counter(to, "gamekeeper_cache_lists", help, lists)?;
     let heard = kinds
         .iter()
         .map(|it| (label(it), it.heard.elapsed().as_secs_f64()));
-    let help = "Time since the API server last said anything about a kind; it does once a minute";
+    let help = "Time since the last watch event of a kind; there is a bookmark once a minute";
     gauge(to, "gamekeeper_cache_silence_seconds", help, heard)
 }
 

@@ -26,7 +26,7 @@ impl Process {
 impl Collector for Process {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let name = "process_cpu_seconds";
-        let help = "Processor time used";
+        let help = "CPU time used";
         let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
         if let Some(seconds) = processor_seconds() {
             family.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
@@ -39,12 +39,12 @@ impl Collector for Process {
             ),
             (
                 "process_open_fds",
-                "Files and connections open",
+                "Open files and connections",
                 open_files(),
             ),
             (
                 "process_start_time_seconds",
-                "When the process started, in seconds since 1970",
+                "Start time of the process, in seconds since 1970",
                 Some(self.started.as_secs_f64()),
             ),
         ] {

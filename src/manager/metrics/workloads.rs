@@ -139,8 +139,8 @@ pub fn labels(of: &Of) -> [(&'static str, &str); 3] {
 type Count = fn(&Workload) -> i32;
 
 const REPLICAS: [(&str, &str, Count); 4] = [
-    ("replicas", "Pods that are wanted", |it| it.desired),
-    ("ready_replicas", "Pods that are ready", |it| {
+    ("replicas", "Desired pods", |it| it.desired),
+    ("ready_replicas", "Ready pods", |it| {
         it.status.ready_replicas
     }),
     ("updated_replicas", "Pods at the update revision", |it| {
@@ -209,7 +209,7 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         let step = it.status.current_step_index.unwrap_or_default();
         (it.labels(), f64::from(step))
     });
-    let help = "Index of the canary step; the number of steps when they are over";
+    let help = "Index of the canary step; the number of steps when all are completed";
     gauge(to, "gamekeeper_rollout_step", help, step)?;
     let steps = stepping().map(|it| (it.labels(), it.steps as f64));
     gauge(
@@ -228,7 +228,7 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
     let unobserved = workloads
         .iter()
         .map(|it| (it.labels(), it.unobserved as f64));
-    let help = "Generations of the spec that the status does not speak of yet";
+    let help = "Generations of the spec that the status does not reflect yet";
     gauge(to, "gamekeeper_unobserved_generations", help, unobserved)
 }
 
@@ -238,11 +238,11 @@ fn encode_times(
     to: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
     let idle = workloads.iter().map(|it| (it.labels(), it.idle));
-    let help = "Time since the workload last came nearer to what its spec says than ever before";
+    let help = "Time since the workload last made progress towards its spec";
     gauge(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
     let ages = workloads
         .iter()
         .filter_map(|it| Some((it.labels(), it.age(now)?)));
-    let help = "Time since the workload stopped being as its spec says; 0 when it is";
+    let help = "Time since the workload stopped matching its spec; 0 while it matches";
     gauge(to, "gamekeeper_rollout_age_seconds", help, ages)
 }

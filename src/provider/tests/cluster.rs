@@ -199,15 +199,15 @@ async fn only_the_runs_own_pod_can_be_reached() {
     let rows = [
         (
             with("PodNamespace", "kube-system"),
-            "pods of namespace kube-system are out of reach",
+            "pods of namespace kube-system are not accessible",
         ),
         (
             with("PodName", "../secrets/hooks"),
-            "\"../secrets/hooks\" is no name of an object",
+            "\"../secrets/hooks\" is not an object name",
         ),
         (
             with("PodName", ""),
-            "which pod? give the argument PodName a value",
+            "the pod is not known: set a value for the argument PodName",
         ),
         (with("PodName", "game-2"), "not found as the test wants it"),
     ];
@@ -256,7 +256,10 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     ] {
         let played = play_of(spec.clone(), annotations, kind).await;
         let message = played.outcome.message.unwrap_or_default();
-        assert!(message.starts_with("function patch is for"), "{message}");
+        assert!(
+            message.starts_with("function patch works only in"),
+            "{message}"
+        );
         assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
     }
 
@@ -265,7 +268,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
         json!("metadata.annotations.io.tencent.bcs.dev/game-pod-deleting");
     let played = play_of(foreign, of_pod, own).await;
     let message = played.outcome.message.unwrap_or_default();
-    assert!(message.contains("not for hooks to write"), "{message}");
+    assert!(message.contains("cannot be written by hooks"), "{message}");
     assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
 }
 
@@ -302,7 +305,7 @@ async fn a_pod_that_would_fill_the_memory_is_not_looked_at() {
     let mut spec = get("{.status.phase}", Some("Running"));
     spec["args"][0]["value"] = json!("large");
     let outcome = play(spec, &[]).await.outcome;
-    let expected = "pod large is too large to be looked at".to_owned();
+    let expected = "pod large is too large to be read".to_owned();
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
 }
 
@@ -336,7 +339,7 @@ async fn each_secret_is_read_once_a_measurement() {
 #[tokio::test]
 async fn what_secrets_hold_is_bounded() {
     let too_long =
-        "the Secrets and fields of the run that the metric uses are longer than 256 KiB in all";
+        "the Secrets and fields of the run that the metric uses are longer than 256 KiB in total";
     let many: Vec<String> = (0..32).map(|number| format!("k{number}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     for (keys, expected) in [
@@ -399,7 +402,7 @@ async fn only_secrets_labelled_for_hooks_are_read() {
         (
             "other",
             "token",
-            "argument token: secret other is not for hooks: label it",
+            "argument token: secret other is not readable by hooks: label it",
         ),
         (
             "none",
@@ -414,7 +417,7 @@ async fn only_secrets_labelled_for_hooks_are_read() {
         (
             "hooks",
             "binary",
-            "argument token: secret hooks: key binary is no text",
+            "argument token: secret hooks: key binary is not text",
         ),
     ] {
         let server = Server::answering("200 OK", "ok").await;

@@ -90,26 +90,26 @@ async fn nan_and_nothing_are_named_as_such() {
             vector(&["NaN"]),
             "result[0] < 0.05",
             Failed,
-            "successCondition result[0] < 0.05 does not hold: result is [NaN] (the query gave NaN)",
+            "successCondition result[0] < 0.05 does not hold: result is [NaN] (the query returned NaN)",
         ),
         (
             found(json!({"resultType": "scalar", "result": [1, "NaN"]})),
             "result != 1",
             Failed,
-            "successCondition result != 1 does not hold: result is NaN (the query gave NaN)",
+            "successCondition result != 1 does not hold: result is NaN (the query returned NaN)",
         ),
         (
             vector(&[]),
             "result[0] < 0.05",
             Error,
             "successCondition result[0] < 0.05: there is no element 0 in a list of 0 (the query \
-             found nothing)",
+             returned nothing)",
         ),
         (
             vector(&[]),
             "len(result) > 0",
             Failed,
-            "successCondition len(result) > 0 does not hold: result is [] (the query found nothing)",
+            "successCondition len(result) > 0 does not hold: result is [] (the query returned nothing)",
         ),
         (
             vector(&["1"]),
@@ -143,7 +143,7 @@ async fn what_is_no_answer_of_prometheus_is_an_error_that_says_so() {
         ),
         (
             response("200 OK", "", "hello"),
-            "HTTP 200 from AT in N ms: this is not how Prometheus answers: hello",
+            "HTTP 200 from AT in N ms: unexpected response from Prometheus: hello",
         ),
         (
             response("503 Service Unavailable", "", "{}"),
@@ -151,7 +151,7 @@ async fn what_is_no_answer_of_prometheus_is_an_error_that_says_so() {
         ),
         (
             text,
-            "HTTP 200 from AT in N ms: the query gave a: write one that gives numbers",
+            "HTTP 200 from AT in N ms: the query returned a: use one that returns numbers",
         ),
     ];
     for (answer, expected) in rows {

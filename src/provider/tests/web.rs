@@ -107,7 +107,7 @@ async fn an_answer_that_does_not_fit_the_path_is_an_error() {
     for (body, expected) in [
         (
             "draining",
-            "HTTP 200 from SERVER/ in N ms: the answer is no JSON: draining",
+            "HTTP 200 from SERVER/ in N ms: the response is not JSON: draining",
         ),
         (
             "{}",
@@ -220,7 +220,7 @@ async fn a_text_that_names_a_long_value_often_is_an_error() {
     ] {
         let outcome = measure_with(web(fields), &[("long", &value)], HERE).await;
         let expected = format!(
-            "{field}: with its arguments filled in it is too long: the texts of a metric may have 1 MiB in all"
+            "{field}: it is too long with its arguments filled in: the texts of a metric may have 1 MiB in total"
         );
         let message = outcome.message.unwrap_or_default();
         assert_eq!((outcome.phase, message), (Error, expected));
@@ -241,16 +241,16 @@ async fn a_metric_that_cannot_be_called_says_why() {
         ),
         (
             json!({"url": "ftp://127.0.0.1/"}),
-            "ftp is not called: write http or https",
+            "ftp is not supported: use http or https",
         ),
         (json!({"url": "no url"}), "url no url: "),
         (
             json!({"url": "http://127.0.0.1", "headers": [{"key": "a b", "value": "c"}]}),
-            "header \"a b\" is no name of a header",
+            "header \"a b\" is not a header name",
         ),
         (
             json!({"url": "http://127.0.0.1", "headers": [{"key": "a", "value": "se\ncret"}]}),
-            "header a: its value has characters that no header can have",
+            "header a: its value contains characters that are not allowed in a header",
         ),
         (
             json!({"url": "http://127.0.0.1", "body": "{{ x }}"}),
@@ -271,7 +271,7 @@ async fn a_metric_that_cannot_be_called_says_why() {
     .await;
     assert_eq!(
         nothing.message.as_deref(),
-        Some("metric ready has no provider: give it one")
+        Some("metric ready has no provider: add one")
     );
 }
 
@@ -286,7 +286,7 @@ async fn nobody_there_is_an_error_that_says_so() {
     let outcome = measure(metric(json!({"url": url}), json!({}))).await;
     let message = outcome.message.unwrap_or_default();
     assert!(
-        message.starts_with("no answer from http://127.0.0.1:"),
+        message.starts_with("no response from http://127.0.0.1:"),
         "{message}"
     );
     assert!(message.contains("Connection refused"), "{message}");
@@ -300,11 +300,11 @@ async fn nobody_there_is_an_error_that_says_so() {
 async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     let slow = json!({"timeoutSeconds": 1});
     for (answer, expected) in [
-        (Answer::Trickle, "no answer from SERVER/ within 1 s"),
-        (Answer::Silence, "no answer from SERVER/ within 1 s"),
+        (Answer::Trickle, "no response from SERVER/ within 1 s"),
+        (Answer::Silence, "no response from SERVER/ within 1 s"),
         (
             Answer::Endless,
-            "no answer from SERVER/ in N ms: the answer is longer than 1 MiB",
+            "no response from SERVER/ in N ms: the response is longer than 1 MiB",
         ),
     ] {
         let server = Server::start(&[answer]).await;
@@ -376,7 +376,7 @@ async fn an_answer_that_breaks_off_is_an_error() {
         let server = Server::start(&[Answer::Bytes(bytes)]).await;
         let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
         assert_eq!(outcome.phase, Error, "{outcome:?}");
-        assert!(message(&outcome, &server).starts_with("no answer from SERVER/ in N ms: "));
+        assert!(message(&outcome, &server).starts_with("no response from SERVER/ in N ms: "));
     }
 }
 
@@ -415,7 +415,7 @@ async fn a_redirect_takes_no_body_to_another_server() {
             .replace(&other.url, "OTHER");
         let code = &status[..3];
         let expected = format!(
-            "HTTP {code} sends the body on to another server, OTHER: write its url, if it is to have \
+            "HTTP {code} redirects the body to another server, OTHER: set its url if it is to receive \
              the body"
         );
         assert!(message.ends_with(&expected), "{message}");
@@ -483,7 +483,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
         (outcome.phase, message(&outcome, &server)),
         (
             Error,
-            "no answer from SERVER/ in N ms: 169.254.169.254 is refused: it is a link-local or \
+            "no response from SERVER/ in N ms: 169.254.169.254 is refused: it is a link-local or \
              metadata address"
                 .into()
         )
@@ -542,6 +542,6 @@ async fn json_that_would_fill_the_memory_is_not_read() {
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
     assert_eq!(
         message(&outcome, &server),
-        "HTTP 200 from SERVER/ in N ms: the answer's JSON is too complex: answer with less"
+        "HTTP 200 from SERVER/ in N ms: the response's JSON is too complex: return less"
     );
 }

@@ -82,7 +82,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "atomic",
         // Always there, so that a claim template cannot be added either.
         "default": [],
-        "x-kubernetes-validations": [immutable("make a new workload with the new claims")],
+        "x-kubernetes-validations": [immutable("create a new workload with the new claims")],
     })
 }
 

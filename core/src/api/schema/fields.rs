@@ -35,7 +35,7 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
         )
         .message(
             "must be more than 0 and at most a century: a number of seconds, or text such as 90s, \
-             5m or 1h30m; leave duration out to pause until somebody resumes",
+             5m or 1h30m; omit duration to pause until the rollout is resumed",
         )],
     })
 }
@@ -109,7 +109,7 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 "additionalProperties": label_value,
             },
             "matchExpressions": {
-                "description": "Requirements that pods must meet besides.",
+                "description": "Further requirements that pods must meet.",
                 "type": "array",
                 "maxItems": 64,
                 "x-kubernetes-list-type": "atomic",
@@ -117,12 +117,12 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
             },
         },
         "x-kubernetes-validations": [
-            immutable("make a new workload with the new selector"),
+            immutable("create a new workload with the new selector"),
             Rule::new(
                 "(has(self.matchLabels) && size(self.matchLabels) > 0) || \
                  (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
             )
-            .message("must not be empty, or it would take over every pod; set matchLabels"),
+            .message("must not be empty, or it would select every pod; set matchLabels"),
         ],
     })
 }
@@ -154,6 +154,6 @@ fn label_requirement(label_value: &Schema) -> Schema {
         "x-kubernetes-validations": [Rule::new(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
         )
-        .message("values are needed with operator In and NotIn, and must be left out with the others")],
+        .message("values are required with operators In and NotIn, and forbidden with the others")],
     })
 }

@@ -25,7 +25,7 @@ fn a_job_decides_by_its_exit() -> Rule {
     rule(
         "provider",
         "!has(self.provider.job) || !(has(self.successCondition) || has(self.failureCondition))",
-        "is a job, whose exit decides; leave out successCondition and failureCondition",
+        "is a job, whose exit code decides; remove successCondition and failureCondition",
     )
 }
 
@@ -40,7 +40,7 @@ pub fn job_rules() -> [Rule; 2] {
         rule(
             "ttlSecondsAfterFinished",
             "!has(self.ttlSecondsAfterFinished)",
-            "must not be set, or the Job might be gone before its exit is seen; it goes with its HookRun",
+            "must not be set, or the Job might be deleted before its result is read; it is deleted with its HookRun",
         ),
     ]
 }
@@ -73,7 +73,7 @@ pub fn one_value() -> Rule {
     rule(
         "valueFrom",
         "!(has(self.value) && has(self.valueFrom))",
-        "must not stand beside value; keep one of the two",
+        "must not be set together with value; keep one of the two",
     )
 }
 
@@ -96,7 +96,7 @@ pub fn rules_by_metric_name() -> [Rule; 2] {
                  metric.name == rule.metricName || \
                  metric.name.matches('^(' + rule.metricName + ')$')))"
             ),
-            "names a metric that is not there; write the name of one in metrics, or a regular \
+            "names a metric that does not exist; use the name of one in metrics, or a regular \
              expression that matches one, such as .*",
         )
     })
@@ -117,7 +117,7 @@ pub fn ca_or_insecure() -> Rule {
     rule(
         "caSecret",
         "!(has(self.caSecret) && has(self.insecure) && self.insecure)",
-        "has no meaning beside insecure: true; keep one of the two",
+        "has no effect together with insecure: true; keep one of the two",
     )
 }
 
@@ -128,7 +128,7 @@ pub fn web_rules() -> [Rule; 3] {
         rule(
             "jsonBody",
             "!(has(self.body) && has(self.jsonBody))",
-            "must not stand beside body; keep one of the two",
+            "must not be set together with body; keep one of the two",
         ),
         rule(
             "method",
@@ -143,7 +143,7 @@ pub fn in_braces() -> Rule {
     rule(
         "",
         "self == '' || self.contains('{')",
-        "must stand in braces, for example {$.age}",
+        "must be in braces, for example {$.age}",
     )
 }
 
@@ -169,7 +169,7 @@ pub fn patched_fields() -> [Rule; 3] {
                  (([-a-z0-9]+[.])*(kubernetes|k8s)[.]io/|gamekeeper[.]tkex[.]tencent[.]com/|\
                  tkex[.]bkbcs[.]tencent[.]com/|controller-revision-hash$)'))"
             ),
-            "must not be ones that belong to Kubernetes or to the operator; write a key of your own",
+            "must not be keys that belong to Kubernetes or to the operator; use a key of your own",
         ),
     ]
 }

@@ -12,8 +12,8 @@ pub fn workload_name() -> Rule {
         "",
         format!("oldSelf.hasValue() || size(self.metadata.name) <= {MAX_WORKLOAD_NAME}"),
         format!(
-            "metadata.name must be no longer than {MAX_WORKLOAD_NAME} characters, because the names of \
-             revisions are made of it and go into labels, which end at 63"
+            "metadata.name must be no longer than {MAX_WORKLOAD_NAME} characters, because names of \
+             revisions are derived from it and used as label values, which are limited to 63"
         ),
     )
     .optional_old_self(true)
@@ -24,7 +24,7 @@ pub fn dns_label_name() -> Rule {
     rule(
         "",
         "oldSelf.hasValue() || self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-        "metadata.name must be a DNS label, because pods' host names are made of it: write lower case letters, \
+        "metadata.name must be a DNS label, because host names of pods are derived from it: use lower case letters, \
          digits and '-', no dots",
     )
     .optional_old_self(true)
@@ -64,7 +64,7 @@ pub fn no_deadline() -> Rule {
     rule(
         "activeDeadlineSeconds",
         "!has(self.activeDeadlineSeconds)",
-        "would end pods whatever their hooks say; leave it out",
+        "would terminate pods regardless of their hooks; remove it",
     )
 }
 
@@ -113,7 +113,7 @@ fn limits_let_go_on(places: &[&str]) -> Vec<Rule> {
         rules.push(rule(
             &at,
             format!("!(self.type == 'HotPatchUpdate' && {zero} && {surge})"),
-            "must not be 0 with type HotPatchUpdate, which makes no surge pods; set it to 1 or more",
+            "must not be 0 with type HotPatchUpdate, which creates no surge pods; set it to 1 or more",
         ));
     }
     rules
@@ -159,6 +159,6 @@ fn surge_is_parallel(place: &str) -> Rule {
     rule(
         &format!("updateStrategy.{place}maxSurge"),
         format!("self.podManagementPolicy == 'Parallel' || !{surge}"),
-        "needs podManagementPolicy Parallel; leave maxSurge out, or make the workload Parallel",
+        "requires podManagementPolicy Parallel; remove maxSurge, or use Parallel",
     )
 }

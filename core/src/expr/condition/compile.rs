@@ -145,9 +145,9 @@ impl Compiler {
             Expr::List(list) => Ok(Node::List(self.nodes(&list.elements, depth)?)),
             Expr::Call(call) => self.call(call, depth),
             Expr::Map(_) | Expr::Struct(_) => {
-                Err("objects cannot be written in a condition: compare their fields".into())
+                Err("object literals are not supported in a condition: compare their fields".into())
             }
-            Expr::Comprehension(_) | Expr::Unspecified => Err("it is not understood".into()),
+            Expr::Comprehension(_) | Expr::Unspecified => Err("it cannot be parsed".into()),
         }
     }
 
@@ -157,9 +157,7 @@ impl Compiler {
 
     fn boxed<const N: usize>(&mut self, call: &CallExpr, depth: usize) -> Result<Box<[Node; N]>> {
         let nodes = self.nodes(&call.args, depth)?;
-        let nodes: [Node; N] = nodes
-            .try_into()
-            .map_err(|_| "an operator lacks an operand")?;
+        let nodes: [Node; N] = nodes.try_into().map_err(|_| "an operator has no operand")?;
         Ok(Box::new(nodes))
     }
 
@@ -217,7 +215,7 @@ impl Compiler {
                 let operand = self.node(&select.operand, depth)?;
                 Ok(Node::Has(Box::new(operand), select.field.clone()))
             }
-            _ => Err("has asks for a field: write has(value.FIELD)".into()),
+            _ => Err("has needs a field: write has(value.FIELD)".into()),
         }
     }
 
@@ -231,7 +229,7 @@ impl Compiler {
         let name = &call.func_name;
         if self.locals.len() >= MAX_LOOPS {
             return Err(format!(
-                "{name} stands in more than {MAX_LOOPS} others: write a simpler one"
+                "{name} is nested in more than {MAX_LOOPS} others: write a simpler one"
             ));
         }
         let range = self.node(range, depth)?;

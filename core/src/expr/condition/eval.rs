@@ -167,7 +167,7 @@ impl<'a> Eval<'a, '_> {
                 Some(value) => Ok(Val::of(value)),
                 None => Err(Fault::Missing(format!("there is no field {field}"))),
             },
-            other => wrong(format!("field {field} is asked of {}", other.kind())),
+            other => wrong(format!("cannot take field {field} of {}", other.kind())),
         }
     }
 
@@ -193,7 +193,7 @@ impl<'a> Eval<'a, '_> {
                 ))),
             },
             _ => wrong(format!(
-                "element {} is asked of {}",
+                "cannot take element {} of {}",
                 index.brief(),
                 of.kind()
             )),
@@ -210,10 +210,7 @@ impl<'a> Eval<'a, '_> {
                 Box::new(fields.keys().map(|key| Val::Text(Text::Borrowed(key))))
             }
             other => {
-                return wrong(format!(
-                    "a loop needs a list, but there is {}",
-                    other.kind()
-                ));
+                return wrong(format!("a loop needs a list, but got {}", other.kind()));
             }
         };
         match each.kind {
@@ -280,12 +277,12 @@ fn negate<'a>(value: Val<'a>) -> Result<Val<'a>> {
     match value {
         Val::Int(int) => int.checked_neg().map(Val::Int).ok_or_else(too_large),
         Val::Double(double) => Ok(Val::Double(-double)),
-        other => wrong(format!("- needs a number, but there is {}", other.kind())),
+        other => wrong(format!("- needs a number, but got {}", other.kind())),
     }
 }
 
 fn too_large() -> Fault {
-    Fault::Wrong("a number gets too large".into())
+    Fault::Wrong("a number becomes too large".into())
 }
 
 fn binary<'a>(
@@ -327,7 +324,7 @@ fn calculate<'a>(
         (_, Val::Double(left), Val::Double(right)) => Ok(fraction(operator, *left, *right)),
         (_, Val::Text(_), Val::Int(_) | Val::Double(_))
         | (_, Val::Int(_) | Val::Double(_), Val::Text(_)) => {
-            wrong("text is no number to calculate with: write asInt(...) or asFloat(...) around it")
+            wrong("text cannot be used in arithmetic: write asInt(...) or asFloat(...) around it")
         }
         _ => wrong(format!(
             "{} and {} cannot be calculated with",
@@ -476,6 +473,6 @@ fn contains(item: &Val<'_>, of: &Val<'_>, budget: &mut Budget) -> Result<bool> {
         }
         (Val::Text(key), Val::Object(fields)) => Ok(fields.contains_key(key.as_str())),
         (_, Val::Text(_)) => wrong("in needs a list: write TEXT.contains(PART) to search in text"),
-        _ => wrong(format!("in needs a list, but there is {}", of.kind())),
+        _ => wrong(format!("in needs a list, but got {}", of.kind())),
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn call<'a>(
                 .iter()
                 .find(|operand| !matches!(operand, Val::Text(_)));
             let kind = other.map_or("nothing", Val::kind);
-            wrong(format!("a search in text needs text, but there is {kind}"))
+            wrong(format!("a text search needs text, but got {kind}"))
         }
     }
 }
@@ -86,7 +86,7 @@ fn size<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
         Val::Object(fields) => fields.len(),
         other => {
             return wrong(format!(
-                "len needs text, a list or an object, but there is {}",
+                "len needs text, a list or an object, but got {}",
                 other.kind()
             ));
         }
@@ -119,7 +119,7 @@ fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
         }
     }
     wrong(format!(
-        "{expression:?} is no regular expression of a fair size"
+        "{expression:?} is not a valid regular expression, or is too large"
     ))
 }
 
@@ -167,10 +167,7 @@ fn as_text<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {
             number.map_or_else(|| value.to_string(), |number| text_of(&number))
         }
         other => {
-            return wrong(format!(
-                "string needs a scalar, but there is {}",
-                other.kind()
-            ));
+            return wrong(format!("string needs a scalar, but got {}", other.kind()));
         }
     };
     budget.spend_bytes(text.len().min(MAX_TEXT))?;

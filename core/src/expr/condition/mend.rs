@@ -55,7 +55,7 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     }
     let first = errors.errors.first();
     let place = first.map_or(1, |error| error.pos.1.max(1));
-    let what = first.map_or("it is not understood", |error| brief(&error.msg));
+    let what = first.map_or("it cannot be parsed", |error| brief(&error.msg));
     format!("it is not CEL at character {place}: {what}")
 }
 

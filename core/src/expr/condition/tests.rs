@@ -226,7 +226,7 @@ fn what_cannot_be_decided_is_an_error_with_its_mend() {
         (
             "{$}",
             "value.age.deep == 1",
-            "field deep is asked of a number",
+            "cannot take field deep of a number",
         ),
         (
             "{$}",
@@ -242,7 +242,7 @@ fn what_cannot_be_decided_is_an_error_with_its_mend() {
         (
             "{$}",
             "value.age.all(x, x > 1)",
-            "a loop needs a list, but there is a number",
+            "a loop needs a list, but got a number",
         ),
         ("{$}", "1 / 0 == 1", "divided by 0"),
         ("{$}", "9223372036854775807 + 1 > 0", "too large"),
@@ -251,17 +251,21 @@ fn what_cannot_be_decided_is_an_error_with_its_mend() {
             "asFloat('NaN') > 1 || asInt(asFloat('NaN')) > 1",
             "is not a whole number",
         ),
-        ("{$.name}", "result.matches('(')", "no regular expression"),
+        (
+            "{$.name}",
+            "result.matches('(')",
+            "not a valid regular expression",
+        ),
         (
             "{$.name}",
             "result.matches('(a{1000}){1000}')",
-            "no regular expression",
+            "not a valid regular expression",
         ),
-        ("{$.age}", "value.contains('4')", "there is a number"),
+        ("{$.age}", "value.contains('4')", "got a number"),
         (
             "{$.age}",
             "value.missing || false",
-            "field missing is asked of a number",
+            "cannot take field missing of a number",
         ),
         (
             "{$.players}",
@@ -308,14 +312,14 @@ fn expressions_that_cannot_be_right_are_refused_with_the_mend() {
         ("all(result, true)", "is written LIST.all(x"),
         ("result.all(1, true)", "needs a name first"),
         ("result.all(x, x > 1, x)", "is written LIST.all(x"),
-        ("{'a': 1} == value", "objects cannot be written"),
+        ("{'a': 1} == value", "object literals are not supported"),
         ("b'x' == value", "bytes are not supported"),
         ("duration('1s') > duration('2s')", "is not supported"),
         ("value.?age == 1", "it is not CEL"),
         ("args.PodIP == ''", "args cannot be used"),
         (
             "result.all(a, result.all(b, result.all(c, true)))",
-            "all stands in more than 2 others",
+            "all is nested in more than 2 others",
         ),
     ];
     on_guard(move || {

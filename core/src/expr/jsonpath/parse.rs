@@ -12,7 +12,7 @@ type Result<T> = std::result::Result<T, String>;
 /// Reads a whole template.
 pub(super) fn template(source: &str) -> Result<Vec<Part>> {
     if !source.contains('{') {
-        return Err(format!("a path stands in braces: write {{{source}}}"));
+        return Err(format!("a path must be in braces: write {{{source}}}"));
     }
     let mut reader = Reader {
         rest: source,
@@ -20,7 +20,7 @@ pub(super) fn template(source: &str) -> Result<Vec<Part>> {
     };
     let (parts, ended) = parts(&mut reader, 0)?;
     if ended {
-        return Err("{end} has no {range}: take it out".into());
+        return Err("{end} has no {range}: remove it".into());
     }
     Ok(parts)
 }
@@ -155,7 +155,7 @@ fn field(reader: &mut Reader<'_>) -> Result<Step> {
     reader.rest = &reader.rest[end..];
     match raw {
         "" => {
-            Err("a key is missing after a dot: write {$.KEY}, or {$} for the whole answer".into())
+            Err("a key is missing after a dot: write {$.KEY}, or {$} for the whole response".into())
         }
         "*" => Ok(Step::Wildcard),
         _ => Ok(Step::Field(key)),
@@ -199,7 +199,7 @@ fn bracket(inside: &str, depth: usize) -> Result<Vec<Step>> {
         let steps = path(&mut reader, depth)?;
         if !reader.rest.is_empty() {
             return Err(format!(
-                "[{inside}] is no key: escape its special characters with \\"
+                "[{inside}] is not a key: escape its special characters with \\"
             ));
         }
         return Ok(steps);
@@ -212,12 +212,14 @@ fn slice(inside: &str) -> Result<Slice> {
     let bound = |index: usize| match bounds.get(index) {
         None | Some(&"") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            format!("[{inside}] is no index: write a number, from:to, *, or a key in single quotes")
+            format!(
+                "[{inside}] is not an index: write a number, from:to, *, or a key in single quotes"
+            )
         }),
     };
     if inside.is_empty() || bounds.len() > 3 {
         return Err(format!(
-            "[{inside}] is no index: write a number, from:to or from:to:step"
+            "[{inside}] is not an index: write a number, from:to or from:to:step"
         ));
     }
     let slice = Slice {
@@ -245,7 +247,7 @@ fn filter(reader: &mut Reader<'_>, depth: usize) -> Result<Step> {
     reader.in_filter = outer;
     if !reader.eat(")]") {
         return Err(format!(
-            "a filter is not understood at {:?}: write [?(@.KEY == 'VALUE')]",
+            "a filter cannot be parsed at {:?}: write [?(@.KEY == 'VALUE')]",
             reader.shown()
         ));
     }
@@ -263,7 +265,7 @@ fn operator(reader: &mut Reader<'_>) -> Result<Option<Operator>> {
         ">=" => Operator::GreaterOrEqual,
         other => {
             return Err(format!(
-                "{other} is no comparison: write ==, !=, <, <=, > or >="
+                "{other} is not a comparison: write ==, !=, <, <=, > or >="
             ));
         }
     }))
@@ -280,15 +282,16 @@ fn literal(reader: &mut Reader<'_>) -> Result<Option<Value>> {
     if first.is_ascii_digit() || first == '-' || first == '+' {
         let text = reader.take_while(|c| c.is_ascii_digit() || ".+-eE".contains(c));
         let text = text.strip_prefix('+').unwrap_or(text);
-        let number: serde_json::Number =
-            text.parse().map_err(|_| format!("{text:?} is no number"))?;
+        let number: serde_json::Number = text
+            .parse()
+            .map_err(|_| format!("{text:?} is not a number"))?;
         return Ok(Some(Value::Number(number)));
     }
     if first.is_alphabetic() || first == '_' {
         return match reader.take_while(|c| c.is_alphanumeric() || c == '_') {
             "true" => Ok(Some(Value::Bool(true))),
             "false" => Ok(Some(Value::Bool(false))),
-            name => Err(format!("{name} is no path: write {{$.{name}}}")),
+            name => Err(format!("{name} is not a path: write {{$.{name}}}")),
         };
     }
     Ok(None)

@@ -143,7 +143,7 @@ impl Walk {
     ) -> Result<()> {
         let items = place
             .as_array()
-            .ok_or_else(|| format!("a filter needs a list, but there is {}", kind(place)))?;
+            .ok_or_else(|| format!("a filter needs a list, but got {}", kind(place)))?;
         for item in items {
             self.visit(1)?;
             let left = self.path(&filter.left, vec![item]);
@@ -167,7 +167,7 @@ impl Walk {
 
 fn check_length(text: &str) -> Result<()> {
     if text.len() > MAX_TEXT {
-        return Err("it makes too long a text: write a narrower path".into());
+        return Err("its result is too long: write a narrower path".into());
     }
     Ok(())
 }
@@ -195,10 +195,9 @@ fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
         .filter_map(|place| place.as_object()?.get(key))
         .collect();
     match (places, found.is_empty()) {
-        ([place], true) if !place.is_object() => Err(format!(
-            "key {key} is not found, because it is looked for in {}",
-            kind(place)
-        )),
+        ([place], true) if !place.is_object() => {
+            Err(format!("key {key} is not found in {}", kind(place)))
+        }
         ([_, ..], true) => Err(format!("key {key} is not found")),
         _ => Ok(found),
     }
@@ -209,10 +208,7 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
         Value::Array(items) => items,
         Value::Null => return Ok(Vec::new()),
         other => {
-            return Err(format!(
-                "an index needs a list, but there is {}",
-                kind(other)
-            ));
+            return Err(format!("an index needs a list, but got {}", kind(other)));
         }
     };
     let length = items.len() as i64;
@@ -263,7 +259,7 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool> {
         },
         (Value::Bool(left), Value::Bool(right)) => {
             if !matches!(operator, Operator::Equal | Operator::NotEqual) {
-                return Err("true and false have no order: compare them with == or !=".into());
+                return Err("true and false are not ordered: compare them with == or !=".into());
             }
             Some(left.cmp(right))
         }

@@ -72,7 +72,7 @@ fn a_missing_key_is_an_error_that_names_the_path() {
     );
     assert_eq!(
         message("{$.player.age}", json!({"player": 7})),
-        "jsonPath {$.player.age}: key age is not found, because it is looked for in a number"
+        "jsonPath {$.player.age}: key age is not found in a number"
     );
     assert_eq!(
         message("{$.items[-9]}", json!({"items": [1, 2, 3]})),
@@ -95,7 +95,7 @@ fn what_cannot_be_read_comes_with_its_mend() {
         ("{$.list[?(@.a==b)]}", "write {$.b}"),
         ("{$.list[?(@.a", "write [?(@.KEY"),
         ("{range $.a}{.b}", "write {end}"),
-        ("{end}", "take it out"),
+        ("{end}", "remove it"),
         ("{'text}", "write ' after"),
         ("{$....a}", "write .."),
     ] {

@@ -16,8 +16,8 @@ impl Blocked {
         Self {
             reason: "RevisionNotFound",
             message: format!(
-                "ControllerRevision {revision} is gone, so no pod can be made of it; apply its template \
-                 again, or let the rollout reach every pod"
+                "ControllerRevision {revision} was deleted, so no pod can be created from it; apply its \
+                 template again, or let the rollout reach every pod"
             ),
         }
     }

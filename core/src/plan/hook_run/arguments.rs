@@ -29,11 +29,13 @@ pub enum ArgumentError {
     NotClosed,
     /// What is filled in would fill the memory.
     #[error(
-        "with its arguments filled in it is too long: the texts of a metric may have 1 MiB in all"
+        "it is too long with its arguments filled in: the texts of a metric may have 1 MiB in total"
     )]
     TooLong,
     /// There are too many references.
-    #[error("it refers to arguments too often: {MAX_REFERENCES} times are allowed in all")]
+    #[error(
+        "it contains too many references to arguments: at most {MAX_REFERENCES} are allowed in total"
+    )]
     TooMany,
     /// The JSON that they stand in is none.
     #[error("the JSON cannot be read: {0}")]

@@ -16,7 +16,7 @@ use super::schedule::{Due, schedule};
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
 
 /// What is said of a run that passes without having asked anything.
-const NOTHING_DECIDES: &str = "all metrics are dry runs: none decides";
+const NOTHING_DECIDES: &str = "all metrics are dry runs: none affects the result";
 
 /// A call that has ended, and perhaps its measurement with it.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,7 +23,7 @@ pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
         let Some(count) = metric.planned_count() else {
             return if metric.success_limits().is_empty() {
                 Err(format!(
-                    "metric {name} is measured every interval without an end: set count, \
+                    "metric {name} is measured forever: set count, \
                      successfulLimit or consecutiveSuccessfulLimit"
                 ))
             } else {
@@ -52,7 +52,7 @@ pub(super) fn unusable(run: &HookRunSpec) -> Result<(), String> {
 
 fn usable(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     if metrics.is_empty() {
-        return Err("there are no metrics: give the template at least one".into());
+        return Err("there are no metrics: add at least one to the template".into());
     }
     let mut names = BTreeSet::new();
     if let Some(twice) = metrics.iter().find(|metric| !names.insert(&metric.name)) {
@@ -63,7 +63,7 @@ fn usable(metrics: &[Metric], dry_run: &[DryRun]) -> Result<(), String> {
     }
     match without_metric(dry_run, metrics) {
         Some(rule) => Err(format!(
-            "dryRun names {rule}, which no metric is named: write the name of one"
+            "dryRun names {rule}, but there is no such metric: use the name of one"
         )),
         None => Ok(()),
     }

@@ -59,8 +59,8 @@ pub fn overdue(pod: &Pod, now: Timestamp, draft: &mut Draft) -> Option<Blocked> 
     Some(Blocked {
         reason: "HotPatchNotShown",
         message: format!(
-            "pod {} was hot-patched at {patched_at} and does not show the new image yet, and no other is patched before it \
-             does; see whether its node can pull the image, and whether its kubelet knows hot patches",
+            "pod {} was hot-patched at {patched_at} and does not report the new image yet; no other pod is patched before \
+             it does; check that its node can pull the image and that its kubelet supports hot patches",
             pod.name
         ),
     })

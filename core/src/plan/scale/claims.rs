@@ -85,7 +85,7 @@ impl<'a> Claims<'a> {
             return Some(Blocked {
                 reason: "ClaimTerminating",
                 message: format!(
-                    "claim {name} is being deleted; pod {pod} is made, with a new claim, once it is gone"
+                    "claim {name} is being deleted; pod {pod} is created, with a new claim, after that"
                 ),
             });
         }
@@ -93,8 +93,8 @@ impl<'a> Claims<'a> {
         (owner.uid != self.workload.uid).then(|| Blocked {
             reason: "ClaimNotOurs",
             message: format!(
-                "claim {name}, which pod {pod} needs, belongs to {} {}; delete the claim, or take \
-                 its owner reference off",
+                "claim {name}, which pod {pod} needs, is owned by {} {}; delete the claim, or remove \
+                 its owner reference",
                 owner.kind, owner.name
             ),
         })

@@ -111,7 +111,7 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         events.push(event(
             false,
             "RolloutComplete",
-            format!("{} is the stable revision now", new.canary.revision),
+            format!("{} is now the stable revision", new.canary.revision),
         ));
     }
     events
@@ -123,7 +123,7 @@ fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
     let message = match index < steps {
         true => format!("the rollout to {update} is at step {index}"),
         false if steps == 0 => return None,
-        false => format!("the rollout to {update} has all of its {steps} steps behind it"),
+        false => format!("the rollout to {update} has completed all of its {steps} steps"),
     };
     Some(event(false, "CanaryStep", message))
 }
@@ -152,7 +152,7 @@ mod tests {
     fn a_rollout_is_at_a_step_or_has_all_behind_it() {
         assert_eq!(told(0, 3), ["the rollout to game-new is at step 0"]);
         assert_eq!(told(2, 3), ["the rollout to game-new is at step 2"]);
-        let over = "the rollout to game-new has all of its 3 steps behind it";
+        let over = "the rollout to game-new has completed all of its 3 steps";
         assert_eq!(told(3, 3), [over]);
         assert_eq!(told(0, 0), [""; 0]);
     }

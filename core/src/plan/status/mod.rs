@@ -112,11 +112,11 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Told {
     if outcome.complete {
         let updated = i64::from(outcome.counts.updated);
         let message = if updated >= workload.replicas {
-            format!("{available} pods are available at the wanted revision")
+            format!("{available} pods are available at the desired revision")
         } else {
             let others = match workload.update {
                 UpdateType::OnDelete => "the others are updated when they are deleted",
-                _ => "the partition keeps the others",
+                _ => "the partition holds the others back",
             };
             format!(
                 "{available} pods are available, {updated} of them at the update revision: {others}"
@@ -130,7 +130,7 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Told {
     }
     if outcome.victims > 0 {
         let message = format!(
-            "pods that are to be deleted and wait for their hook: {}",
+            "pods that are to be deleted and are waiting for their hook: {}",
             outcome.victims
         );
         return ("Ready", false, "PodsToDelete", message);
@@ -148,25 +148,26 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Told {
             "Progressing",
             true,
             "Complete",
-            "nothing is left to do".to_owned(),
+            "the rollout is complete".to_owned(),
         );
     }
     let rollout = outcome.rollout;
     let step = rollout.progress.step_index.unwrap_or(0);
     if rollout.resume_ignored {
         let message = format!(
-            "`paused: false` came with an apply and does not resume step {step}: take `paused` out of the manifest, \
+            "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
              or resume with kubectl game resume or kubectl patch"
         );
         return ("Progressing", false, "ResumeByApplyIgnored", message);
     }
     if let Some(pause) = rollout.progress.pause_conditions.first() {
         let what = match pause.reason {
-            PauseReason::PausedByCanaryPauseStep => "pauses",
-            PauseReason::PausedByStepBasedHook => "pauses because its hook was not successful",
+            PauseReason::PausedByCanaryPauseStep => "is paused",
+            PauseReason::PausedByStepBasedHook => "is paused because its hook was not successful",
         };
-        let message =
-            format!("canary step {step} {what}; set spec.updateStrategy.paused to false to go on");
+        let message = format!(
+            "canary step {step} {what}; set spec.updateStrategy.paused to false to continue"
+        );
         return ("Progressing", false, pause_reason(pause.reason), message);
     }
     if workload.paused && rollout.paused {

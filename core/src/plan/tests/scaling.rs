@@ -549,16 +549,16 @@ fn names_that_no_pod_has_are_told_in_one_event() {
     for (count, expected) in [
         (
             1,
-            "gone-1, which is not a pod of this workload; it is taken out",
+            "gone-1, which is not a pod of this workload; it is removed from the list",
         ),
         (
             2,
-            "gone-1, gone-2, which are no pods of this workload; they are taken out",
+            "gone-1, gone-2, which are not pods of this workload; they are removed from the list",
         ),
         (
             3_000,
-            "gone-1, gone-2, gone-3, gone-4, gone-5 and 2995 more, which are no pods of this \
-                 workload; they are taken out",
+            "gone-1, gone-2, gone-3, gone-4, gone-5 and 2995 more, which are not pods of this \
+                 workload; they are removed from the list",
         ),
     ] {
         name(&mut story, count);

@@ -325,7 +325,10 @@ fn with_on_delete_ready_says_how_many_pods_are_updated() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     let ready = |story: &Set| story.condition("Ready").expect("condition").1;
-    assert_eq!(ready(&story), "3 pods are available at the wanted revision");
+    assert_eq!(
+        ready(&story),
+        "3 pods are available at the desired revision"
+    );
     story.image("v2").settle();
     let message = "3 pods are available, 0 of them at the update revision: the others are updated when they are deleted";
     assert_eq!(ready(&story), message);

@@ -79,7 +79,7 @@ fn refused(message: &str) -> Blocked {
     Blocked {
         reason: "TemplateRefused",
         message: format!(
-            "the API server refuses pods of this template, so no running pod is touched: {message}"
+            "the API server rejects pods of this template, so no running pod is updated: {message}"
         ),
     }
 }

@@ -57,7 +57,7 @@ fn follow_change<'a>(
         Completion::Stuck(why) => Some(Blocked {
             reason: "ResizeNotPossible",
             message: format!(
-                "pod {} cannot be resized: {why}; take the change back, or make room on node {}",
+                "pod {} cannot be resized: {why}; revert the change, or free resources on node {}",
                 pod.name,
                 pod.node.as_deref().unwrap_or("(none)")
             ),

@@ -76,7 +76,7 @@ impl<'a> Held<'a> {
         Blocked {
             reason: "PodsEndAtOnce",
             message: format!(
-                "pod {} ended before it had run for ten seconds, and so did one before it; the next is made at {}: {why}",
+                "pod {} terminated within ten seconds of its start, as did an earlier one; the next is created at {}: {why}",
                 pod.name, self.due
             ),
         }

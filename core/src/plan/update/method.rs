@@ -43,7 +43,7 @@ pub fn not_in_place(error: &NotInPlace) -> Blocked {
     Blocked {
         reason: "NotInPlace",
         message: format!(
-            "{error}; take the change back, or set updateStrategy.inPlaceUpdateStrategy.policy: \
+            "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.policy: \
              InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
         ),
     }
@@ -65,7 +65,7 @@ pub fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Me
     let update = &revisions.update.template;
     let unknown = || NotInPlace {
         path: String::new(),
-        why: format!("cannot be compared with revision {from:?}, which is not known"),
+        why: format!("cannot be compared with revision {from:?}, which does not exist"),
     };
     let change = revisions
         .template(from)

@@ -317,8 +317,8 @@ impl<'a> Mover<'_, 'a> {
                 return Some(Blocked {
                     reason: "HotPatchNotSupported",
                     message: format!(
-                        "the hot patch restarted a container of pod {name}, so its kubelet cannot patch without \
-                         a restart; take the change back, or use updateStrategy.type: InplaceUpdate"
+                        "the hot patch restarted a container of pod {name}, so its kubelet cannot hot-patch \
+                         without a restart; revert the change, or use updateStrategy.type: InplaceUpdate"
                     ),
                 });
             }

@@ -379,7 +379,10 @@ fn a_run_of_dry_runs_alone_says_that_nothing_decided() {
     }];
     let played = Play::new(spec, &["F"]).play();
     assert_eq!(played.status.phase, Successful);
-    assert_eq!(played.message(), "all metrics are dry runs: none decides");
+    assert_eq!(
+        played.message(),
+        "all metrics are dry runs: none affects the result"
+    );
 }
 
 #[test]
@@ -466,7 +469,7 @@ fn a_run_that_cannot_be_played_is_an_error_that_says_why() {
                 }],
                 ..run_of(&[counted(1)])
             },
-            "dryRun names web, which no metric is named",
+            "dryRun names web, but there is no such metric",
         ),
         (
             run_of(&[no_interval]),
@@ -528,7 +531,7 @@ fn a_metric_that_is_being_measured_is_not_started_again() {
 fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
     let goes_on = |seconds| Outcome {
         phase: Running,
-        message: Some("it is under way".into()),
+        message: Some("it is in progress".into()),
         resume_after: Some(SignedDuration::from_secs(seconds)),
         ..Outcome::default()
     };
