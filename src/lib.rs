@@ -11,6 +11,7 @@ pub mod fair;
 pub mod inbound;
 pub mod manager;
 pub mod metrics;
+pub mod objects;
 pub mod provider;
 pub mod rehearsal;
 pub mod webhook;

@@ -3,27 +3,28 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::request::{Answer, Content, Refusal, to_bytes};
-use super::{Applier, Target, Thing, Written, body, go_json};
+use super::request::{Content, Refusal, ResponseMetadata, to_bytes};
+use super::{Applier, Target, body, go_json};
+use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Action, PodRef};
 
-type Note<'a> = &'a (dyn Fn(Written) + Send + Sync);
+type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
-    /// Carries one action out. An answer is noted; so is that an object turned out to be gone, or
-    /// to exist already, for the next plan must see it.
+    /// Makes the write of one action. `on_write` is told what the next plan must see: the new version,
+    /// or that an object turned out to be deleted or to exist already.
     pub(super) async fn act(
         &self,
         target: &Target,
         action: &Action,
         now: Timestamp,
-        note: Note<'_>,
-    ) -> Result<Answer, Refusal> {
-        let to = Write {
+        on_write: OnWrite<'_>,
+    ) -> Result<ResponseMetadata, Refusal> {
+        let to = WorkloadWriter {
             applier: self,
             target,
-            note,
+            on_write,
         };
         match action {
             Action::PatchWorkload(patch) => {
@@ -32,13 +33,13 @@ impl Applier {
             }
             Action::CreateRevision(new) => {
                 let body = go_json::to_bytes(&body::revision(new, target));
-                to.create(Thing::Revision, &new.name, body).await
+                to.create(Kind::Revision, &new.name, body).await
             }
             Action::RenumberRevision { name, number } => {
                 let body = serde_json::json!({"revision": number});
                 to.revision(name, "", Content::MergePatch, &body).await
             }
-            Action::DeleteRevision { name, uid } => to.delete(Thing::Revision, name, uid).await,
+            Action::DeleteRevision { name, uid } => to.delete(Kind::Revision, name, uid).await,
             Action::AdoptRevision { name, uid } => {
                 let body = body::adopt(uid, target);
                 to.revision(name, uid, Content::StrategicPatch, &body).await
@@ -46,23 +47,23 @@ impl Applier {
             Action::AdoptPod(pod) => to.pod(pod, "", &body::adopt(&pod.uid, target)).await,
             Action::ReleasePod(pod) => to.pod(pod, "", &body::release(&pod.uid, target)).await,
             Action::DryRun { pod, .. } => to.dry_run(pod).await,
-            Action::CreatePod(new) => to.create(Thing::Pod, &new.name, to_bytes(&new.pod)).await,
+            Action::CreatePod(new) => to.create(Kind::Pod, &new.name, to_bytes(&new.pod)).await,
             Action::DeletePod(deletion) => {
                 let PodRef { name, uid, version } = &deletion.pod;
-                to.delete_at(Thing::Pod, name, uid, *version).await
+                to.delete_at(Kind::Pod, name, uid, *version).await
             }
             Action::ForceDeletePod(pod) => to.force_delete(pod).await,
             Action::LabelPod { pod, labels } => {
                 to.pod(pod, "", &body::label(&pod.uid, labels)).await
             }
             Action::CreateClaim(new) => {
-                to.create(Thing::Claim, &new.name, to_bytes(&new.claim))
+                to.create(Kind::Claim, &new.name, to_bytes(&new.claim))
                     .await
             }
             Action::OwnClaim(change) => {
                 let id = (change.name.as_str(), change.uid.as_str());
                 let body = body::own(change);
-                to.patch(Thing::Claim, id, "", Content::StrategicPatch, &body)
+                to.patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
             }
             Action::MarkDeleting(pod) => {
@@ -72,16 +73,15 @@ impl Applier {
             Action::UnmarkDeleting(pod) => to.annotate(pod, names::DELETING_ANNOTATION, None).await,
             Action::CreateHookRun(run) => {
                 let name = run.metadata.name.as_deref().unwrap_or_default();
-                to.create(Thing::HookRun, name, to_bytes(run)).await
+                to.create(Kind::HookRun, name, to_bytes(run)).await
             }
-            Action::DeleteHookRun { name, uid } => to.delete(Thing::HookRun, name, uid).await,
+            Action::DeleteHookRun { name, uid } => to.delete(Kind::HookRun, name, uid).await,
             Action::CloseGate { pod, revision, .. } => to.gate(pod, Some(revision), now).await,
             Action::OpenGate(pod) => to.gate(pod, None, now).await,
             Action::PatchInPlace(patch) => {
                 let id = (patch.pod.name.as_str(), patch.pod.uid.as_str());
                 let body = body::in_place(patch);
-                to.patch(Thing::Pod, id, "", Content::JsonPatch, &body)
-                    .await
+                to.patch(Kind::Pod, id, "", Content::JsonPatch, &body).await
             }
             Action::ResizePod { pod, resources } => {
                 to.pod(pod, "/resize", &body::resize(&pod.uid, resources))
@@ -96,141 +96,141 @@ impl Applier {
     }
 }
 
-/// Where writes for one workload go.
-struct Write<'a> {
+/// Writes the objects of one workload.
+struct WorkloadWriter<'a> {
     applier: &'a Applier,
     target: &'a Target,
-    note: Note<'a>,
+    on_write: OnWrite<'a>,
 }
 
-impl Write<'_> {
-    fn path(&self, thing: Thing, name: &str) -> String {
-        match thing {
-            Thing::Workload => self.target.path(),
-            thing => format!("{}/{name}", self.collection(thing)),
-        }
+impl WorkloadWriter<'_> {
+    fn path(&self, kind: Kind, name: &str) -> String {
+        kind.path(&self.target.namespace, name)
     }
 
-    fn collection(&self, thing: Thing) -> String {
-        match thing {
-            Thing::Workload => self.target.path(),
-            Thing::Pod => self.target.pods(),
-            Thing::HookRun => self.target.hook_runs(),
-            Thing::Revision => self.target.revisions(),
-            Thing::Claim => self.target.claims(),
-        }
+    fn collection(&self, kind: Kind) -> String {
+        kind.collection(Some(&self.target.namespace))
     }
 
-    fn written(&self, thing: Thing, answer: &Answer) {
-        (self.note)(Written::Version(thing, answer.version()));
+    fn seen(&self, kind: Kind, answer: &ResponseMetadata) {
+        (self.on_write)(Write::Version(kind, answer.version()));
     }
 
-    fn gone(&self, thing: Thing, name: &str, uid: &str) {
-        (self.note)(Written::Deleted(thing, name.to_owned(), uid.to_owned()));
+    fn gone(&self, kind: Kind, name: &str, uid: &str) {
+        (self.on_write)(Write::Deleted(Deleted {
+            kind,
+            key: ObjectKey::new(&*self.target.namespace, name),
+            uid: uid.to_owned(),
+        }));
     }
 
-    async fn create(&self, thing: Thing, name: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+    async fn create(
+        &self,
+        kind: Kind,
+        name: &str,
+        body: Vec<u8>,
+    ) -> Result<ResponseMetadata, Refusal> {
         let requests = &self.applier.requests;
-        let created = requests.create(&self.collection(thing), body).await;
+        let created = requests.create(&self.collection(kind), body).await;
         match created {
             Ok(answer) => {
-                self.written(thing, &answer);
+                self.seen(kind, &answer);
                 Ok(answer)
             }
             Err(Refusal::AlreadyExists(message)) => {
-                let there = requests.get(&self.path(thing, name)).await?;
-                if thing == Thing::HookRun && there.is_left_over_run() {
-                    self.delete(thing, name, &there.uid).await?;
+                let there = requests.get(&self.path(kind, name)).await?;
+                if kind == Kind::HookRun && there.is_left_over_run() {
+                    self.delete(kind, name, &there.uid).await?;
                     return Err(Refusal::Conflict(message));
                 }
-                // A claim may be anybody's, or nobody's: the planner judges that when it sees it.
-                if thing != Thing::Claim && !there.is_controlled_by(&self.target.uid) {
+                // A claim may have any owner or none: the planner judges that when it sees the claim.
+                if kind != Kind::Claim && !there.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it does not belong to this workload");
                     return Err(Refusal::AlreadyExists(message));
                 }
                 // The next plan must see it.
-                self.written(thing, &there);
+                self.seen(kind, &there);
                 Err(Refusal::Conflict(message))
             }
-            Err(refusal) => Err(self.unknown(thing, refusal)),
+            Err(refusal) => Err(self.unknown(kind, refusal)),
         }
     }
 
-    /// Without an answer nobody knows whether it was done; the next plan must not guess.
-    fn unknown(&self, thing: Thing, refusal: Refusal) -> Refusal {
+    /// Without an answer it is unknown whether the write was made; the next plan must not guess.
+    fn unknown(&self, kind: Kind, refusal: Refusal) -> Refusal {
         if matches!(refusal, Refusal::Unavailable { .. }) {
-            (self.note)(Written::Unknown(thing));
+            (self.on_write)(Write::Unknown(kind));
         }
         refusal
     }
 
-    async fn dry_run(&self, pod: &Value) -> Result<Answer, Refusal> {
+    async fn dry_run(&self, pod: &Value) -> Result<ResponseMetadata, Refusal> {
         let requests = &self.applier.requests;
         let asked = requests
-            .create_dry(&self.target.pods(), to_bytes(pod))
+            .create_dry(&self.collection(Kind::Pod), to_bytes(pod))
             .await;
         match asked {
             // Its name is taken, which is found out after everything else.
-            Err(Refusal::AlreadyExists(_)) => Ok(Answer::default()),
+            Err(Refusal::AlreadyExists(_)) => Ok(ResponseMetadata::default()),
             answer => answer,
         }
     }
 
-    async fn delete(&self, thing: Thing, name: &str, uid: &str) -> Result<Answer, Refusal> {
-        self.delete_at(thing, name, uid, None).await
+    async fn delete(&self, kind: Kind, name: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
+        self.delete_at(kind, name, uid, None).await
     }
 
     async fn delete_at(
         &self,
-        thing: Thing,
+        kind: Kind,
         name: &str,
         uid: &str,
         version: Option<u64>,
-    ) -> Result<Answer, Refusal> {
-        let path = self.path(thing, name);
+    ) -> Result<ResponseMetadata, Refusal> {
+        let path = self.path(kind, name);
         let deleted = self.applier.requests.delete_at(&path, uid, version).await;
-        self.deleted(thing, name, uid, deleted)
+        self.deleted(kind, name, uid, deleted)
     }
 
-    async fn force_delete(&self, pod: &PodRef) -> Result<Answer, Refusal> {
-        let path = self.path(Thing::Pod, &pod.name);
+    async fn force_delete(&self, pod: &PodRef) -> Result<ResponseMetadata, Refusal> {
+        let path = self.path(Kind::Pod, &pod.name);
         let deleted = self.applier.requests.force_delete(&path, &pod.uid).await;
         // It is Terminating already, which says nothing: the next plan must see that it is gone.
         if matches!(deleted, Ok(_) | Err(Refusal::Unavailable { .. })) {
-            (self.note)(Written::Unknown(Thing::Pod));
+            (self.on_write)(Write::Unknown(Kind::Pod));
         }
         deleted
     }
 
     fn deleted(
         &self,
-        thing: Thing,
+        kind: Kind,
         name: &str,
         uid: &str,
-        deleted: Result<Answer, Refusal>,
-    ) -> Result<Answer, Refusal> {
+        deleted: Result<ResponseMetadata, Refusal>,
+    ) -> Result<ResponseMetadata, Refusal> {
         match deleted {
             Ok(answer) => {
-                self.gone(thing, name, uid);
+                self.gone(kind, name, uid);
                 Ok(answer)
             }
             Err(Refusal::NotFound(_)) => {
-                self.gone(thing, name, uid);
-                Ok(Answer::default())
+                self.gone(kind, name, uid);
+                Ok(ResponseMetadata::default())
             }
-            Err(refusal) => Err(self.unknown(thing, refusal)),
+            Err(refusal) => Err(self.unknown(kind, refusal)),
         }
     }
 
     async fn patch(
         &self,
-        thing: Thing,
+        kind: Kind,
         (name, uid): (&str, &str),
         subresource: &str,
         content: Content,
         body: &Value,
-    ) -> Result<Answer, Refusal> {
-        let path = format!("{}{subresource}", self.path(thing, name));
+    ) -> Result<ResponseMetadata, Refusal> {
+        let path = format!("{}{subresource}", self.path(kind, name));
         let answer = self
             .applier
             .requests
@@ -238,21 +238,27 @@ impl Write<'_> {
             .await;
         match answer {
             Ok(answer) => {
-                self.written(thing, &answer);
+                self.seen(kind, &answer);
                 Ok(answer)
             }
             Err(Refusal::NotFound(message)) => {
-                self.gone(thing, name, uid);
+                self.gone(kind, name, uid);
                 Err(Refusal::Conflict(message))
             }
-            Err(refusal) => Err(self.unknown(thing, refusal)),
+            Err(refusal) => Err(self.unknown(kind, refusal)),
         }
     }
 
-    async fn workload(&self, body: &Value) -> Result<Answer, Refusal> {
+    async fn workload(&self, body: &Value) -> Result<ResponseMetadata, Refusal> {
         let Target { name, uid, .. } = self.target;
-        self.patch(Thing::Workload, (name, uid), "", Content::MergePatch, body)
-            .await
+        self.patch(
+            self.target.kind.into(),
+            (name, uid),
+            "",
+            Content::MergePatch,
+            body,
+        )
+        .await
     }
 
     async fn revision(
@@ -261,14 +267,19 @@ impl Write<'_> {
         uid: &str,
         content: Content,
         body: &Value,
-    ) -> Result<Answer, Refusal> {
-        self.patch(Thing::Revision, (name, uid), "", content, body)
+    ) -> Result<ResponseMetadata, Refusal> {
+        self.patch(Kind::Revision, (name, uid), "", content, body)
             .await
     }
 
-    async fn pod(&self, pod: &PodRef, subresource: &str, body: &Value) -> Result<Answer, Refusal> {
+    async fn pod(
+        &self,
+        pod: &PodRef,
+        subresource: &str,
+        body: &Value,
+    ) -> Result<ResponseMetadata, Refusal> {
         let id = (pod.name.as_str(), pod.uid.as_str());
-        self.patch(Thing::Pod, id, subresource, Content::StrategicPatch, body)
+        self.patch(Kind::Pod, id, subresource, Content::StrategicPatch, body)
             .await
     }
 
@@ -277,7 +288,7 @@ impl Write<'_> {
         pod: &PodRef,
         key: &str,
         value: Option<&str>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         let body = body::annotate(&pod.uid, &[(key, value)]);
         self.pod(pod, "", &body).await
     }
@@ -287,7 +298,7 @@ impl Write<'_> {
         pod: &PodRef,
         closed_for: Option<&str>,
         now: Timestamp,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         let body = body::gate(pod, closed_for, now);
         self.pod(pod, "/status", &body).await
     }

@@ -1,8 +1,8 @@
-//! Kubernetes events about workloads: told from everywhere, written in one place.
+//! Kubernetes events: published from everywhere, written in one place.
 //!
-//! Telling never waits, so that no plan is held up by it: when too much is told at once, some of
-//! it is dropped. What is said of many pods within a moment becomes one event, and what was said
-//! a short while ago is not repeated, for each event is a write to the API server.
+//! Publishing never waits, so it delays no plan: when too many events come at once, some are dropped.
+//! Each event is a write to the API server, so those about many pods are merged into one, and one that
+//! was written a short while ago is not repeated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::{Answer, Refusal, Requests, Target, to_bytes};
+use super::{Refusal, Requests, ResponseMetadata, Target, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::plan::Event;
 
-/// What may wait to be written.
-const WAITING: usize = 1024;
-/// For how long things said of pods are gathered.
-const GATHER: Duration = Duration::from_secs(2);
-/// For how long the same thing is not said again.
-const QUIET: Duration = Duration::from_secs(300);
+/// Events that may wait to be written.
+const QUEUE_CAPACITY: usize = 1024;
+/// For how long events about pods are gathered.
+const GATHER_INTERVAL: Duration = Duration::from_secs(2);
+/// For how long the same event is not repeated.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
 /// Longest note that the API server takes.
-const LONGEST: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +51,12 @@ impl From<&Target> for Regarding {
     }
 }
 
-/// What is told.
+/// An event that is not written yet.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum PendingEvent {
     /// As it stands.
     Plain(Event),
-    /// The same of each of these pods.
+    /// The same event about each of these pods.
     Pods {
         /// CamelCase reason.
         reason: &'static str,
@@ -67,60 +67,60 @@ pub enum Told {
     },
 }
 
-/// Where events are told.
+/// Publishes events; they are written by the [`EventWriter`].
 #[derive(Clone)]
-pub struct Events {
-    waiting: mpsc::Sender<(Regarding, Told)>,
+pub struct EventRecorder {
+    waiting: mpsc::Sender<(Regarding, PendingEvent)>,
 }
 
-/// Writes what is told.
-pub struct Writer {
-    told: mpsc::Receiver<(Regarding, Told)>,
+/// Writes the events of all recorders.
+pub struct EventWriter {
+    pending: mpsc::Receiver<(Regarding, PendingEvent)>,
 }
 
-impl Events {
-    /// A place to tell events, and the writer to run.
-    pub fn new() -> (Self, Writer) {
-        let (waiting, told) = mpsc::channel(WAITING);
-        (Self { waiting }, Writer { told })
+impl EventRecorder {
+    /// A recorder, and its writer, which must be run.
+    pub fn new() -> (Self, EventWriter) {
+        let (waiting, pending) = mpsc::channel(QUEUE_CAPACITY);
+        (Self { waiting }, EventWriter { pending })
     }
 
-    /// Tells something about an object.
-    pub fn tell(&self, regarding: impl Into<Regarding>, told: Told) {
-        if self.waiting.try_send((regarding.into(), told)).is_err() {
+    /// Publishes an event about an object.
+    pub fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
+        if self.waiting.try_send((regarding.into(), pending)).is_err() {
             debug!("too many events; dropping one");
         }
     }
 }
 
-impl Writer {
-    /// Writes events until nobody is left to tell any. `instance` names this process.
+impl EventWriter {
+    /// Writes events until all recorders are dropped. `instance` names this process.
     pub async fn run(mut self, requests: Requests, instance: String) {
         let mut gathered = Gathered::default();
         let mut flush_at = Instant::now();
         loop {
             if gathered.pods.is_empty() {
-                flush_at = Instant::now() + GATHER;
+                flush_at = Instant::now() + GATHER_INTERVAL;
             }
             let due = tokio::select! {
-                told = self.told.recv() => match told {
-                    Some((regarding, told)) => gathered.take_in(regarding, told, Instant::now()),
+                pending = self.pending.recv() => match pending {
+                    Some((regarding, pending)) => gathered.take_in(regarding, pending, Instant::now()),
                     None => return,
                 },
                 () = sleep_until(flush_at), if !gathered.pods.is_empty() => gathered.flush(),
             };
             for (regarding, event) in due {
                 match write(&requests, &instance, &regarding, &event).await {
-                    // It is news as long as nobody could read it.
+                    // It was not written, so it may be published again.
                     Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
-                    _ => gathered.said(regarding, event, Instant::now()),
+                    _ => gathered.written(regarding, event, Instant::now()),
                 }
             }
         }
     }
 }
 
-/// What was told and is not written yet, and what was written lately.
+/// Events about pods that are not written yet, and the events written lately.
 #[derive(Default)]
 struct Gathered {
     pods: BTreeMap<(Regarding, &'static str, &'static str), Vec<String>>,
@@ -128,10 +128,15 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Gives what is to be written at once.
-    fn take_in(&mut self, about: Regarding, told: Told, now: Instant) -> Vec<(Regarding, Event)> {
-        match told {
-            Told::Pods {
+    /// Takes an event in; gives those to write at once.
+    fn take_in(
+        &mut self,
+        about: Regarding,
+        pending: PendingEvent,
+        now: Instant,
+    ) -> Vec<(Regarding, Event)> {
+        match pending {
+            PendingEvent::Pods {
                 reason,
                 done,
                 names,
@@ -140,26 +145,27 @@ impl Gathered {
                 gathered.extend(names);
                 Vec::new()
             }
-            Told::Plain(event) => {
+            PendingEvent::Plain(event) => {
                 let same = (about.clone(), event.reason.clone(), event.message.clone());
                 match self.lately.get(&same) {
-                    Some(at) if now.duration_since(*at) < QUIET => Vec::new(),
+                    Some(at) if now.duration_since(*at) < REPEAT_INTERVAL => Vec::new(),
                     _ => vec![(about, event)],
                 }
             }
         }
     }
 
-    /// Notes that this was written, and need not be for a while.
-    fn said(&mut self, about: Regarding, event: Event, now: Instant) {
-        if self.lately.len() > WAITING {
-            self.lately.retain(|_, at| now.duration_since(*at) < QUIET);
+    /// Notes that an event was written, so that it is not repeated for a while.
+    fn written(&mut self, about: Regarding, event: Event, now: Instant) {
+        if self.lately.len() > QUEUE_CAPACITY {
+            self.lately
+                .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
         self.lately
             .insert((about, event.reason, event.message), now);
     }
 
-    /// Gives what was gathered of pods.
+    /// Gives the merged events about pods.
     fn flush(&mut self) -> Vec<(Regarding, Event)> {
         let gathered = std::mem::take(&mut self.pods);
         let event = |((about, reason, done), names): ((_, &str, _), Vec<String>)| {
@@ -183,7 +189,7 @@ async fn write(
     instance: &str,
     about: &Regarding,
     event: &Event,
-) -> Result<Answer, Refusal> {
+) -> Result<ResponseMetadata, Refusal> {
     let now = Timestamp::now();
     let Regarding {
         kind,
@@ -192,7 +198,7 @@ async fn write(
         uid,
     } = about;
     let mut note = event.message.clone();
-    note.truncate(note.floor_char_boundary(LONGEST));
+    note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -244,16 +250,16 @@ mod tests {
         }
     }
 
-    fn created(names: &[&str]) -> Told {
-        Told::Pods {
+    fn created(names: &[&str]) -> PendingEvent {
+        PendingEvent::Pods {
             reason: "SuccessfulCreate",
             done: "created",
             names: names.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
 
-    fn plain(message: &str) -> Told {
-        Told::Plain(Event {
+    fn plain(message: &str) -> PendingEvent {
+        PendingEvent::Plain(Event {
             warning: true,
             reason: "FailedCreate".into(),
             message: message.into(),
@@ -284,25 +290,25 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_not_said_again_for_a_while() {
+    fn the_same_event_is_not_repeated_for_a_while() {
         let mut gathered = Gathered::default();
         let now = Instant::now();
         let mut say = |message: &str, now: Instant| {
             let due = gathered.take_in(about(), plain(message), now);
             let count = due.len();
             for (about, event) in due {
-                gathered.said(about, event, now);
+                gathered.written(about, event, now);
             }
             count
         };
         assert_eq!(say("quota", now), 1);
         assert_eq!(say("quota", now), 0);
         assert_eq!(say("typo", now), 1);
-        assert_eq!(say("quota", now + QUIET), 1);
+        assert_eq!(say("quota", now + REPEAT_INTERVAL), 1);
     }
 
-    /// What becomes of events, told one after the other, when the API server answers so.
-    async fn answers(codes: &'static [u16], told: &[&str]) -> usize {
+    /// How many requests these events cause when the API server answers like this.
+    async fn answers(codes: &'static [u16], pending: &[&str]) -> usize {
         let sent = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&sent);
         let server = service_fn(move |_: Request<Body>| {
@@ -310,9 +316,9 @@ mod tests {
             let answer = Response::builder().status(*code.expect("no more are sent"));
             std::future::ready(answer.body(Body::empty()))
         });
-        let (events, writer) = Events::new();
-        for message in told {
-            events.tell(about(), plain(message));
+        let (events, writer) = EventRecorder::new();
+        for message in pending {
+            events.publish(about(), plain(message));
         }
         drop(events);
         let requests = Requests::new(Client::new(server, "games"));
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_written_is_said_again() {
+    async fn an_event_that_was_not_written_is_tried_again() {
         assert_eq!(answers(&[503, 429, 201], &["a", "a", "a", "a"]).await, 3);
         assert_eq!(answers(&[403], &["a", "a"]).await, 1, "refused for good");
     }

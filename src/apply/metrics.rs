@@ -20,26 +20,26 @@ pub const BUCKETS: [f64; 11] = [
 ];
 
 /// Buckets of plans: from one pod to more than any workload has.
-const PLANNING: [f64; 11] = [
+const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
 /// Durations, by workload.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    reconciles: Timings<Looked>,
-    creations: Timings<Looked>,
-    updates: Timings<Written>,
-    deletions: Timings<Written>,
-    hooks: Timings<HookMade>,
-    lag: Timings<Kind>,
-    plans: Timings<Kind>,
+    reconciles: Timings<ResultLabels>,
+    creations: Timings<ResultLabels>,
+    updates: Timings<PodWriteLabels>,
+    deletions: Timings<PodWriteLabels>,
+    hooks: Timings<HookRunLabels>,
+    lag: Timings<KindLabel>,
+    plans: Timings<KindLabel>,
 }
 
 /// A workload. bk-bcs calls a GameDeployment `gd="NAMESPACE/NAME"`, and a GameStatefulSet
 /// `namespace="NAMESPACE", name="NAME"`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Of {
+pub struct WorkloadLabels {
     /// Its kind.
     pub kind: WorkloadKind,
     /// Its namespace.
@@ -48,7 +48,7 @@ pub struct Of {
     pub name: String,
 }
 
-impl EncodeLabelSet for Of {
+impl EncodeLabelSet for WorkloadLabels {
     fn encode(&self, to: &mut LabelSetEncoder<'_>) -> fmt::Result {
         let Self {
             namespace, name, ..
@@ -68,24 +68,28 @@ impl EncodeLabelSet for Of {
 /// How something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
-pub enum Ended {
+pub enum ResultLabel {
     /// Well.
     success,
     /// Not well.
     failure,
 }
 
-impl Ended {
+impl ResultLabel {
     /// Well or not.
     pub fn well(well: bool) -> Self {
-        if well { Ended::success } else { Ended::failure }
+        if well {
+            ResultLabel::success
+        } else {
+            ResultLabel::failure
+        }
     }
 }
 
 /// What was done to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
-enum Done {
+enum PodAction {
     deletePod,
     forceDeletePod,
     recreatingFailedPod,
@@ -94,48 +98,48 @@ enum Done {
     hotPatchUpdate,
 }
 
-impl Done {
+impl PodAction {
     /// bk-bcs tells the deletions of a GameStatefulSet apart by why they are made.
     fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
         match (kind, reason) {
-            (WorkloadKind::GameStatefulSet, DeletionReason::Update) => Done::rollingUpdate,
+            (WorkloadKind::GameStatefulSet, DeletionReason::Update) => PodAction::rollingUpdate,
             (
                 WorkloadKind::GameStatefulSet,
                 DeletionReason::Ended | DeletionReason::EndedAtOnce,
-            ) => Done::recreatingFailedPod,
-            _ => Done::deletePod,
+            ) => PodAction::recreatingFailedPod,
+            _ => PodAction::deletePod,
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Looked {
+struct ResultLabels {
     #[prometheus(flatten)]
-    of: Of,
-    status: Ended,
+    of: WorkloadLabels,
+    status: ResultLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Written {
+struct PodWriteLabels {
     #[prometheus(flatten)]
-    of: Of,
-    status: Ended,
-    action: Done,
+    of: WorkloadLabels,
+    status: ResultLabel,
+    action: PodAction,
     grace: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 #[expect(non_snake_case, reason = "a label as in bk-bcs")]
-struct HookMade {
+struct HookRunLabels {
     namespace: String,
     name: String,
-    status: Ended,
+    status: ResultLabel,
     action: String,
     objectKind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Kind {
+struct KindLabel {
     kind: &'static str,
 }
 
@@ -151,28 +155,28 @@ impl Default for Metrics {
             deletions: timings(),
             hooks: timings(),
             lag: timings(),
-            plans: Timings::new(|| Timing::new(&PLANNING)),
+            plans: Timings::new(|| Timing::new(&PLANNING_BUCKETS)),
         }
     }
 }
 
 impl Metrics {
     /// Counts a reconcile of a workload.
-    pub fn reconciled(&self, of: Of, well: bool, took: Duration) {
-        let status = Ended::well(well);
-        self.reconciles.observe(Looked { of, status }, took);
+    pub fn reconciled(&self, of: WorkloadLabels, well: bool, took: Duration) {
+        let status = ResultLabel::well(well);
+        self.reconciles.observe(ResultLabels { of, status }, took);
     }
 
     /// Counts a wait until the cache showed what was last written for a workload.
     pub fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
-        self.lag.observe(Kind { kind }, took);
+        self.lag.observe(KindLabel { kind }, took);
     }
 
     /// Counts a plan.
     pub fn planned(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
-        self.plans.observe(Kind { kind }, took);
+        self.plans.observe(KindLabel { kind }, took);
     }
 
     /// Counts a write.
@@ -183,8 +187,8 @@ impl Metrics {
         answer: &Result<T, Refusal>,
         took: Duration,
     ) {
-        let status = Ended::well(answer.is_ok());
-        let written = |action| Written {
+        let status = ResultLabel::well(answer.is_ok());
+        let written = |action| PodWriteLabels {
             of: target.of(),
             status,
             action,
@@ -193,26 +197,27 @@ impl Metrics {
         match action {
             Action::CreatePod(_) => {
                 let of = target.of();
-                self.creations.observe(Looked { of, status }, took);
+                self.creations.observe(ResultLabels { of, status }, took);
             }
             Action::DeletePod(it) => {
-                let done = Done::deletion(target.kind, it.reason);
+                let done = PodAction::deletion(target.kind, it.reason);
                 self.deletions.observe(written(done), took);
             }
             Action::ForceDeletePod(_) => {
-                self.deletions.observe(written(Done::forceDeletePod), took);
+                self.deletions
+                    .observe(written(PodAction::forceDeletePod), took);
             }
             Action::PatchInPlace(patch) => {
                 let done = match patch.record.hot {
-                    true => Done::hotPatchUpdate,
-                    false => Done::inplaceUpdate,
+                    true => PodAction::hotPatchUpdate,
+                    false => PodAction::inplaceUpdate,
                 };
                 self.updates.observe(written(done), took);
             }
             Action::CreateHookRun(run) => {
                 // bk-bcs counts no canary steps here.
                 if let Some(point) = run.pod_point(target.kind) {
-                    let made = HookMade {
+                    let made = HookRunLabels {
                         namespace: target.namespace.clone(),
                         name: target.name.clone(),
                         status,
@@ -228,7 +233,7 @@ impl Metrics {
 
     /// Forgets workloads that are gone.
     pub fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
-        let of = |of: &Of| is_there(of.kind, &of.namespace, &of.name);
+        let of = |of: &WorkloadLabels| is_there(of.kind, &of.namespace, &of.name);
         self.reconciles.retain(|it| of(&it.of));
         self.creations.retain(|it| of(&it.of));
         self.updates.retain(|it| of(&it.of));

@@ -1,8 +1,8 @@
-//! Carries out plans: every write to the cluster that a workload causes is made here.
+//! Applies plans: every write to the cluster that a workload causes is made here.
 //!
-//! A plan is a decision on what was seen. Here it meets what is: each write carries what was
-//! decided on as a precondition, and an answer that says the world has moved on means "plan again",
-//! never "try harder". Start at [`Applier::carry_out`].
+//! A plan is a decision on what was seen. So each write carries what was decided on as a precondition.
+//! An answer that says that an object has changed means "plan again", never "try harder". Start at
+//! [`Applier::carry_out`].
 
 mod act;
 mod body;
@@ -20,13 +20,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tokio::time::Instant;
 
+use crate::objects::Kind;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GROUP, VERSION};
 use gamekeeper_core::plan::{Action, Attempt, Backoff, Failures, Verdict};
 
-pub use metrics::{BUCKETS, Ended, Metrics, Of};
-pub use proof::Patience;
-pub use request::{Answer, Content, Refusal, Requests, to_bytes};
+pub use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
+pub use proof::AdaptiveTimeout;
+pub use request::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 
 /// The workload that a plan is about, as it was decided on.
 #[derive(Clone, Debug)]
@@ -45,15 +45,15 @@ pub struct Target {
     pub resource_version: String,
     /// Labels that its selector asks for; its revisions carry them.
     pub selector_labels: BTreeMap<String, String>,
-    /// Whether a hook stands before its pods are deleted or updated.
+    /// Whether it has a hook before its pods are deleted or updated.
     pub hooked: bool,
-    /// When it was looked at, with its pods, to decide.
+    /// When it was read for the plan, with its pods.
     pub seen: Instant,
 }
 
 impl Target {
-    fn of(&self) -> Of {
-        Of {
+    fn of(&self) -> WorkloadLabels {
+        WorkloadLabels {
             kind: self.kind,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
@@ -61,65 +61,13 @@ impl Target {
     }
 
     fn path(&self) -> String {
-        let plural = match self.kind {
-            WorkloadKind::GameDeployment => "gamedeployments",
-            WorkloadKind::GameStatefulSet => "gamestatefulsets",
-        };
-        let Self {
-            namespace, name, ..
-        } = self;
-        format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}/{name}")
-    }
-
-    fn pods(&self) -> String {
-        format!("/api/v1/namespaces/{}/pods", self.namespace)
-    }
-
-    fn claims(&self) -> String {
-        let namespace = &self.namespace;
-        format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims")
-    }
-
-    fn hook_runs(&self) -> String {
-        let namespace = &self.namespace;
-        format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns")
-    }
-
-    fn revisions(&self) -> String {
-        let namespace = &self.namespace;
-        format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions")
+        Kind::from(self.kind).path(&self.namespace, &self.name)
     }
 
     /// The owner reference on everything that the workload controls.
     fn owner_reference(&self) -> OwnerReference {
         self.kind.owner_reference(&self.name, &self.uid)
     }
-}
-
-/// A kind of object that is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Thing {
-    /// The workload itself.
-    Workload,
-    /// A pod.
-    Pod,
-    /// A HookRun.
-    HookRun,
-    /// A ControllerRevision.
-    Revision,
-    /// A volume claim.
-    Claim,
-}
-
-/// A write that was answered; the next plan must not be made before the cache shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// Some object of this kind has this resourceVersion now.
-    Version(Thing, u64),
-    /// The object with this name and uid is gone, or going.
-    Deleted(Thing, String, String),
-    /// A write of this kind was not answered: it may have been made.
-    Unknown(Thing),
 }
 
 /// What is remembered of one workload between plans: above all the API server's answers.
@@ -129,7 +77,7 @@ pub struct Memory {
     pub verdicts: BTreeMap<String, Verdict>,
     /// Revisions of which it refused the last pod: the next one is tried alone.
     pub refused: BTreeSet<String>,
-    /// Names of pods and revisions that turned out to be somebody else's.
+    /// Names of pods and revisions that turned out to belong to another owner.
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
@@ -138,9 +86,9 @@ pub struct Memory {
     /// When the status was last written.
     pub status_written: Option<Instant>,
     /// How long a proof may take.
-    pub patience: Patience,
-    /// How long a plan may take.
-    pub planning: Patience,
+    pub proof_timeout: AdaptiveTimeout,
+    /// How long planning may take.
+    pub planning_timeout: AdaptiveTimeout,
 }
 
 impl Default for Memory {
@@ -152,8 +100,8 @@ impl Default for Memory {
             failures: Failures::default(),
             backoff: None,
             status_written: None,
-            patience: Patience::with(proof::PROOF),
-            planning: Patience::with(proof::PRELUDE),
+            proof_timeout: AdaptiveTimeout::new(proof::PROOF_LIFETIME),
+            planning_timeout: AdaptiveTimeout::new(proof::PLAN_LIFETIME),
         }
     }
 }
@@ -172,9 +120,9 @@ impl Memory {
     }
 }
 
-/// How carrying out a plan ended.
+/// How applying a plan ended.
 #[derive(Debug, PartialEq)]
-pub enum Outcome {
+pub enum ApplyOutcome {
     /// Everything was done.
     Done,
     /// All went well, but there is more: a decision that is no longer fresh is not acted on.
@@ -190,26 +138,26 @@ pub enum Outcome {
     },
 }
 
-/// What is left after a plan was carried out.
+/// What is left after a plan was applied.
 #[derive(Debug)]
 pub struct Report {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: ApplyOutcome,
     /// When a status that was held back may be written.
     pub status_due: Option<Instant>,
 }
 
-/// Carries out plans.
+/// Applies plans.
 #[derive(Clone)]
 pub struct Applier {
     requests: Requests,
-    events: events::Events,
+    events: events::EventRecorder,
     metrics: Metrics,
 }
 
 impl Applier {
     /// An applier that writes through these requests, and tells and counts what it does.
-    pub fn new(requests: Requests, events: events::Events, metrics: Metrics) -> Self {
+    pub fn new(requests: Requests, events: events::EventRecorder, metrics: Metrics) -> Self {
         Self {
             requests,
             events,

@@ -15,26 +15,27 @@ use super::run::Stop;
 use super::{Applier, Target};
 use gamekeeper_core::plan::Action;
 
-/// For how long a decision, and the proof that the workload has not moved, is good.
-pub const PROOF: Duration = Duration::from_millis(500);
-/// How long a proof that took longer than that to come is good after it came: for what begins at
-/// once, or a slow API server would never see anything done.
-const AT_ONCE: Duration = Duration::from_millis(50);
-/// How long a plan may take, and what comes before the rest of it: pods may be another way after that.
-pub const PRELUDE: Duration = Duration::from_secs(1);
-/// How long a proof or a plan may take at most, after others that took too long.
-const MOST_PATIENCE: Duration = Duration::from_secs(8);
-/// For how long a late one is remembered: what was slow before that may not be so any more.
-const MEMORY: Duration = Duration::from_secs(30);
-/// For how long a plan is carried out at most, however often its workload is proven unmoved: the
-/// status is written by the next one.
-const LONGEST: Duration = Duration::from_secs(6);
+/// For how long a decision is valid, and the proof that the workload has not changed.
+pub const PROOF_LIFETIME: Duration = Duration::from_millis(500);
+/// For how long a proof that took longer than that is valid: long enough to begin writes at once, or
+/// nothing would ever be done on a slow API server.
+const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
+/// How long planning may take, and the writes before the rest of a plan: pods may have changed after that.
+pub const PLAN_LIFETIME: Duration = Duration::from_secs(1);
+/// The longest timeout of a proof or plan, after others that took too long.
+const MAX_TIMEOUT: Duration = Duration::from_secs(8);
+/// For how long a late one is remembered: what was slow before may be fast again.
+const SLOWNESS_MEMORY: Duration = Duration::from_secs(30);
+/// For how long one plan is applied, however often its workload is proven unchanged: the next plan
+/// writes the status.
+const MAX_RUN_TIME: Duration = Duration::from_secs(6);
 
-/// How long a proof of one workload, or a plan for it, may take. A late one may come from a process
-/// that was frozen meanwhile, and says little; but where one after the other is late, it is the API
-/// server or the processor that is slow, and no other one would be younger.
+/// How long a proof of one workload, or a plan for it, may take.
+///
+/// A single late one is not trusted, because the process may have been frozen meanwhile. Where one
+/// after the other is late, the API server or the processor is slow, so the timeout grows.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct AdaptiveTimeout {
     /// How long one should take.
     usual: Duration,
     /// How long one may take now.
@@ -43,9 +44,9 @@ pub struct Patience {
     late: Option<Instant>,
 }
 
-impl Patience {
-    /// With what should take so long at most.
-    pub fn with(usual: Duration) -> Self {
+impl AdaptiveTimeout {
+    /// The timeout of something that usually takes no longer than this.
+    pub fn new(usual: Duration) -> Self {
         Self {
             usual,
             limit: usual,
@@ -53,36 +54,36 @@ impl Patience {
         }
     }
 
-    /// Whether what was begun then and has just ended is to be believed. When it took too long it is
-    /// not, and the next one may take longer.
-    pub fn bears(&mut self, begun: Instant) -> bool {
+    /// Whether something that began then and has just ended was in time. When it was not, the next one
+    /// may take longer.
+    pub fn accepts(&mut self, begun: Instant) -> bool {
         let took = begun.elapsed();
-        let was_late = |late: Instant| begun.saturating_duration_since(late) <= MEMORY;
+        let was_late = |late: Instant| begun.saturating_duration_since(late) <= SLOWNESS_MEMORY;
         if took <= self.usual || !self.late.is_some_and(was_late) {
-            *self = Self::with(self.usual);
+            *self = Self::new(self.usual);
         }
         if took > self.usual {
             self.late = Some(Instant::now());
         }
-        let is_borne = took <= self.limit;
-        if !is_borne {
-            self.limit = (self.limit * 2).min(MOST_PATIENCE);
+        let is_accepted = took <= self.limit;
+        if !is_accepted {
+            self.limit = (self.limit * 2).min(MAX_TIMEOUT);
         }
-        is_borne
+        is_accepted
     }
 }
 
-/// Until when a proof that was asked for then and has just come is good. None when it took too long.
-pub fn good_until(asked: Instant, patience: &mut Patience) -> Option<Instant> {
-    if !patience.bears(asked) {
+/// Until when a proof is valid that was asked for then and has just come. None when it took too long.
+pub fn good_until(asked: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
+    if !timeout.accepts(asked) {
         let took = asked.elapsed();
         warn!(?took, "the API server is slow to respond");
         return None;
     }
-    Some((asked + PROOF).max(Instant::now() + AT_ONCE))
+    Some((asked + PROOF_LIFETIME).max(Instant::now() + LATE_PROOF_LIFETIME))
 }
 
-/// Until when a plan is good.
+/// Until when a plan is valid.
 pub struct Proof {
     begun: Instant,
     /// What rests on pods as they were seen.
@@ -115,10 +116,10 @@ impl Proof {
 
     /// Asks again and again, until the answer is another one or it has gone on for long enough;
     /// then nothing is proven any more. Never returns.
-    pub async fn renew(&self, applier: &Applier, target: &Target, patience: &mut Patience) {
-        while self.begun.elapsed() < LONGEST {
-            sleep(PROOF / 2).await;
-            let Ok(until) = ask(applier, target, patience).await else {
+    pub async fn renew(&self, applier: &Applier, target: &Target, timeout: &mut AdaptiveTimeout) {
+        while self.begun.elapsed() < MAX_RUN_TIME {
+            sleep(PROOF_LIFETIME / 2).await;
+            let Ok(until) = ask(applier, target, timeout).await else {
                 break;
             };
             self.proven.send_replace(Some(until));
@@ -132,7 +133,7 @@ impl Proof {
 pub async fn ask(
     applier: &Applier,
     target: &Target,
-    patience: &mut Patience,
+    timeout: &mut AdaptiveTimeout,
 ) -> Result<Instant, Stop> {
     let asked = Instant::now();
     let now = applier.requests.get(&target.path()).await?;
@@ -145,7 +146,7 @@ pub async fn ask(
             now.generation
         )));
     }
-    good_until(asked, patience).ok_or(Stop::Late)
+    good_until(asked, timeout).ok_or(Stop::Late)
 }
 
 #[cfg(test)]
@@ -155,24 +156,24 @@ mod tests {
     use super::*;
 
     /// Whether an answer that takes so long is good.
-    async fn is_good(patience: &mut Patience, took: Duration) -> bool {
+    async fn is_good(timeout: &mut AdaptiveTimeout, took: Duration) -> bool {
         let asked = Instant::now();
         advance(took).await;
-        good_until(asked, patience).is_some()
+        good_until(asked, timeout).is_some()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_was_slow_long_ago_gets_no_more_patience_than_any_other() {
-        let (slow, mut patience) = (Duration::from_secs(3), Patience::with(PROOF));
+    async fn a_server_that_was_slow_long_ago_gets_the_usual_timeout() {
+        let (slow, mut timeout) = (Duration::from_secs(3), AdaptiveTimeout::new(PROOF_LIFETIME));
         for expected in [false, false, false, true, true] {
-            assert_eq!(is_good(&mut patience, slow).await, expected);
+            assert_eq!(is_good(&mut timeout, slow).await, expected);
         }
-        // Slow answers that are good keep the memory of it.
+        // Slow answers that are accepted keep it remembered.
         for _ in 0..3 {
-            advance(MEMORY * 2 / 3).await;
-            assert!(is_good(&mut patience, slow).await);
+            advance(SLOWNESS_MEMORY * 2 / 3).await;
+            assert!(is_good(&mut timeout, slow).await);
         }
-        advance(MEMORY * 2).await;
-        assert!(!is_good(&mut patience, slow).await);
+        advance(SLOWNESS_MEMORY * 2).await;
+        assert!(!is_good(&mut timeout, slow).await);
     }
 }

@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use gamekeeper_core::api::names::FIELD_MANAGER;
 
-/// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// What we want of an object that was written: its metadata is enough.
-const METADATA: &str =
+const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// How a body is to be understood.
@@ -41,10 +41,10 @@ impl Content {
     }
 }
 
-/// The metadata of the object that an answer shows.
+/// The metadata of the object in a response.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Answer {
+pub struct ResponseMetadata {
     /// Uid.
     pub uid: String,
     /// resourceVersion.
@@ -54,7 +54,7 @@ pub struct Answer {
     /// When it began to be Terminating.
     pub deletion_timestamp: Option<String>,
     owner_references: Vec<Owner>,
-    annotations: Notes,
+    annotations: Annotations,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -66,15 +66,15 @@ struct Owner {
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-struct Notes {
+struct Annotations {
     /// [`RUN_WORKLOAD_UID`](gamekeeper_core::api::names::RUN_WORKLOAD_UID).
     #[serde(rename = "gamekeeper.tkex.tencent.com/workload-uid")]
     workload: Option<String>,
 }
 
-impl Answer {
+impl ResponseMetadata {
     /// Whether it is a HookRun that was made for a workload and that nothing controls any more, as
-    /// a deletion of the workload that orphans leaves it. It answers to nobody.
+    /// a deletion of the workload that orphans leaves it.
     pub fn is_left_over_run(&self) -> bool {
         let is_controlled = self.owner_references.iter().any(|owner| owner.controller);
         self.annotations.workload.is_some() && !is_controlled
@@ -138,19 +138,27 @@ impl Requests {
     }
 
     /// Reads an object's metadata, not from a cache.
-    pub async fn get(&self, path: &str) -> Result<Answer, Refusal> {
+    pub async fn get(&self, path: &str) -> Result<ResponseMetadata, Refusal> {
         self.send(Method::GET, path, Content::Object, Vec::new())
             .await
     }
 
     /// Creates an object; an unknown field is an error.
-    pub async fn create(&self, collection: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+    pub async fn create(
+        &self,
+        collection: &str,
+        body: Vec<u8>,
+    ) -> Result<ResponseMetadata, Refusal> {
         let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         self.send(Method::POST, &path, Content::Object, body).await
     }
 
     /// Asks whether an object could be created.
-    pub async fn create_dry(&self, collection: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+    pub async fn create_dry(
+        &self,
+        collection: &str,
+        body: Vec<u8>,
+    ) -> Result<ResponseMetadata, Refusal> {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         self.send(Method::POST, &path, Content::Object, body).await
@@ -162,19 +170,19 @@ impl Requests {
         path: &str,
         content: Content,
         body: Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PATCH, &path, content, body).await
     }
 
     /// Replaces an object.
-    pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<Answer, Refusal> {
+    pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<ResponseMetadata, Refusal> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PUT, &path, Content::Object, body).await
     }
 
     /// Deletes an object if it is still the one with this uid.
-    pub async fn delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
+    pub async fn delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
         self.delete_within(path, uid, None, None).await
     }
 
@@ -184,12 +192,12 @@ impl Requests {
         path: &str,
         uid: &str,
         version: Option<u64>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         self.delete_within(path, uid, version, None).await
     }
 
     /// Deletes a pod at once, without waiting for its node, if it is still the one with this uid.
-    pub async fn force_delete(&self, path: &str, uid: &str) -> Result<Answer, Refusal> {
+    pub async fn force_delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
         self.delete_within(path, uid, None, Some(0)).await
     }
 
@@ -199,7 +207,7 @@ impl Requests {
         uid: &str,
         version: Option<u64>,
         seconds: Option<u32>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         let version = version.map(|version| version.to_string());
         let options = serde_json::json!({
             "apiVersion": "v1",
@@ -218,12 +226,12 @@ impl Requests {
         path: &str,
         content: Content,
         body: Vec<u8>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ResponseMetadata, Refusal> {
         let patched = method == Method::PATCH;
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, METADATA)
+            .header(header::ACCEPT, ACCEPT_METADATA)
             .header(header::CONTENT_TYPE, content.mime())
             .body(Body::from(body))
             .map_err(|error| unavailable(error.to_string()))?;
@@ -232,9 +240,14 @@ impl Requests {
             let (head, body) = response.into_parts();
             Ok::<_, kube::Error>((head, body.collect_bytes().await?))
         };
-        let (head, body) = timeout(PATIENCE, exchange)
+        let (head, body) = timeout(REQUEST_TIMEOUT, exchange)
             .await
-            .map_err(|_| unavailable(format!("no response within {} s", PATIENCE.as_secs())))?
+            .map_err(|_| {
+                unavailable(format!(
+                    "no response within {} s",
+                    REQUEST_TIMEOUT.as_secs()
+                ))
+            })?
             .map_err(|error| unavailable(error.to_string()))?;
         if head.status.is_success() {
             return Ok(metadata(&body));
@@ -257,11 +270,11 @@ fn unavailable(message: String) -> Refusal {
     }
 }
 
-fn metadata(body: &[u8]) -> Answer {
+fn metadata(body: &[u8]) -> ResponseMetadata {
     #[derive(Default, Deserialize)]
     struct Object {
         #[serde(default)]
-        metadata: Answer,
+        metadata: ResponseMetadata,
     }
     // A deletion may be answered by a Status, whose metadata says nothing.
     let object: Object = serde_json::from_slice(body).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The order in which a plan is carried out, and for how long it is good.
+//! The order in which a plan is applied, and for how long it is valid.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,28 +10,29 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::body::whole_second;
-use super::events::Told;
-use super::proof::{self, PRELUDE, PROOF, Proof};
+use super::events::PendingEvent;
+use super::proof::{self, PLAN_LIFETIME, PROOF_LIFETIME, Proof};
 use super::tally::Tally;
-use super::{Answer, Applier, Memory, Outcome, Refusal, Report, Target, Thing, Written, to_bytes};
+use super::{Applier, ApplyOutcome, Memory, Refusal, Report, ResponseMetadata, Target, to_bytes};
+use crate::objects::Write;
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
-/// Writes under way at once.
-const CONCURRENCY: usize = 64;
-/// Those of them that close a gate for a change that follows. Were there more, on a busy API server
-/// the change would wait behind other pods' gates for so long that the kubelet reports the closed
-/// gate by itself: one write more for each pod.
-const CHANGES: usize = 16;
-/// Shortest time between two writes of a status that only shows.
-const STATUS_PACE: Duration = Duration::from_secs(1);
+/// Concurrent writes.
+const MAX_WRITES: usize = 64;
+/// Of those, the ones that close a gate for a change that follows. With more, on a busy API server the
+/// change would wait behind other pods' gates for so long that the kubelet reports the closed gate
+/// by itself: one write more for each pod.
+const MAX_GATE_CLOSURES: usize = 16;
+/// Shortest time between two writes of a status on which no decision rests.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One plan being carried out.
-struct Run<'a, S> {
+/// One plan while it is applied.
+struct Execution<'a, S> {
     applier: &'a Applier,
     target: &'a mut Target,
     memory: &'a mut Memory,
-    note: &'a (dyn Fn(Written) + Send + Sync),
+    on_write: &'a (dyn Fn(Write) + Send + Sync),
     /// When the plan was made; None when that took so long that pods may be another way.
     decided: Option<Instant>,
     /// The status to write; None once it is written, or when it shows already.
@@ -40,7 +41,7 @@ struct Run<'a, S> {
     proven: Option<Instant>,
 }
 
-/// Why a run ends early.
+/// Why a plan is not applied to its end.
 pub(super) enum Stop {
     /// The world is not as it was decided on.
     Moved(String),
@@ -65,18 +66,18 @@ impl From<Refusal> for Stop {
 }
 
 impl Applier {
-    /// Carries out a plan for a workload that shows the status `shown`. `note` is told each write.
+    /// Applies a plan for a workload whose status is `old_status`. `on_write` is told of each write.
     ///
-    /// First what takes something back or prepares; then the status, if the rest leans on it; then,
-    /// after a proof that the workload is still as it was decided on, the rest. What would be
-    /// begun half a second later is left to the next plan.
+    /// First come the actions that undo or prepare something; then the status, if the rest depends on
+    /// it; then, after a proof that the workload is unchanged, the rest. Actions that could not begin
+    /// within half a second are left to the next plan.
     pub async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
         plan: Plan<S>,
-        shown: Option<&S>,
+        old_status: Option<&S>,
         memory: &mut Memory,
-        note: &(dyn Fn(Written) + Send + Sync),
+        on_write: &(dyn Fn(Write) + Send + Sync),
     ) -> Report {
         let Plan {
             actions,
@@ -85,27 +86,28 @@ impl Applier {
             events,
             ..
         } = plan;
-        let is_believed = memory.planning.bears(target.seen);
+        let is_believed = memory.planning_timeout.accepts(target.seen);
         let decided = is_believed.then(Instant::now);
-        let mut run = Run {
+        let mut run = Execution {
             applier: self,
             target,
             memory,
-            note,
+            on_write,
             decided,
-            status: status.filter(|status| Some(status) != shown),
+            status: status.filter(|status| Some(status) != old_status),
             proven: None,
         };
         let outcome = match run.go(actions, status_first).await {
             Ok(outcome) => outcome,
-            Err(Stop::Moved(message)) => Outcome::Moved(message),
-            Err(Stop::Late) => Outcome::Unfinished,
-            Err(Stop::Failed(message, after)) => Outcome::Failed { message, after },
+            Err(Stop::Moved(message)) => ApplyOutcome::Moved(message),
+            Err(Stop::Late) => ApplyOutcome::Unfinished,
+            Err(Stop::Failed(message, after)) => ApplyOutcome::Failed { message, after },
         };
         let held_back = run.status.is_some();
         if !held_back {
             for event in events {
-                self.events.tell(&*run.target, Told::Plain(event));
+                self.events
+                    .publish(&*run.target, PendingEvent::Plain(event));
             }
         }
         Report {
@@ -115,10 +117,10 @@ impl Applier {
     }
 }
 
-/// The earliest time for the next write of a status that only shows.
+/// The earliest time for the next write of a status on which no decision rests.
 fn next_status(memory: &Memory) -> Instant {
     match memory.status_written {
-        Some(last) => last + STATUS_PACE,
+        Some(last) => last + STATUS_INTERVAL,
         None => Instant::now(),
     }
 }
@@ -128,8 +130,8 @@ fn is_adoption(action: &Action) -> bool {
     matches!(action, Action::AdoptPod(_) | Action::AdoptRevision { .. })
 }
 
-impl<S: Serialize> Run<'_, S> {
-    async fn go(&mut self, actions: Vec<Action>, status_first: bool) -> Result<Outcome, Stop> {
+impl<S: Serialize> Execution<'_, S> {
+    async fn go(&mut self, actions: Vec<Action>, status_first: bool) -> Result<ApplyOutcome, Stop> {
         let (before, mut after): (Vec<_>, Vec<_>) = actions
             .into_iter()
             .partition(|action| action.phase() == Phase::Before);
@@ -137,28 +139,30 @@ impl<S: Serialize> Run<'_, S> {
         if before.iter().any(is_adoption) {
             self.prove().await?;
         }
-        let mut outcome = self.batch(before, Instant::now() + PROOF).await?;
-        if outcome == Outcome::Unfinished {
+        let mut outcome = self.batch(before, Instant::now() + PROOF_LIFETIME).await?;
+        if outcome == ApplyOutcome::Unfinished {
             return Ok(outcome);
         }
         if self.target.generation != generation {
-            return Ok(Outcome::Moved("by our own patch".to_owned()));
+            return Ok(ApplyOutcome::Moved("by our own patch".to_owned()));
         }
         if status_first || next_status(self.memory) <= Instant::now() {
             self.write_status().await?;
         }
-        let is_fresh = |decided: Instant| decided.elapsed() <= PRELUDE;
+        let is_fresh = |decided: Instant| decided.elapsed() <= PLAN_LIFETIME;
         if !self.decided.is_some_and(is_fresh) && !after.iter().all(Action::lasts) {
             after.retain(Action::lasts);
-            outcome = Outcome::Unfinished;
+            outcome = ApplyOutcome::Unfinished;
         }
         if after.iter().any(Action::is_irrevocable) {
             self.prove().await?;
         }
         if !after.is_empty() {
-            let good_until = self.proven.unwrap_or_else(|| Instant::now() + PROOF);
+            let good_until = self
+                .proven
+                .unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
             let rest = self.batch(after, good_until).await?;
-            if rest != Outcome::Done && !matches!(outcome, Outcome::Failed { .. }) {
+            if rest != ApplyOutcome::Done && !matches!(outcome, ApplyOutcome::Failed { .. }) {
                 outcome = rest;
             }
         }
@@ -166,15 +170,19 @@ impl<S: Serialize> Run<'_, S> {
     }
 
     /// Carries out actions side by side; none is begun when the decision is no longer fresh.
-    async fn batch(&mut self, actions: Vec<Action>, good_until: Instant) -> Result<Outcome, Stop> {
+    async fn batch(
+        &mut self,
+        actions: Vec<Action>,
+        good_until: Instant,
+    ) -> Result<ApplyOutcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
         let proof = Proof::until(good_until);
-        let (applier, note) = (self.applier, self.note);
+        let (applier, on_write) = (self.applier, self.on_write);
         let target = &*self.target;
         let act = async |action: &Action| {
             let (begun, now) = (Instant::now(), Timestamp::now());
-            let answer = applier.act(target, action, now, note).await;
+            let answer = applier.act(target, action, now, on_write).await;
             applier
                 .metrics
                 .wrote(target, action, &answer, begun.elapsed());
@@ -182,9 +190,9 @@ impl<S: Serialize> Run<'_, S> {
             lock().count(action, answer);
             sequel
         };
-        let changes = Semaphore::new(CHANGES);
+        let changes = Semaphore::new(MAX_GATE_CLOSURES);
         let answers = stream::iter(actions).map(async |action| {
-            let _turn = match action {
+            let _permit = match action {
                 Action::CloseGate { then: Some(_), .. } => changes.acquire().await.ok(),
                 _ => None,
             };
@@ -192,14 +200,14 @@ impl<S: Serialize> Run<'_, S> {
                 lock().left = true;
             } else if lock().may_begin(&action)
                 && let Some(sequel) = act(&action).await
-                && (!sequel.is_irrevocable() || Instant::now() < good_until + PROOF)
+                && (!sequel.is_irrevocable() || Instant::now() < good_until + PROOF_LIFETIME)
             {
                 act(&sequel).await;
             }
         });
         tokio::select! {
-            () = answers.buffer_unordered(CONCURRENCY).collect::<()>() => {}
-            () = proof.renew(applier, target, &mut self.memory.patience) => {}
+            () = answers.buffer_unordered(MAX_WRITES).collect::<()>() => {}
+            () = proof.renew(applier, target, &mut self.memory.proof_timeout) => {}
         }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = &tally.workload {
@@ -209,7 +217,7 @@ impl<S: Serialize> Run<'_, S> {
             self.target.generation = answer.generation;
         }
         for event in tally.events() {
-            applier.events.tell(&*self.target, event);
+            applier.events.publish(&*self.target, event);
         }
         tally.settle(self.memory)
     }
@@ -241,20 +249,20 @@ impl<S: Serialize> Run<'_, S> {
         let path = format!("{}/status", self.target.path());
         let asked = Instant::now();
         let answer = self.applier.requests.put(&path, to_bytes(&body)).await?;
-        (self.note)(Written::Version(Thing::Workload, answer.version()));
+        (self.on_write)(Write::Version(self.target.kind.into(), answer.version()));
         self.target.resource_version = answer.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
-        self.proven = proof::good_until(asked, &mut self.memory.patience);
+        self.proven = proof::good_until(asked, &mut self.memory.proof_timeout);
         Ok(())
     }
 
     /// Makes sure that the workload is still as it was decided on.
     async fn prove(&mut self) -> Result<(), Stop> {
-        let is_fresh = |until| Instant::now() + PROOF * 3 / 4 < until;
+        let is_fresh = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
         if !self.proven.is_some_and(is_fresh) {
-            let patience = &mut self.memory.patience;
-            self.proven = Some(proof::ask(self.applier, self.target, patience).await?);
+            let timeout = &mut self.memory.proof_timeout;
+            self.proven = Some(proof::ask(self.applier, self.target, timeout).await?);
         }
         Ok(())
     }
@@ -262,7 +270,7 @@ impl<S: Serialize> Run<'_, S> {
 
 /// What follows an action at once, without another plan. Should it not come to that, the next plan
 /// goes on from there.
-fn sequel(action: &Action, answer: &Answer, now: Timestamp) -> Option<Action> {
+fn sequel(action: &Action, answer: &ResponseMetadata, now: Timestamp) -> Option<Action> {
     match action {
         // So the kubelet's first status can say Ready.
         Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::events::Told;
-use super::request::{Answer, Refusal};
+use super::events::PendingEvent;
+use super::request::{Refusal, ResponseMetadata};
 use super::run::Stop;
-use super::{Memory, Outcome};
+use super::{ApplyOutcome, Memory};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 
@@ -16,7 +16,7 @@ use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 #[derive(Default)]
 pub struct Tally {
     /// What the API server answered to a patch of the workload.
-    pub workload: Option<Answer>,
+    pub workload: Option<ResponseMetadata>,
     /// Whether something was left for the next plan.
     pub left: bool,
     /// Whether the names of pods are ours to choose, and not those of their ordinals.
@@ -77,7 +77,7 @@ impl Tally {
     }
 
     /// Counts an answer.
-    pub fn count(&mut self, action: &Action, answer: Result<Answer, Refusal>) {
+    pub fn count(&mut self, action: &Action, answer: Result<ResponseMetadata, Refusal>) {
         match answer {
             Ok(answer) => self.succeeded(action, answer),
             Err(Refusal::Rejected(message)) => self.rejected(action, message),
@@ -91,7 +91,7 @@ impl Tally {
         }
     }
 
-    fn succeeded(&mut self, action: &Action, answer: Answer) {
+    fn succeeded(&mut self, action: &Action, answer: ResponseMetadata) {
         self.succeeded.extend(Attempt::of(action));
         match action {
             Action::PatchWorkload(_) => self.workload = Some(answer),
@@ -116,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// The name is somebody else's: where names are ours to choose, the next plan takes another.
+    /// Another owner's object has this name. Where names are ours to choose, the next plan takes another.
     fn taken(&mut self, action: &Action, message: String) {
         let name = match action {
             Action::CreatePod(_) if !self.chooses_names => {
@@ -161,10 +161,10 @@ impl Tally {
     }
 
     /// What to tell users of this batch. Failures are told by the next plan, as conditions and events.
-    pub fn events(&mut self) -> Vec<Told> {
+    pub fn events(&mut self) -> Vec<PendingEvent> {
         let pods = |reason, done, names: &mut Vec<String>| {
             let names = std::mem::take(names);
-            (!names.is_empty()).then_some(Told::Pods {
+            (!names.is_empty()).then_some(PendingEvent::Pods {
                 reason,
                 done,
                 names,
@@ -181,7 +181,7 @@ impl Tally {
     }
 
     /// Remembers the answers, and tells how the batch ended.
-    pub fn settle(self, memory: &mut Memory) -> Result<Outcome, Stop> {
+    pub fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
         memory.verdicts.extend(self.verdicts);
         memory.taken.extend(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));
@@ -200,7 +200,7 @@ impl Tally {
         if let Some(message) = self.rejected {
             return match self.void {
                 true => Err(Stop::Failed(message, None)),
-                false => Ok(Outcome::Failed {
+                false => Ok(ApplyOutcome::Failed {
                     message,
                     after: None,
                 }),
@@ -210,8 +210,8 @@ impl Tally {
             return Err(Stop::Moved(message));
         }
         Ok(match self.left {
-            true => Outcome::Unfinished,
-            false => Outcome::Done,
+            true => ApplyOutcome::Unfinished,
+            false => ApplyOutcome::Done,
         })
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
+use crate::objects::{Deleted, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
     Action, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod, Plan, PodRef, WorkloadPatch,
@@ -23,10 +24,10 @@ struct Play {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Value>>>,
-    noted: Mutex<Vec<Written>>,
+    noted: Mutex<Vec<Write>>,
     memory: Memory,
     target: Target,
-    _events: events::Writer,
+    _events: events::EventWriter,
 }
 
 impl Play {
@@ -72,7 +73,7 @@ impl Play {
             }
         });
         let requests = Requests::new(Client::new(server, "games"));
-        let (events, writer) = events::Events::new();
+        let (events, writer) = events::EventRecorder::new();
         Self {
             applier: Applier::new(requests, events, Metrics::default()),
             sent,
@@ -130,6 +131,14 @@ fn willing(_: &str, count: usize) -> (u16, Value) {
     (200, object("u", 3, 11 + count))
 }
 
+fn deleted(pod: &str) -> Write {
+    Write::Deleted(Deleted {
+        kind: Kind::Pod,
+        key: ObjectKey::new("games", pod),
+        uid: format!("uid-{pod}"),
+    })
+}
+
 fn create(n: usize) -> Action {
     Action::CreatePod(NewPod {
         name: format!("lobby-{n}"),
@@ -185,7 +194,7 @@ async fn first_what_prepares_then_the_status_then_the_rest() {
             ..plan(vec![create(1), Action::OpenGate(pod("a"))])
         })
         .await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     let expected = [
         "PATCH /api/v1/pods/a/status".to_owned(),
         // That it is taken proves the workload unmoved: no GET.
@@ -198,7 +207,7 @@ async fn first_what_prepares_then_the_status_then_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_cannot_be_taken_back_is_done_for_a_workload_that_moved() {
+async fn nothing_irrevocable_is_done_for_a_workload_that_has_changed() {
     let moved: [Script; 3] = [
         |_, _| (200, object("u", 4, 11)),
         |_, _| (200, object("another", 3, 11)),
@@ -211,7 +220,7 @@ async fn nothing_that_cannot_be_taken_back_is_done_for_a_workload_that_moved() {
     for script in moved {
         let mut play = Play::new(script);
         let report = play.carry_out(plan(vec![delete("a"), create(1)])).await;
-        assert!(matches!(report.outcome, Outcome::Moved(_)));
+        assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
         assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
@@ -226,7 +235,7 @@ async fn a_patch_of_our_own_that_moves_the_generation_ends_the_plan() {
     let report = play
         .carry_out(plan(vec![create(1), Action::PatchWorkload(patch)]))
         .await;
-    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
     assert_eq!(play.sent(), [format!("PATCH {WORKLOAD}")]);
 }
 
@@ -256,7 +265,7 @@ async fn what_a_decision_half_a_second_old_asks_for_is_left_to_the_next_plan() {
     let report = play
         .carry_out(plan((0..1_000).map(replace).collect()))
         .await;
-    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     let sent = play.sent().len();
     assert!((200..500).contains(&sent), "{sent}");
 }
@@ -265,7 +274,7 @@ async fn what_a_decision_half_a_second_old_asks_for_is_left_to_the_next_plan() {
 async fn creations_go_on_for_as_long_as_the_workload_is_proven_unmoved() {
     let mut play = Play::new(willing);
     let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = play.sent();
     let proofs = sent.iter().filter(|it| it.starts_with("GET")).count();
     assert!((3..10).contains(&proofs), "{proofs}");
@@ -276,7 +285,7 @@ async fn creations_go_on_for_as_long_as_the_workload_is_proven_unmoved() {
 async fn creations_wait_for_a_proof_that_is_slow_to_come() {
     let mut play = Play::with_proofs_after(Duration::from_millis(450), willing);
     let report = play.carry_out(plan((0..500).map(create).collect())).await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = play.sent();
     assert_eq!(
         sent.iter().filter(|it| it.starts_with("POST")).count(),
@@ -289,7 +298,7 @@ async fn creations_wait_for_a_proof_that_is_slow_to_come() {
 async fn a_proof_that_came_late_is_not_believed_the_first_time() {
     let mut play = Play::with_proofs_after(Duration::from_millis(700), willing);
     let report = play.carry_out(plan(vec![delete("a")])).await;
-    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
 }
 
@@ -305,7 +314,7 @@ async fn a_slow_api_server_sees_everything_done_in_the_end() {
                 .await;
             let deleted = play.sent();
             left.retain(|n| !deleted.contains(&format!("DELETE /api/v1/pods/lobby-{n}")));
-            if report.outcome == Outcome::Done {
+            if report.outcome == ApplyOutcome::Done {
                 break;
             }
         }
@@ -323,7 +332,7 @@ async fn what_rests_on_pods_is_planned_anew_when_what_came_first_took_long() {
             ..plan(vec![replace(1), create(1)])
         })
         .await;
-    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     let sent = play.sent();
     let expected = [
         format!("PUT {WORKLOAD}/status"),
@@ -340,7 +349,7 @@ async fn of_a_plan_that_took_long_only_what_lasts_is_done_the_first_time() {
         let mut play = Play::new(willing);
         tokio::time::advance(Duration::from_secs_f64(seconds)).await;
         let report = play.carry_out(plan(vec![replace(1), create(1)])).await;
-        assert_eq!(report.outcome, Outcome::Unfinished);
+        assert_eq!(report.outcome, ApplyOutcome::Unfinished);
         let expected = [format!("GET {WORKLOAD}"), "POST /api/v1/pods".to_owned()];
         assert_eq!(play.sent(), expected);
     }
@@ -356,7 +365,7 @@ async fn where_all_plans_take_long_everything_is_done_in_the_end() {
             tokio::time::advance(Duration::from_secs_f64(seconds)).await;
             play.carry_out(plan(vec![replace(1)])).await.outcome
         };
-        while planned_slowly(&mut play).await != Outcome::Done {
+        while planned_slowly(&mut play).await != ApplyOutcome::Done {
             plans += 1;
             assert!(plans < 5, "plans of {seconds} s are never acted on");
         }
@@ -375,7 +384,7 @@ async fn creations_end_when_the_workload_has_moved() {
         }
     });
     let report = play.carry_out(plan((0..1_000).map(create).collect())).await;
-    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     let sent = play.sent().len();
     assert!((300..600).contains(&sent), "{sent}");
 }
@@ -392,13 +401,13 @@ async fn a_new_pods_gate_is_opened_at_once_however_many_come() {
         })
     };
     let report = play.carry_out(plan(vec![gated(1)])).await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     assert_eq!(
         play.sent()[1..],
         ["POST /api/v1/pods", "PATCH /api/v1/pods/lobby-1/status"]
     );
     let report = play.carry_out(plan((0..1_000).map(gated).collect())).await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     let sent = play.sent();
     let opened = sent.iter().filter(|it| it.starts_with("PATCH")).count();
     assert_eq!(opened, 1_000);
@@ -456,15 +465,14 @@ async fn what_rests_on_an_unchanged_pod_says_so_in_each_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_changed_meanwhile_holds_up_no_other() {
+async fn a_pod_that_changed_meanwhile_delays_no_other() {
     let mut play = Play::new(|request, count| match request {
         "DELETE /api/v1/pods/a" => (409, json!({"reason": "Conflict", "message": "m"})),
         _ => willing(request, count),
     });
     let report = play.carry_out(plan(vec![delete("a"), delete("b")])).await;
-    assert_eq!(report.outcome, Outcome::Moved("m".into()));
-    let deleted = Written::Deleted(Thing::Pod, "b".into(), "uid-b".into());
-    assert_eq!(*play.noted.lock().unwrap(), [deleted]);
+    assert_eq!(report.outcome, ApplyOutcome::Moved("m".into()));
+    assert_eq!(*play.noted.lock().unwrap(), [deleted("b")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,7 +498,7 @@ async fn a_refused_pod_stops_its_revision_and_is_tried_alone_next_time() {
     });
     let creations = || plan((0..1_000).map(create).collect());
     let report = play.carry_out(creations()).await;
-    let refused = Outcome::Failed {
+    let refused = ApplyOutcome::Failed {
         message: "exceeded quota".into(),
         after: None,
     };
@@ -514,7 +522,7 @@ fn next(before: Play) -> Play {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_deletion_or_claim_does_not_slow_creations() {
+async fn a_refused_deletion_or_claim_does_not_delay_creations() {
     let mut play = Play::new(|request, _| match request {
         "DELETE /api/v1/pods/a" | "POST /api/v1/persistentvolumeclaims" => {
             (403, json!({"message": "not allowed"}))
@@ -593,28 +601,28 @@ async fn a_refused_pod_holds_back_its_own_revision_alone() {
     let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
     let mut play = next(play);
     let report = play.carry_out(creations()).await;
-    assert_eq!(report.outcome, Outcome::Unfinished);
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
     assert_eq!(created(&play), 101, "one on trial, and all of the other");
     play.carry_out(creations()).await;
     assert_eq!(created(&play), 200, "the one on trial was taken");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordinal_whose_name_is_taken_does_not_slow_the_others() {
+async fn an_ordinal_whose_name_is_taken_does_not_delay_the_others() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => willing(request, 0),
     });
     play.target.kind = WorkloadKind::GameStatefulSet;
     let report = play.carry_out(plan(vec![create(0)])).await;
-    assert!(matches!(report.outcome, Outcome::Failed { .. }));
+    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
     let mut play = next(play);
     play.carry_out(plan((0..100).map(create).collect())).await;
     assert_eq!(created(&play), 100);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_taken_is_looked_at_before_the_next_plan() {
+async fn a_name_that_is_taken_is_read_before_the_next_plan() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
         "GET /api/v1/pods/lobby-1" => {
@@ -625,24 +633,24 @@ async fn a_name_that_is_taken_is_looked_at_before_the_next_plan() {
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
     let noted = play.noted.lock().unwrap();
-    assert_eq!(*noted, [Written::Version(Thing::Pod, 99)]);
+    assert_eq!(*noted, [Write::Version(Kind::Pod, 99)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_somebody_else_holds_is_remembered() {
+async fn a_name_that_another_owner_holds_is_remembered() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
     assert_eq!(play.memory.taken.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_its_workload_left_behind_makes_room_and_one_that_a_user_made_does_not() {
+async fn a_run_left_by_an_earlier_workload_is_deleted_and_one_that_a_user_made_is_not() {
     const RUN: &str = "/apis/tkex.tencent.com/v1alpha1/hookruns/run";
     fn exists() -> (u16, Value) {
         (409, json!({"reason": "AlreadyExists", "message": "exists"}))
@@ -665,7 +673,10 @@ async fn a_run_that_its_workload_left_behind_makes_room_and_one_that_a_user_made
         _ => willing(request, 0),
     });
     let report = play.carry_out(create()).await;
-    assert!(matches!(report.outcome, Outcome::Moved(_)), "{report:?}");
+    assert!(
+        matches!(report.outcome, ApplyOutcome::Moved(_)),
+        "{report:?}"
+    );
     assert!(play.sent().contains(&format!("DELETE {RUN}")));
 
     let mut play = Play::new(|request, _| match request.split_once(' ') {
@@ -675,33 +686,32 @@ async fn a_run_that_its_workload_left_behind_makes_room_and_one_that_a_user_made
     });
     let report = play.carry_out(create()).await;
     assert!(
-        matches!(report.outcome, Outcome::Failed { .. }),
+        matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
     assert!(!play.sent().contains(&format!("DELETE {RUN}")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_already_is_deleted_well_enough() {
+async fn deleting_a_pod_that_is_gone_already_succeeds() {
     let mut play = Play::new(|request, _| match request {
         "DELETE /api/v1/pods/a" => (404, json!({"reason": "NotFound"})),
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![delete("a")])).await;
-    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(report.outcome, ApplyOutcome::Done);
     let noted = play.noted.lock().unwrap();
-    let gone = Written::Deleted(Thing::Pod, "a".into(), "uid-a".into());
-    assert_eq!(*noted, [gone]);
+    assert_eq!(*noted, [deleted("a")]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_busy_says_when_to_come_again() {
+async fn the_retry_after_of_a_busy_server_is_passed_on() {
     let mut play = Play::new(|request, _| match request {
         "POST /api/v1/pods" => (429, json!("too many requests")),
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    let Outcome::Failed { after, .. } = report.outcome else {
+    let ApplyOutcome::Failed { after, .. } = report.outcome else {
         panic!("{report:?}");
     };
     assert_eq!(after, Some(Duration::from_secs(7)));
@@ -722,20 +732,20 @@ async fn what_a_failing_server_may_have_done_must_be_seen() {
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
     assert!(
-        matches!(report.outcome, Outcome::Failed { .. }),
+        matches!(report.outcome, ApplyOutcome::Failed { .. }),
         "{report:?}"
     );
     let noted = play.noted.lock().unwrap();
-    assert_eq!(*noted, [Written::Unknown(Thing::Pod)]);
+    assert_eq!(*noted, [Write::Unknown(Kind::Pod)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_is_taken_over_only_by_a_workload_that_is_seen_to_live() {
+async fn an_orphan_is_adopted_only_by_a_workload_that_still_exists() {
     let mut play = Play::new(|request, _| match request {
         _ if request.starts_with("GET") => (404, json!({"reason": "NotFound"})),
         _ => willing(request, 0),
     });
     let report = play.carry_out(plan(vec![Action::AdoptPod(pod("a"))])).await;
-    assert!(matches!(report.outcome, Outcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
     assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
 }

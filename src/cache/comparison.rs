@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
 use super::Cache;
-use super::kinds::Kind;
 use super::watch::Source;
+use crate::objects::Kind;
 use gamekeeper_core::causes::with_causes;
 
 /// How long a new leader waits for an event or bookmark before a kind is listed anew.

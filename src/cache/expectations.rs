@@ -14,33 +14,10 @@ use tracing::warn;
 
 use super::Cache;
 use super::comparison::LIST_PAUSE;
-use super::kinds::Kind;
-use super::store::ObjectKey;
+use crate::objects::{Deleted, Kind, Write};
 
 /// After this long a write that the cache has not seen is checked against the API server.
 const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A write that was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// An object of this kind has this resourceVersion now.
-    Version(Kind, u64),
-    /// This object is deleted, or being deleted.
-    Deleted(Deleted),
-    /// A write of this kind was not answered: whatever the API server has now must be seen.
-    Unknown(Kind),
-}
-
-/// An object that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deleted {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its name.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: String,
-}
 
 /// Writes that the cache may not have seen yet, by the uid of the object they were made for.
 #[derive(Default)]
@@ -159,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::cache::test_feed;
+    use crate::objects::ObjectKey;
 
     fn pod_deleted(name: &str) -> Write {
         Write::Deleted(Deleted {

@@ -16,27 +16,6 @@ use gamekeeper_core::api::names::{self, NODE_DELETION_COST};
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
-/// A kind that is reflected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// GameDeployment
-    GameDeployment,
-    /// GameStatefulSet
-    GameStatefulSet,
-    /// HookRun
-    HookRun,
-    /// HookTemplate
-    HookTemplate,
-    /// Pod
-    Pod,
-    /// ControllerRevision
-    Revision,
-    /// Node, for its deletion cost, whether it is lost, and what its kubelet can do.
-    Node,
-    /// PersistentVolumeClaim, for its owners.
-    Claim,
-}
-
 /// An object kept whole, with its metadata parsed where it counts.
 #[derive(Clone, Debug)]
 pub struct Whole<K> {

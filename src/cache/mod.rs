@@ -24,31 +24,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod as CorePod};
-use kube::{Client, Resource};
+use kube::Client;
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use control::{Control, control};
-pub use expectations::{Deleted, Expectations, Write};
+pub use expectations::Expectations;
 #[cfg(test)]
 pub use kinds::NodeHead;
 pub use kinds::{
     CachedGameDeployment, CachedGameStatefulSet, CachedHookRun, CachedHookTemplate, CachedRevision,
-    Kind, NodeState, Whole, slim_claim, slim_run,
+    NodeState, Whole, slim_claim, slim_run,
 };
 pub use pods::{CachedPod, Orphan};
 pub use reflector::{Reflector, Routed, Seen};
 pub use route::{BrokenSink, Router, Sink, WorkloadSink};
 pub use slim::{Interner, Sight, slim};
-pub use store::{Cached, ObjectKey, Store, Transition};
+pub use store::{Cached, Store, Transition};
 pub use watch::{Identity, Object, Source};
 
 use self::comparison::Newest;
+use crate::objects::{Deleted, Kind};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use gamekeeper_core::plan::Claim;
 
 /// All reflectors.
@@ -140,44 +138,18 @@ impl Cache {
 
     /// A cache of these objects: of one namespace, or (None) of all.
     pub fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
-        let source = |path: String| Source {
-            client: client.clone(),
-            path,
-            metadata_only: false,
-            streaming,
-        };
-        let claims = Source {
-            metadata_only: true,
-            ..source(PersistentVolumeClaim::url_path(&(), namespace))
-        };
-        let sources = BTreeMap::from([
-            (
-                Kind::GameDeployment,
-                source(GameDeployment::url_path(&(), namespace)),
-            ),
-            (
-                Kind::GameStatefulSet,
-                source(GameStatefulSet::url_path(&(), namespace)),
-            ),
-            (Kind::HookRun, source(HookRun::url_path(&(), namespace))),
-            (
-                Kind::HookTemplate,
-                source(HookTemplate::url_path(&(), namespace)),
-            ),
-            (Kind::Pod, source(CorePod::url_path(&(), namespace))),
-            (
-                Kind::Revision,
-                source(ControllerRevision::url_path(&(), namespace)),
-            ),
-            (Kind::Node, source(Node::url_path(&(), None))),
-            (Kind::Claim, claims),
-        ]);
+        let sources = Kind::ALL.map(|kind| {
+            let source = Source {
+                client: client.clone(),
+                path: kind.collection(namespace),
+                metadata_only: kind == Kind::Claim,
+                streaming,
+            };
+            (kind, source)
+        });
         Self {
-            newest: sources
-                .keys()
-                .map(|kind| (*kind, Newest::default()))
-                .collect(),
-            sources,
+            newest: Kind::ALL.map(|kind| (kind, Newest::default())).into(),
+            sources: sources.into(),
             ..Self::default()
         }
     }

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use super::slim::Sight;
-use super::store::{Cached, ObjectKey, Store, Transition};
+use super::store::{Cached, Store, Transition};
 use super::watch::{Change, Identity, Object, Source};
+use crate::objects::ObjectKey;
 
 /// How far a reflector has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
 use super::pods::CachedPod;
-use super::store::{Cached, ObjectKey, Transition};
+use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
+use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Claim, is_read_alike};

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::control::Control;
-use super::store::ObjectKey;
+use crate::objects::ObjectKey;
 use gamekeeper_core::api::json_memory;
 use gamekeeper_core::causes::with_causes;
 

@@ -9,7 +9,8 @@ use kube::core::{Selector, SelectorExt};
 use serde_json::{Value, json};
 
 use super::kinds::Whole;
-use super::store::{Cached, ObjectKey};
+use super::store::Cached;
+use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::{self, WorkloadKind};
 

@@ -12,7 +12,7 @@ mod world;
 
 use std::sync::Arc;
 
-use crate::apply::events::Events;
+use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
@@ -29,7 +29,7 @@ pub struct Shared {
     /// Writes that a plan asks for.
     pub applier: Applier,
     /// Where events are told.
-    pub events: Events,
+    pub events: EventRecorder,
     /// Where durations are counted.
     pub metrics: Metrics,
     /// Threads on which plans are made.

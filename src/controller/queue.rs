@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, error, error_span};
 
 use self::stats::QueueStats;
-use crate::cache::ObjectKey;
 use crate::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
+use crate::objects::ObjectKey;
 
 pub use stats::Queues;
 

@@ -11,10 +11,10 @@ use tracing::{debug, info, warn};
 use super::Shared;
 use super::queue::{Reconciled, Requeue};
 use super::world::{MemorySnapshot, world};
-use crate::apply::events::Told;
-use crate::apply::{Memory, Of, Outcome, Report, Target, Thing, Written};
-use crate::cache::{Cache, Cached, Deleted, Kind, ObjectKey, Reflector, Whole, Write};
-use gamekeeper_core::api::names::WorkloadKind;
+use crate::apply::events::PendingEvent;
+use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
+use crate::cache::{Cache, Cached, Reflector, Whole};
+use crate::objects::ObjectKey;
 use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
 /// A plan that takes longer is logged: one of ten thousand pods takes a tenth of that.
@@ -61,7 +61,7 @@ impl<K: Planned> Workloads<K> {
         let mut memory = self.recall(&key, workload.uid());
         let begun = Instant::now();
         let reconciled = self.plan_and_apply(&workload, &mut memory).await;
-        let of = Of {
+        let of = WorkloadLabels {
             kind: K::KIND,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -95,7 +95,9 @@ impl<K: Planned> Workloads<K> {
                     reason: "InvalidSpec".to_owned(),
                     message: invalid.to_string(),
                 };
-                self.shared.events.tell(&target, Told::Plain(event));
+                self.shared
+                    .events
+                    .publish(&target, PendingEvent::Plain(event));
                 return Requeue::Settled(None).into();
             }
         };
@@ -105,11 +107,12 @@ impl<K: Planned> Workloads<K> {
             memory.retain_failures(&plan.actions);
         }
         let uid = workload.uid();
-        let note = |written| self.note(uid, workload.namespace(), written);
-        let shown = workload.object.status();
+        let expectations = &self.shared.cache.expectations;
+        let on_write = |write| expectations.note(uid, write);
+        let old_status = workload.object.status();
         let applier = &self.shared.applier;
         let report = applier
-            .carry_out(&mut target, plan, shown, memory, &note)
+            .carry_out(&mut target, plan, old_status, memory, &on_write)
             .await;
         Reconciled {
             requeue: requeue(report, wake),
@@ -135,20 +138,6 @@ impl<K: Planned> Workloads<K> {
         planning
     }
 
-    /// Notes a write, so that the next plan waits until the cache shows it.
-    fn note(&self, uid: &str, namespace: &str, written: Written) {
-        let write = match written {
-            Written::Version(thing, version) => Write::Version(kind(K::KIND, thing), version),
-            Written::Deleted(thing, name, uid) => Write::Deleted(Deleted {
-                kind: kind(K::KIND, thing),
-                key: ObjectKey::new(namespace, name),
-                uid,
-            }),
-            Written::Unknown(thing) => Write::Unknown(kind(K::KIND, thing)),
-        };
-        self.shared.cache.expectations.note(uid, write);
-    }
-
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
         match self.memories().remove(key) {
             Some(remembered) if remembered.uid == uid => remembered.memory,
@@ -166,19 +155,6 @@ impl<K: Planned> Workloads<K> {
 
     fn memories(&self) -> MutexGuard<'_, HashMap<ObjectKey, Remembered>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn kind(workload: WorkloadKind, thing: Thing) -> Kind {
-    match thing {
-        Thing::Workload => match workload {
-            WorkloadKind::GameDeployment => Kind::GameDeployment,
-            WorkloadKind::GameStatefulSet => Kind::GameStatefulSet,
-        },
-        Thing::Pod => Kind::Pod,
-        Thing::HookRun => Kind::HookRun,
-        Thing::Revision => Kind::Revision,
-        Thing::Claim => Kind::Claim,
     }
 }
 
@@ -242,13 +218,15 @@ fn instant(at: Timestamp, now: Timestamp) -> Instant {
 /// When to reconcile again after a plan was applied.
 fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
     match report.outcome {
-        Outcome::Done => Requeue::Settled([wake, report.status_due].into_iter().flatten().min()),
-        Outcome::Unfinished => Requeue::Now,
-        Outcome::Moved(message) => {
+        ApplyOutcome::Done => {
+            Requeue::Settled([wake, report.status_due].into_iter().flatten().min())
+        }
+        ApplyOutcome::Unfinished => Requeue::Now,
+        ApplyOutcome::Moved(message) => {
             debug!(message, "the object has changed; planning again");
             Requeue::Conflict
         }
-        Outcome::Failed { message, after } => {
+        ApplyOutcome::Failed { message, after } => {
             warn!(message, "request failed; retrying");
             Requeue::Retry(after)
         }

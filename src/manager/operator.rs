@@ -13,7 +13,7 @@ use super::RunError;
 use super::fence::Fence;
 use super::lease::Elector;
 use super::metrics::Counters;
-use crate::apply::events::{Events, Regarding, Told};
+use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
 use crate::apply::{Applier, Requests};
 use crate::cache::{BrokenSink, Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
 use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
@@ -47,7 +47,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Operator {
     cache: Arc<Cache>,
     requests: Requests,
-    events: Events,
+    events: EventRecorder,
     game_deployments: Arc<Queue>,
     game_stateful_sets: Arc<Queue>,
     hook_runs: Arc<Queue>,
@@ -69,7 +69,7 @@ impl Operator {
         fence: Arc<Fence>,
     ) -> Self {
         let requests = Requests::new(client.clone());
-        let (events, writer) = Events::new();
+        let (events, writer) = EventRecorder::new();
         let cache = Arc::new(Cache::new(client, namespace, streaming));
         let game_deployments = Arc::new(Queue::new(WORKLOAD_CAPACITY));
         let game_stateful_sets = Arc::new(Queue::new(WORKLOAD_CAPACITY));
@@ -291,7 +291,7 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
 
 /// Publishes events for objects that cannot be read. A standby only logs them; when it becomes the leader,
 /// its new lists show them again.
-fn broken(events: Events, fence: Arc<Fence>) -> BrokenSink {
+fn broken(events: EventRecorder, fence: Arc<Fence>) -> BrokenSink {
     Box::new(move |kind, key, reason| {
         if !fence.is_open() {
             return;
@@ -307,7 +307,7 @@ fn broken(events: Events, fence: Arc<Fence>) -> BrokenSink {
             reason: "Unreadable".to_owned(),
             message: format!("the operator cannot decode this object and ignores it: {reason}"),
         };
-        events.tell(about, Told::Plain(event));
+        events.publish(about, PendingEvent::Plain(event));
     })
 }
 

@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::cache::{Router, Write};
+use crate::cache::Router;
+use crate::objects::Write;
 
 /// What was asked about pods.
 #[derive(Default)]

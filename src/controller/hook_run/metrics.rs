@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use crate::apply::{BUCKETS, Ended};
+use crate::apply::{BUCKETS, ResultLabel};
 use crate::metrics::{Counts, Timing, Timings};
 use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use gamekeeper_core::api::{HookPhase, HookRun};
@@ -77,7 +77,7 @@ fn name(kind: WorkloadKind, name: &str) -> String {
 struct ReconcileLabels {
     #[prometheus(flatten)]
     of: RunOwner,
-    status: Ended,
+    status: ResultLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
@@ -85,7 +85,7 @@ struct RunLabels {
     #[prometheus(flatten)]
     of: RunOwner,
     action: &'static str,
-    status: Ended,
+    status: ResultLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
@@ -120,7 +120,7 @@ impl Default for HookMetrics {
 impl HookMetrics {
     /// Counts a reconcile of a run.
     pub(super) fn reconciled(&self, of: RunOwner, well: bool, took: Duration) {
-        let ((of, _), status) = (self.bounded(of, ""), Ended::well(well));
+        let ((of, _), status) = (self.bounded(of, ""), ResultLabel::well(well));
         self.reconciles
             .observe(ReconcileLabels { of, status }, took);
     }
@@ -130,7 +130,7 @@ impl HookMetrics {
         let ran = RunLabels {
             of: self.bounded(of, "").0,
             action: "executeHookRun",
-            status: Ended::well(phase == HookPhase::Successful),
+            status: ResultLabel::well(phase == HookPhase::Successful),
         };
         self.runs.observe(ran, took);
         let end = EndLabels {

@@ -24,10 +24,11 @@ use self::live::{Live, RunAction, StatusPatch};
 pub use self::metrics::{HookMetrics, RunOwner, point};
 use super::queue::{Queue, Requeue};
 use crate::apply::{Content, Refusal, Requests};
-use crate::cache::{Cache, Cached, ObjectKey};
+use crate::cache::{Cache, Cached};
 use crate::fair::{Capacity, NamespaceLimiter};
+use crate::objects::{Kind, ObjectKey};
 use crate::provider::{Call, Probe};
-use gamekeeper_core::api::{GROUP, HookRun, VERSION};
+use gamekeeper_core::api::HookRun;
 use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 
 /// Reconciles HookRuns.
@@ -256,8 +257,7 @@ impl HookRuns {
 }
 
 fn path(key: &ObjectKey) -> String {
-    let ObjectKey { namespace, name } = key;
-    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/hookruns/{name}")
+    Kind::HookRun.path(&key.namespace, &key.name)
 }
 
 /// When to try again what was refused.

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use super::owners::Owners;
 use super::waits::Waits;
 use super::workloads::labels;
-use crate::apply::Of;
+use crate::apply::WorkloadLabels;
 use crate::cache::Cache;
 use crate::controller::{RunOwner, point};
 use crate::metrics::gauge;
@@ -37,7 +37,7 @@ struct SurvivalLabels {
 /// A point of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WorkloadPoint {
-    of: Of,
+    of: WorkloadLabels,
     point: HookPoint,
 }
 
@@ -111,7 +111,7 @@ fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let namespace = run.metadata.namespace.as_deref()?;
     let (_, owner) = run.controlling_workload().filter(|(of, _)| *of == kind)?;
     owners.has(kind, namespace, owner).then(|| WorkloadPoint {
-        of: Of {
+        of: WorkloadLabels {
             kind,
             namespace: namespace.to_owned(),
             name: owner.name.clone(),

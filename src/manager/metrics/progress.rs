@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::apply::Of;
+use crate::apply::WorkloadLabels;
 
 /// How far a workload is at one scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,7 +28,7 @@ pub struct Snapshot {
 
 /// The best that was seen of each workload, and when it was new.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<BTreeMap<Of, Best>>);
+pub struct Progress(Mutex<BTreeMap<WorkloadLabels, Best>>);
 
 #[derive(Clone, Debug)]
 struct Best {
@@ -39,7 +39,11 @@ struct Best {
 impl Progress {
     /// Looks at all workloads, forgets those that are gone, and tells for how many seconds each has
     /// made no progress.
-    pub fn update(&self, snapshots: BTreeMap<Of, Snapshot>, now: Timestamp) -> BTreeMap<Of, f64> {
+    pub fn update(
+        &self,
+        snapshots: BTreeMap<WorkloadLabels, Snapshot>,
+        now: Timestamp,
+    ) -> BTreeMap<WorkloadLabels, f64> {
         let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = snapshots.into_iter().map(|(of, snapshot)| {
             let next = match best.remove(&of) {
@@ -103,7 +107,7 @@ mod tests {
     /// Minute by minute, how many minutes of no progress are told.
     fn told(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
         let progress = Progress::default();
-        let of = Of {
+        let of = WorkloadLabels {
             kind: WorkloadKind::GameDeployment,
             namespace: "games".to_owned(),
             name: "lobby".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apply::Of;
+use crate::apply::WorkloadLabels;
 use crate::cache::Whole;
 use crate::controller::Queue;
 use gamekeeper_core::api::names::WorkloadKind;
@@ -252,7 +252,7 @@ fn a_spec_that_nobody_looked_at_is_told_until_the_status_speaks_of_it() {
 #[test]
 fn what_was_counted_for_a_workload_goes_with_it() {
     let world = World::leads(json!({}));
-    let of = |kind, name: &str| Of {
+    let of = |kind, name: &str| WorkloadLabels {
         kind,
         namespace: "games".to_owned(),
         name: name.to_owned(),

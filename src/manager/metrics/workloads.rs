@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::progress::{Progress, Snapshot};
-use crate::apply::Of;
+use crate::apply::WorkloadLabels;
 use crate::cache::{Cache, Cached, Whole};
 use crate::metrics::gauge;
 use gamekeeper_core::api::names::WorkloadKind;
@@ -16,7 +16,7 @@ use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, Worklo
 
 /// A workload at a scrape.
 pub struct Workload {
-    of: Of,
+    of: WorkloadLabels,
     desired: i32,
     /// Pods at the stable revision; only a GameStatefulSet tells.
     current: i32,
@@ -69,7 +69,7 @@ fn workload<K: GameWorkload>(
         false => (generation - status.observed_generation).max(0),
     };
     Workload {
-        of: Of {
+        of: WorkloadLabels {
             kind: K::KIND,
             namespace: it.namespace().to_owned(),
             name: it.name().to_owned(),
@@ -95,7 +95,7 @@ impl Workload {
     }
 
     /// What of it tells whether it makes progress.
-    fn snapshot(&self) -> (Of, Snapshot) {
+    fn snapshot(&self) -> (WorkloadLabels, Snapshot) {
         let status = &self.status;
         let progressing = self.condition("Progressing");
         let paused = progressing.is_some_and(|it| {
@@ -128,7 +128,7 @@ impl Workload {
 }
 
 /// Labels of a workload in series of our own.
-pub fn labels(of: &Of) -> [(&'static str, &str); 3] {
+pub fn labels(of: &WorkloadLabels) -> [(&'static str, &str); 3] {
     [
         ("kind", of.kind.as_str()),
         ("namespace", &of.namespace),
