@@ -145,6 +145,9 @@ fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obsta
     let there = scene.kept.len() as i64 + held.count();
     let regular = scene.workload.replicas - there;
     let missing = (regular + new_pods.surge(sizes.surge)).max(0);
+    if missing == 0 {
+        return new_pods.obstacles;
+    }
     let update = &scene.revisions.update.name;
     let updated = scene.kept.iter().filter(|pod| pod.revision() == update);
     let reached = (scene.rollout.target - updated.count() as i64).clamp(0, missing);

@@ -3,7 +3,7 @@
 //! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning, so
 //! writing `cpu: "0.5"` for `500m`, or a default that was left out before, is no new revision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -97,7 +97,7 @@ fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -
 pub fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],
-    named: &BTreeSet<&str>,
+    named: &HashSet<&str>,
 ) -> Vec<Action> {
     let mut unused: Vec<_> = revisions
         .iter()

@@ -1,6 +1,6 @@
 //! A plan in the making.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ const HOOK_STARTS: usize = 500;
 pub struct Draft {
     actions: Vec<Action>,
     patch: Option<WorkloadPatch>,
-    kept_closed: BTreeSet<String>,
+    kept_closed: HashSet<String>,
     creations: usize,
     hook_starts: usize,
     patches_pods: bool,

@@ -10,7 +10,7 @@ pub mod retry;
 pub mod run_maker;
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -85,14 +85,17 @@ pub enum Answer {
 pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
-    runs: BTreeMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
+    /// Those of pods, in the order in which they were seen.
+    of_pods: Vec<&'a HookRun>,
+    /// The same by point and pod.
+    runs: HashMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
     /// The hooks that are configured.
     hooks: BTreeMap<HookPoint, Hook<'a>>,
     /// Names of all runs, once one is to be made.
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
-    wanted: BTreeSet<&'a str>,
-    marked: BTreeSet<&'a str>,
+    wanted: HashSet<&'a str>,
+    marked: HashSet<&'a str>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// Why hooks could not be made, and what that holds up.
@@ -102,11 +105,13 @@ pub struct Hooks<'a> {
 impl<'a> Hooks<'a> {
     /// The HookRuns of this world, by point and pod.
     pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
-        let mut runs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut of_pods = Vec::new();
+        let mut runs: HashMap<_, Vec<_>> = HashMap::new();
         for run in &world.runs {
             let point = run.pod_point(workload.kind);
             let pod = run.annotations().get(names::RUN_POD_UID);
             if let (Some(point), Some(pod)) = (point, pod) {
+                of_pods.push(run.as_ref());
                 runs.entry((point, pod.as_str()))
                     .or_default()
                     .push(run.as_ref());
@@ -117,12 +122,13 @@ impl<'a> Hooks<'a> {
         Self {
             workload,
             world,
+            of_pods,
             runs,
             hooks: configured.map(|hook| (hook.point, hook)).collect(),
             names: OnceCell::new(),
             retry: Retry::of(workload),
-            wanted: BTreeSet::new(),
-            marked: BTreeSet::new(),
+            wanted: HashSet::new(),
+            marked: HashSet::new(),
             blocked: BTreeMap::new(),
             problems: BTreeSet::new(),
         }
@@ -201,7 +207,7 @@ impl<'a> Hooks<'a> {
     /// Calls off what nobody asked for: HookRuns of intents that are no more (or of pods that are
     /// gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
     pub fn settle(&self, pods: &[&'a Pod], draft: &mut Draft) {
-        for run in self.runs.values().flatten() {
+        for run in &self.of_pods {
             let name = run.metadata.name.as_deref().unwrap_or_default();
             if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
                 draft.push(Action::DeleteHookRun {

@@ -1,35 +1,37 @@
 //! The pods that a workload creates: their names and their specs.
 
+use std::collections::HashSet;
+
+use serde_json::{Map, Value, json};
+
 use crate::api::names;
 use crate::plan::decision::NewPod;
 use crate::plan::workload::{UpdateType, Workload, identity};
 use crate::plan::world::World;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 
-/// Invariant 10, after a crash and on a stale cache: names for new pods, the same for everybody who has seen the same pods: should two operators, or
-/// one before and after a crash, ever plan from the same past, they make the same pods, and the API
-/// server refuses the second one.
+/// Names for new pods, a function of the pods that were observed (invariant 10). Should two operators, or one
+/// before and after a crash, ever plan from the same past, they create the same pods, and the API server
+/// refuses the second one.
 pub struct PodNames<'a> {
     workload: &'a Workload<'a>,
-    taken: BTreeSet<String>,
+    /// Names of pods that are there, or that another object has.
+    taken: HashSet<&'a str>,
+    /// Names that it has given.
+    given: HashSet<String>,
     newest: u64,
     next: u64,
 }
 
 impl<'a> PodNames<'a> {
     /// Names beside those of the pods that are there.
-    pub fn new(workload: &'a Workload<'a>, world: &World) -> Self {
-        let mut newest = 0;
-        let pods = world.pods.iter().map(|pod| {
-            newest = newest.max(pod.resource_version);
-            pod.name.clone()
-        });
-        let taken = pods.chain(world.taken.iter().cloned()).collect();
+    pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
+        let pods = world.pods.iter().map(|pod| pod.name.as_str());
+        let versions = world.pods.iter().map(|pod| pod.resource_version);
         Self {
             workload,
-            taken,
-            newest,
+            taken: pods.chain(world.taken.iter().map(String::as_str)).collect(),
+            given: HashSet::new(),
+            newest: versions.max().unwrap_or(0),
             next: 0,
         }
     }
@@ -43,7 +45,8 @@ impl<'a> PodNames<'a> {
                 format!("{uid}/{generation}/{}/{}", self.newest, self.next).as_bytes(),
             );
             self.next += 1;
-            if self.taken.insert(format!("{}-{id}", self.workload.name)) {
+            let name = format!("{}-{id}", self.workload.name);
+            if !self.taken.contains(name.as_str()) && self.given.insert(name) {
                 return id;
             }
         }

@@ -1,7 +1,7 @@
 //! Which pods go when there are too many, and in which order.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::api::names::HookPoint;
 use crate::plan::hooks::Hooks;
@@ -16,7 +16,7 @@ pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i32>,
     node_cost_descends: bool,
-    neighbours: BTreeMap<&'a str, usize>,
+    neighbours: HashMap<&'a str, usize>,
 }
 
 /// What a pod waits for, as far as its HookRuns and annotation tell. Lower goes first, so that who
@@ -60,7 +60,7 @@ pub struct Keep {
 impl<'a> ScaleIn<'a> {
     /// The order among these pods.
     pub fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
-        let mut neighbours = BTreeMap::new();
+        let mut neighbours = HashMap::new();
         for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
             *neighbours.entry(node).or_insert(0) += 1;
         }
@@ -110,7 +110,7 @@ impl<'a> ScaleIn<'a> {
         update: &str,
         waiting: impl Fn(&Pod) -> Waiting,
         keep: Keep,
-    ) -> BTreeSet<&'a str> {
+    ) -> HashSet<&'a str> {
         let count = |updated: bool| {
             pods.iter()
                 .filter(|pod| (pod.revision() == update) == updated)
@@ -123,7 +123,7 @@ impl<'a> ScaleIn<'a> {
             .map(|pod| (self.rank(pod, waiting(pod)), *pod))
             .collect();
         ranked.sort_unstable_by_key(|(rank, _)| *rank);
-        let mut victims = BTreeSet::new();
+        let mut victims = HashSet::new();
         for chosen_before in [true, false] {
             for (rank, pod) in &ranked {
                 let first = !(rank.not_named && rank.waiting == Waiting::No);

@@ -1,6 +1,6 @@
 //! How many pods there are to be, of which revision, and which are too many.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use crate::plan::decision::Draft;
 use crate::plan::in_place::is_under_way;
@@ -31,7 +31,7 @@ pub struct Choice<'a> {
     /// Pods by which replicas may be exceeded.
     pub surge: i64,
     /// Uids of the pods that are too many.
-    pub victims: BTreeSet<&'a str>,
+    pub victims: HashSet<&'a str>,
 }
 
 /// How many pods there are to be, and what the rollout takes to get there.
@@ -51,7 +51,7 @@ pub struct Sizes<'a> {
     /// Pods by which replicas may be exceeded.
     pub surge: i64,
     /// Uids of the pods that are too many.
-    pub victims: BTreeSet<&'a str>,
+    pub victims: HashSet<&'a str>,
     /// Pods that neither ended nor are Terminating.
     pub active: &'a [&'a Pod],
     /// Those of them that are no victims.
@@ -72,7 +72,7 @@ impl<'a> Sizing<'a> {
     /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
     /// round, of which only the victims are kept, comes before the one that counts.
     pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> Settled<'a> {
-        let (first, _) = self.advance(&BTreeSet::new());
+        let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
         let (Advance { rollout, draft }, stable) = self.advance(&victims.unwrap_or_default());
         let sizes = rollout.map(|rollout| self.sizes(rollout, stable, choose));
@@ -130,7 +130,7 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    fn advance(&self, victims: &BTreeSet<&str>) -> (Advance, String) {
+    fn advance(&self, victims: &HashSet<&str>) -> (Advance, String) {
         let update = self.revisions.update.name.as_str();
         let kept = || {
             self.counted

@@ -1,6 +1,6 @@
 //! The end of a plan: revisions that nobody needs any more, the status to show, and what is told.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
@@ -26,7 +26,7 @@ pub fn prune_revisions(
     sizes: &Sizes,
     draft: &mut Draft,
 ) {
-    let mut named: BTreeSet<&str> = world.pods.iter().map(|pod| pod.revision()).collect();
+    let mut named: HashSet<&str> = world.pods.iter().map(|pod| pod.revision()).collect();
     named.extend([
         revisions.update.name.as_str(),
         &sizes.stable,
