@@ -201,7 +201,7 @@ async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
             to("http://169.254.169.254/latest/meta-data/"),
             "169.254.169.254 is refused: it is a link-local or metadata address",
         ),
-        ("elsewhere", to("ftp://127.0.0.1/"), "ftp is not called"),
+        ("elsewhere", to("ftp://127.0.0.1/"), "ftp is not supported"),
     ];
     let mut servers = Vec::new();
     for (run, raw, told) in rows {

@@ -338,7 +338,7 @@ where
             _ = stop.wait_for(|stop| *stop) => break,
             key = queue.next() => key,
         };
-        let span = error_span!("sync", object = %key);
+        let span = error_span!("reconcile", object = %key);
         let reconciling = AssertUnwindSafe(reconcile(key.clone())).catch_unwind();
         let mut completion = Completion {
             queue: Arc::clone(&queue),

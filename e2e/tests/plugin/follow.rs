@@ -80,7 +80,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     ends(case, 0, &["resume", GAME]).await?;
     tree.prints("rollout complete: 2 of 2 pods").await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
-    tree.prints("gamedeployment.tkex.tencent.com/test-gamedeployment is gone")
+    tree.prints("gamedeployment.tkex.tencent.com/test-gamedeployment was deleted")
         .await?;
     ensure!(tree.child.wait().await?.success());
     Ok(())
