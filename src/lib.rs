@@ -13,5 +13,5 @@ pub mod manager;
 pub mod metrics;
 pub mod objects;
 pub mod provider;
-pub mod rehearsal;
+pub mod try_run;
 pub mod webhook;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use gamekeeper::manager::{Options, RunError};
-use gamekeeper::rehearsal;
+use gamekeeper::try_run;
 use gamekeeper_core::causes::with_causes;
 
 /// Runs game servers on Kubernetes without ever killing a match.
@@ -22,7 +22,7 @@ enum Command {
     /// Print the CustomResourceDefinitions as YAML documents.
     Crds,
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
-    Try(rehearsal::Options),
+    Try(try_run::Options),
     /// Check manifests without a cluster. Exit code: 0 no errors, 1 something would be rejected, 2 a file cannot be read.
     Lint(lint_command::Options),
 }
@@ -49,12 +49,12 @@ async fn run_operator(options: Options) -> Result<(), RunError> {
 }
 
 #[tokio::main]
-async fn try_template(options: &rehearsal::Options) -> ExitCode {
-    match rehearsal::rehearse(options, |line| println!("{line}")).await {
+async fn try_template(options: &try_run::Options) -> ExitCode {
+    match try_run::run(options, |line| println!("{line}")).await {
         Ok(status) => {
             let message = status.message.map(|message| format!(": {message}"));
             println!("{}{}", status.phase, message.unwrap_or_default());
-            ExitCode::from(rehearsal::exit_code(status.phase))
+            ExitCode::from(try_run::exit_code(status.phase))
         }
         Err(error) => {
             eprintln!("gamekeeper: {error}");

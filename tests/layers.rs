@@ -36,7 +36,7 @@ const OPERATOR: Layers = (
             "controller",
             &["fair", "metrics", "cache", "apply", "provider"],
         ),
-        ("rehearsal", &["provider"]),
+        ("try_run", &["provider"]),
         (
             "webhook",
             &["evaluation_pool", "fair", "metrics", "cache", "inbound"],

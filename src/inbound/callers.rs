@@ -11,44 +11,44 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Connections at a time from one address; API servers keep few, and keep them.
-const CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS_PER_CALLER: usize = 32;
 /// Memory for what one address asks and is told, and for what all are, in bytes. Twice the largest objects that an
 /// API server can hold fit into the first.
-const MEMORY_OF_ONE: usize = 64 << 20;
-const MEMORY_OF_ALL: usize = 128 << 20;
+const MAX_MEMORY_PER_CALLER: usize = 64 << 20;
+const MAX_MEMORY: usize = 128 << 20;
 /// What a parsed question takes for each map in it, and for each further value: a map's first node has
 /// room for eleven entries at once.
-const OF_A_MAP: usize = 700;
-const OF_A_VALUE: usize = 160;
+const BYTES_PER_MAP: usize = 700;
+const BYTES_PER_VALUE: usize = 160;
 
-/// All who call.
+/// All callers.
 pub(super) struct Callers {
     memory: Arc<Semaphore>,
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
-/// Whoever calls from one address. Known for as long as something of his is held.
+/// The callers from one address. Known for as long as something is held for them.
 pub struct Caller {
     connections: Arc<Semaphore>,
     own: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
 }
 
-/// There is no room for this now.
+/// A caller, or all together, would hold too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct LimitExceeded;
 
 impl Default for Callers {
     fn default() -> Self {
         Callers {
-            memory: Arc::new(Semaphore::new(MEMORY_OF_ALL)),
+            memory: Arc::new(Semaphore::new(MAX_MEMORY)),
             known: Mutex::default(),
         }
     }
 }
 
 impl Callers {
-    /// Who calls from this address.
+    /// The caller from this address.
     pub(super) fn caller(&self, address: IpAddr) -> Arc<Caller> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, caller| caller.strong_count() > 0);
@@ -56,8 +56,8 @@ impl Callers {
             return caller;
         }
         let caller = Arc::new(Caller {
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
-            own: Arc::new(Semaphore::new(MEMORY_OF_ONE)),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS_PER_CALLER)),
+            own: Arc::new(Semaphore::new(MAX_MEMORY_PER_CALLER)),
             of_all: Arc::clone(&self.memory),
         });
         known.insert(address, Arc::downgrade(&caller));
@@ -67,38 +67,38 @@ impl Callers {
 
 impl Caller {
     /// One connection more, for as long as this is held.
-    pub(super) fn connect(&self) -> Result<OwnedSemaphorePermit, Full> {
+    pub(super) fn connect(&self) -> Result<OwnedSemaphorePermit, LimitExceeded> {
         Arc::clone(&self.connections)
             .try_acquire_owned()
-            .map_err(|_| Full)
+            .map_err(|_| LimitExceeded)
     }
 
-    /// No memory yet, of his share.
-    pub fn room(self: Arc<Self>) -> Room {
-        Room {
+    /// A budget of which nothing is used yet.
+    pub fn budget(self: Arc<Self>) -> MemoryBudget {
+        MemoryBudget {
             caller: self,
             taken: Vec::new(),
         }
     }
 }
 
-/// Memory that a question takes; given back when it is dropped.
-pub struct Room {
+/// The memory counted for one request; given back when it is dropped.
+pub struct MemoryBudget {
     caller: Arc<Caller>,
     taken: Vec<OwnedSemaphorePermit>,
 }
 
-impl Room {
+impl MemoryBudget {
     /// Takes so many bytes more.
     ///
     /// # Errors
     /// When they are not there.
-    pub fn take(&mut self, bytes: usize) -> Result<(), Full> {
-        let bytes = u32::try_from(bytes).map_err(|_| Full)?;
+    pub fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
+        let bytes = u32::try_from(bytes).map_err(|_| LimitExceeded)?;
         let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
         for share in shares {
             let permit = share.try_acquire_many_owned(bytes);
-            self.keep(permit.map_err(|_| Full)?);
+            self.keep(permit.map_err(|_| LimitExceeded)?);
         }
         Ok(())
     }
@@ -107,16 +107,16 @@ impl Room {
     ///
     /// # Errors
     /// When that is not there.
-    pub fn take_parsed(&mut self, text: &[u8]) -> Result<(), Full> {
+    pub fn take_parsed(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
         let sizes = text.iter().map(|byte| match byte {
-            b'{' => OF_A_MAP,
-            b',' | b'[' => OF_A_VALUE,
+            b'{' => BYTES_PER_MAP,
+            b',' | b'[' => BYTES_PER_VALUE,
             _ => 1,
         });
         self.take(sizes.sum())
     }
 
-    /// Keeps it as a part of what was taken before: who sends byte by byte takes no more for that.
+    /// Merges it into what was taken before, so that many small chunks take no more memory.
     fn keep(&mut self, permit: OwnedSemaphorePermit) {
         let same = self
             .taken
@@ -140,10 +140,12 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_with_too_many_connections_keeps_out_only_himself() {
+    fn a_caller_with_too_many_connections_is_the_only_one_refused() {
         let callers = Callers::default();
         let greedy = callers.caller(address(1));
-        let held: Vec<_> = (0..CONNECTIONS).map(|_| greedy.connect()).collect();
+        let held: Vec<_> = (0..MAX_CONNECTIONS_PER_CALLER)
+            .map(|_| greedy.connect())
+            .collect();
         assert!(held.iter().all(Result::is_ok));
         assert!(callers.caller(address(1)).connect().is_err());
         assert!(callers.caller(address(2)).connect().is_ok());
@@ -152,30 +154,37 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_for_one_caller_and_for_all_and_comes_back() {
+    fn memory_is_bounded_per_caller_and_in_total_and_is_given_back() {
         let callers = Callers::default();
-        let mut first = callers.caller(address(1)).room();
-        assert_eq!(first.take(MEMORY_OF_ONE), Ok(()));
-        let mut again = callers.caller(address(1)).room();
-        assert_eq!(again.take(1), Err(Full), "his other question");
-        let mut second = callers.caller(address(2)).room();
-        assert_eq!(second.take(MEMORY_OF_ONE), Ok(()));
-        let mut third = callers.caller(address(3)).room();
-        let rest = MEMORY_OF_ALL - 2 * MEMORY_OF_ONE;
+        let mut first = callers.caller(address(1)).budget();
+        assert_eq!(first.take(MAX_MEMORY_PER_CALLER), Ok(()));
+        let mut again = callers.caller(address(1)).budget();
+        assert_eq!(
+            again.take(1),
+            Err(LimitExceeded),
+            "another request of the same caller"
+        );
+        let mut second = callers.caller(address(2)).budget();
+        assert_eq!(second.take(MAX_MEMORY_PER_CALLER), Ok(()));
+        let mut third = callers.caller(address(3)).budget();
+        let rest = MAX_MEMORY - 2 * MAX_MEMORY_PER_CALLER;
         assert_eq!(third.take(rest), Ok(()));
-        assert_eq!(third.take(1), Err(Full), "all together");
+        assert_eq!(third.take(1), Err(LimitExceeded), "all together");
         drop((first, again));
         assert_eq!(third.take(1), Ok(()));
-        assert_eq!(callers.caller(address(1)).room().take(1), Ok(()));
+        assert_eq!(callers.caller(address(1)).budget().take(1), Ok(()));
     }
 
     #[test]
-    fn a_question_that_grows_when_it_is_parsed_is_weighed_before() {
+    fn a_body_that_grows_when_parsed_is_counted_before() {
         let callers = Callers::default();
         let maps = br#"{"":0},"#.repeat(1 << 20);
         let text = vec![b'x'; 8 << 20];
-        let mut room = callers.caller(address(1)).room();
-        assert_eq!(room.take_parsed(&maps), Err(Full));
-        assert_eq!(callers.caller(address(2)).room().take_parsed(&text), Ok(()));
+        let mut budget = callers.caller(address(1)).budget();
+        assert_eq!(budget.take_parsed(&maps), Err(LimitExceeded));
+        assert_eq!(
+            callers.caller(address(2)).budget().take_parsed(&text),
+            Ok(())
+        );
     }
 }

@@ -18,11 +18,11 @@ use tower::ServiceExt;
 use tracing::debug;
 
 /// How long TLS may take, and then the first request.
-const BEGIN: Duration = Duration::from_secs(5);
-/// How long a caller who is to go may take for the requests that he had on their way.
-const GOODBYE: Duration = Duration::from_secs(1);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection that is to be closed may take for requests already sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a connection may be idle, or take to read an answer; API servers close theirs after 90 s.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a peer is asked whether it is still there, and how long it may take to answer.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
 /// Requests at a time; an API server that has more opens another connection.
@@ -34,7 +34,7 @@ const WINDOW: u32 = 256 << 10;
 pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
     // Without it, small answers wait for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(BEGIN, acceptor.accept(stream)).await {
+    let stream = match timeout(FIRST_REQUEST_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "TLS handshake failed"),
         Err(_) => return debug!("TLS handshake timed out"),
@@ -54,9 +54,9 @@ async fn serve<S>(stream: S, is_http2: bool, app: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (under_way, asked) = watch::channel(0);
+    let (in_progress, asked) = watch::channel(0);
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let one = UnderWay::begin(&under_way);
+        let one = RequestInProgress::begin(&in_progress);
         let answer = app.clone().oneshot(request);
         async {
             let _one = one;
@@ -69,7 +69,7 @@ where
         ended = &mut served => ended,
         () = silence(asked) => {
             served.as_mut().graceful_shutdown();
-            timeout(GOODBYE, served).await.unwrap_or(Ok(()))
+            timeout(CLOSE_TIMEOUT, served).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {
@@ -85,13 +85,13 @@ fn http(is_http2: bool) -> Builder<TokioExecutor> {
     };
     http.http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(BEGIN)
+        .header_read_timeout(FIRST_REQUEST_TIMEOUT)
         .max_buf_size(WINDOW as usize);
-    let [interval, patience] = KEEP_ALIVE;
+    let [interval, limit] = KEEP_ALIVE;
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(interval)
-        .keep_alive_timeout(patience)
+        .keep_alive_timeout(limit)
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW);
@@ -99,32 +99,32 @@ fn http(is_http2: bool) -> Builder<TokioExecutor> {
 }
 
 /// A request that is not answered yet.
-struct UnderWay(watch::Sender<usize>);
+struct RequestInProgress(watch::Sender<usize>);
 
-impl UnderWay {
+impl RequestInProgress {
     fn begin(count: &watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count += 1);
-        UnderWay(count.clone())
+        RequestInProgress(count.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
 /// Returns when nothing was asked for too long, counted from the last answer.
-async fn silence(mut under_way: watch::Receiver<usize>) {
-    let mut patience = BEGIN;
+async fn silence(mut in_progress: watch::Receiver<usize>) {
+    let mut limit = FIRST_REQUEST_TIMEOUT;
     loop {
-        let is_quiet = *under_way.borrow_and_update() == 0;
-        let changed = under_way.changed();
+        let is_quiet = *in_progress.borrow_and_update() == 0;
+        let changed = in_progress.changed();
         let changed = match is_quiet {
-            true => timeout(patience, changed).await,
+            true => timeout(limit, changed).await,
             false => Ok(changed.await),
         };
         let Ok(Ok(())) = changed else { return };
-        patience = IDLE;
+        limit = IDLE_TIMEOUT;
     }
 }

@@ -1,9 +1,8 @@
-//! Servers that anybody who reaches a port can talk to: the webhook's and that of metrics and probes.
+//! Servers that any pod may call: the webhook's, and that of metrics and probes.
 //!
-//! Neither can tell who calls, so both have the same bounds: what one address and all of them may hold
-//! open, for how long, and how much memory what they ask and are told may take ([`Caller`]). Where all
-//! connections are taken, the address that holds most loses its oldest one: a kubelet that asks whether
-//! the process lives need not wait for those who hold many.
+//! Neither knows its callers, so both have the same bounds for each address and in total: on connections,
+//! their duration, and the memory of requests and responses ([`Caller`]). Where all connections are
+//! taken, the address that holds most loses its oldest one, so that a kubelet's probe always gets through.
 
 mod callers;
 mod connection;
@@ -19,7 +18,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-pub use callers::{Caller, Room};
+pub use callers::{Caller, MemoryBudget};
 
 use callers::Callers;
 use connection::{encrypted, plain};
@@ -31,7 +30,7 @@ const MAX_CONNECTIONS: usize = 256;
 /// request has an `Extension<Arc<Caller>>`.
 pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router) {
     let callers = Callers::default();
-    let mut open = Open::default();
+    let mut open = OpenConnections::default();
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -63,12 +62,12 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router)
 
 /// The connections that are open, by their age.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
     by_age: BTreeMap<u64, (IpAddr, AbortHandle)>,
 }
 
-impl Open {
+impl OpenConnections {
     /// One connection more; another one is ended for it where there are too many.
     fn add(&mut self, address: IpAddr, connection: AbortHandle) {
         self.by_age.insert(self.next, (address, connection));
@@ -113,9 +112,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_ends_the_oldest_one_of_whoever_holds_most() {
+    async fn a_new_connection_closes_the_oldest_one_of_the_caller_with_most() {
         let address = |last: u8| IpAddr::from(Ipv4Addr::new(10, 0, 0, last));
-        let mut open = Open::default();
+        let mut open = OpenConnections::default();
         let first_of_few = connection();
         open.add(address(1), first_of_few.clone());
         let first_of_many = connection();
@@ -130,8 +129,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_makes_room_by_itself() {
-        let mut open = Open::default();
+    async fn closed_connections_are_not_counted() {
+        let mut open = OpenConnections::default();
         let lasting = connection();
         let address = IpAddr::from(Ipv4Addr::LOCALHOST);
         open.add(address, lasting.clone());

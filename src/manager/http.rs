@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use super::metrics::MetricsRegistry;
 use crate::cache::Cache;
-use crate::inbound::{Caller, Room};
-use crate::webhook::Serving;
+use crate::inbound::{Caller, MemoryBudget};
+use crate::webhook::ServingCertificate;
 
 /// What there is to say.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub struct Health {
     /// The caches, once there are any.
     pub cache: OnceLock<Arc<Cache>>,
     /// The webhook's certificate, where there is a webhook.
-    pub webhook: OnceLock<Arc<Serving>>,
+    pub webhook: OnceLock<Arc<ServingCertificate>>,
     /// The metrics, once there are any.
     pub metrics: OnceLock<Arc<MetricsRegistry>>,
     page: Page,
@@ -72,17 +72,20 @@ async fn metrics(
         None => Ok("# EOF\n".into()),
     };
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    let mut room = caller.room();
-    let taken = room.take(page.len());
+    let mut budget = caller.budget();
+    let taken = budget.take(page.len());
     taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let body = Bytes::from_owner(PageBody { page, _room: room });
+    let body = Bytes::from_owner(PageBody {
+        page,
+        _budget: budget,
+    });
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
 }
 
 /// A page on its way to a caller, whose memory it takes until it is sent.
 struct PageBody {
     page: Arc<str>,
-    _room: Room,
+    _budget: MemoryBudget,
 }
 
 impl AsRef<[u8]> for PageBody {

@@ -126,7 +126,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         http::routes(Arc::clone(&health)),
     ));
     if let Some(listener) = webhook_listener {
-        let place = webhook::Place {
+        let target = webhook::WebhookTarget {
             client: self::client(&config, Fence::always_open(), &counters.requests)?,
             namespace: config.default_namespace.clone(),
             scope: options.namespace.clone(),
@@ -137,7 +137,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         let serving = webhook::start(
             &options.webhook,
             listener,
-            place,
+            target,
             cache,
             figures,
             &mut lasting,

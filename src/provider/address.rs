@@ -1,6 +1,6 @@
 //! Where calls may go.
 //!
-//! Calls go out from the operator's own pod, and anybody who may write a HookTemplate chooses their
+//! Calls go out from the operator's own pod, and any user who may write a HookTemplate chooses their
 //! target. Link-local addresses, those at which clouds hand out the credentials of a machine, and
 //! those of the pod itself are refused; also when a name resolves to one, which is checked at each
 //! resolution.
@@ -14,7 +14,7 @@ use super::http::HttpOptions;
 /// An address that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is refused: it is a {kind} address")]
-pub(super) struct Refused {
+pub(super) struct AddressRefused {
     address: IpAddr,
     kind: &'static str,
 }
@@ -38,7 +38,7 @@ const METADATA_V6: [Ipv6Addr; 7] = [
 ];
 
 /// Checks an address that is about to be called.
-pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Refused> {
+pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), AddressRefused> {
     let (v4, v6) = match address {
         IpAddr::V4(v4) => (vec![v4], None),
         IpAddr::V6(v6) => (embedded_v4(v6), Some(v6)),
@@ -52,7 +52,7 @@ pub(super) fn check(address: IpAddr, options: HttpOptions) -> Result<(), Refused
     } else {
         return Ok(());
     };
-    Err(Refused { address, kind })
+    Err(AddressRefused { address, kind })
 }
 
 fn is_metadata_v4(address: Ipv4Addr) -> bool {
@@ -97,7 +97,7 @@ fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 }
 
 /// Checks a URL whose host is an address; names are checked when they are resolved.
-pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), Refused> {
+pub(super) fn check_host(url: &Url, options: HttpOptions) -> Result<(), AddressRefused> {
     let host = url.host_str().unwrap_or_default();
     let host = host
         .strip_prefix('[')

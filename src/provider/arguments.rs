@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
 use super::keys::{Keys, TooLong};
 use super::kubernetes;
 use super::measure::Probe;
-use super::room::{MAX_SHORT_TEXT, Room};
 use super::secrets::Secrets;
 use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
 use gamekeeper_core::expr::Document;
@@ -43,17 +43,17 @@ impl Arguments {
         probe: &Probe,
         run: &Arc<HookRun>,
         metric: usize,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<Self, String> {
         loop {
-            let most = if room.is_long() {
+            let most = if permit.is_long() {
                 MAX_LOOKED_UP
             } else {
                 MAX_SHORT_TEXT
             };
-            match Self::within(probe, run, metric, most, room).await? {
+            match Self::within(probe, run, metric, most, permit).await? {
                 Ok(arguments) => return Ok(arguments),
-                Err(TooLong) if most < MAX_LOOKED_UP => room.grow().await,
+                Err(TooLong) if most < MAX_LOOKED_UP => permit.grow().await,
                 Err(TooLong) => {
                     let most = MAX_LOOKED_UP >> 10;
                     return Err(format!(
@@ -70,7 +70,7 @@ impl Arguments {
         run: &Arc<HookRun>,
         metric: usize,
         most: usize,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<Result<Self, TooLong>, String> {
         let sources = match Sources::find(probe, run, metric, most).await? {
             Ok(sources) => sources,
@@ -81,7 +81,7 @@ impl Arguments {
         keys.want_of(&run.spec.metrics[metric]);
         let of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
         if let Some(cluster) = &probe.cluster
-            && let Err(TooLong) = keys.read(cluster, room, most - of_fields).await
+            && let Err(TooLong) = keys.read(cluster, permit, most - of_fields).await
         {
             return Ok(Err(TooLong));
         }
@@ -220,8 +220,8 @@ mod tests {
 
     async fn looked_up_of(run: &Arc<HookRun>) -> Result<Vec<String>, String> {
         let probe = Probe::new(HttpOptions::default(), None).expect("a probe");
-        let mut room = probe.rooms.enter("games").await;
-        let arguments = Arguments::look_up(&probe, run, 0, &mut room).await?;
+        let mut permit = probe.limits.enter("games").await;
+        let arguments = Arguments::look_up(&probe, run, 0, &mut permit).await?;
         let values = arguments.values(run);
         let mut values: Vec<_> = values
             .iter()

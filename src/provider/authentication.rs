@@ -10,29 +10,29 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
 
-use super::http::{Http, Request};
+use super::call_permit::CallPermit;
+use super::http::{Http, HttpRequest};
 use super::keys::Keys;
-use super::room::Room;
 use super::secrets::Secrets;
 use super::tls::Authorities;
 use super::tokens::{TokenKey, Tokens};
 use gamekeeper_core::api::{Authentication, OAuth2Authentication};
 
 /// A token is renewed so long before it ends.
-const MARGIN: Duration = Duration::from_secs(30);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Longest wait for a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a token is taken to be good when its server does not say.
-const DEFAULT_LIFE: Duration = Duration::from_secs(300);
+const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
 /// Longest time for which a token is taken to be good, whatever its server says.
-const MAX_LIFE: Duration = Duration::from_secs(86_400);
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
     expires_in: Option<u64>,
 }
 
-/// Who asks for a token, and whom he trusts.
+/// A client that asks for a token, and the CAs that it trusts.
 struct Client<'a> {
     id: &'a str,
     secret: &'a str,
@@ -54,7 +54,7 @@ pub(super) async fn credentials(
     tokens: &Tokens,
     http: &Http,
     ca: Option<Authorities>,
-    room: &mut Room,
+    permit: &mut CallPermit,
 ) -> Result<Credentials, String> {
     let secret = |key| {
         let value = keys.get(key);
@@ -78,7 +78,7 @@ pub(super) async fn credentials(
             secret: password,
             ca,
         };
-        let token = token(oauth2, client, tokens, http, room).await;
+        let token = token(oauth2, client, tokens, http, permit).await;
         let (key, token) = token.map_err(|why| secrets.hide(format!("authentication: {why}")))?;
         secrets.add(&token);
         token_key = Some(key);
@@ -104,17 +104,19 @@ async fn token(
     client: Client<'_>,
     tokens: &Tokens,
     http: &Http,
-    room: &mut Room,
+    permit: &mut CallPermit,
 ) -> Result<(TokenKey, String), String> {
     let scopes = oauth2.scopes.join(" ");
     let asked = [&oauth2.token_url, client.id, client.secret, &scopes];
-    let key = TokenKey::new(room.namespace(), &asked)?;
+    let key = TokenKey::new(permit.namespace(), &asked)?;
     if let Some(token) = tokens.get(&key) {
         return Ok((key, token));
     }
-    let granted = grant(oauth2, client, http, room).await?;
-    let life = granted.expires_in.map_or(DEFAULT_LIFE, Duration::from_secs);
-    let good_until = Instant::now() + life.min(MAX_LIFE).saturating_sub(MARGIN);
+    let granted = grant(oauth2, client, http, permit).await?;
+    let life = granted
+        .expires_in
+        .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+    let good_until = Instant::now() + life.min(MAX_TOKEN_LIFETIME).saturating_sub(EXPIRY_MARGIN);
     tokens.keep(&key, &granted.access_token, good_until)?;
     Ok((key, granted.access_token))
 }
@@ -124,7 +126,7 @@ async fn grant(
     oauth2: &OAuth2Authentication,
     Client { id, secret, ca }: Client<'_>,
     http: &Http,
-    room: &mut Room,
+    permit: &mut CallPermit,
 ) -> Result<Granted, String> {
     let url: Url = oauth2
         .token_url
@@ -146,14 +148,14 @@ async fn grant(
     let mut secrets = Secrets::default();
     secrets.add(secret);
     let body = form.query().unwrap_or_default().to_owned();
-    let request = Request {
+    let request = HttpRequest {
         headers,
         body: body.into(),
         secrets,
         ca,
-        ..Request::new(Method::POST, url, TOKEN_TIMEOUT)
+        ..HttpRequest::new(Method::POST, url, TOKEN_TIMEOUT)
     };
-    let answer = http.send(request, room).await?;
+    let answer = http.send(request, permit).await?;
     if !answer.status.is_success() {
         return Err(format!(
             "HTTP {} from {}",

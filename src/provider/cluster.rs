@@ -16,8 +16,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
+use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
 use super::job::{Job, Pod};
-use super::room::{MAX_SHORT_TEXT, Room};
 use crate::fair::{Capacity, NamespaceLimiter};
 
 /// Longest wait for an answer.
@@ -45,21 +45,21 @@ pub(super) struct Cluster {
 }
 
 /// Why the API server did not do what it was asked.
-struct Refused {
+struct RequestError {
     /// HTTP status; 0 where there was none.
     code: u16,
     message: String,
 }
 
-impl Refused {
+impl RequestError {
     fn without_answer(message: String) -> Self {
-        Refused { code: 0, message }
+        RequestError { code: 0, message }
     }
 }
 
-impl From<Refused> for String {
-    fn from(refused: Refused) -> String {
-        refused.message
+impl From<RequestError> for String {
+    fn from(error: RequestError) -> String {
+        error.message
     }
 }
 
@@ -117,9 +117,9 @@ fn picked(
     Ok(map.transpose()?.unwrap_or_default())
 }
 
-fn parsed<'a, T: Deserialize<'a>>(what: &str, text: &'a str) -> Result<T, Refused> {
+fn parsed<'a, T: Deserialize<'a>>(what: &str, text: &'a str) -> Result<T, RequestError> {
     let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| Refused::without_answer(format!("{what}: {error}")))
+    parsed.map_err(|error| RequestError::without_answer(format!("{what}: {error}")))
 }
 
 impl Cluster {
@@ -135,10 +135,10 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<String, String> {
         let path = path("/api/v1", namespace, "pods", name)?;
-        Ok(self.get(&format!("pod {name}"), &path, room).await?)
+        Ok(self.get(&format!("pod {name}"), &path, permit).await?)
     }
 
     /// Merges a patch into a pod.
@@ -171,8 +171,8 @@ impl Cluster {
         {
             Ok(Some(job)) => Ok(Some(parsed(what, &job)?)),
             Ok(None) => Ok(None),
-            Err(Refused { code: 409, .. }) => Ok(None),
-            Err(refused) => Err(refused.into()),
+            Err(RequestError { code: 409, .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -181,14 +181,14 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<Option<Job>, String> {
         let path = path("/apis/batch/v1", namespace, "jobs", name)?;
         let what = format!("job {name}");
-        match self.get(&what, &path, room).await {
+        match self.get(&what, &path, permit).await {
             Ok(job) => Ok(Some(parsed(&what, &job)?)),
-            Err(Refused { code: 404, .. }) => Ok(None),
-            Err(refused) => Err(refused.into()),
+            Err(RequestError { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -201,8 +201,8 @@ impl Cluster {
         let what = format!("job {name}");
         let options = options.to_string().into_bytes();
         match self.send(&what, Method::DELETE, &path, options, 0).await {
-            Ok(_) | Err(Refused { code: 404, .. }) => Ok(()),
-            Err(refused) => Err(refused.into()),
+            Ok(_) | Err(RequestError { code: 404, .. }) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -211,7 +211,7 @@ impl Cluster {
         &self,
         namespace: &str,
         job: &str,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<Vec<Pod>, String> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
@@ -220,7 +220,7 @@ impl Cluster {
             safe(job)?
         );
         let what = format!("pods of job {job}");
-        let list = self.get(&what, &path, room).await?;
+        let list = self.get(&what, &path, permit).await?;
         Ok(parsed::<List>(&what, &list)?.items)
     }
 
@@ -230,11 +230,11 @@ impl Cluster {
         namespace: &str,
         name: &str,
         keys: &BTreeSet<String>,
-        room: &mut Room,
+        permit: &mut CallPermit,
     ) -> Result<BTreeMap<String, String>, String> {
         let what = format!("secret {name}");
         let path = path("/api/v1", namespace, "secrets", name)?;
-        let text = self.get(&what, &path, room).await?;
+        let text = self.get(&what, &path, permit).await?;
         let secret: Secret = parsed(&what, &text)?;
         let label = BTreeSet::from([HOOK_ACCESS.to_owned()]);
         let labels = picked(&what, secret.metadata.labels, &label)?;
@@ -255,20 +255,25 @@ impl Cluster {
     }
 
     /// Reads what is at a path.
-    async fn get(&self, what: &str, path: &str, room: &mut Room) -> Result<String, Refused> {
+    async fn get(
+        &self,
+        what: &str,
+        path: &str,
+        permit: &mut CallPermit,
+    ) -> Result<String, RequestError> {
         loop {
-            let most = if room.is_long() {
+            let most = if permit.is_long() {
                 MAX_ANSWER
             } else {
                 MAX_SHORT_TEXT
             };
             match self.send(what, Method::GET, path, Vec::new(), most).await? {
                 Some(text) => return Ok(text),
-                None if !room.is_long() => room.grow().await,
+                None if !permit.is_long() => permit.grow().await,
                 None => {
                     let most = MAX_ANSWER >> 20;
                     let why = format!("{what}: it is longer than {most} MiB");
-                    return Err(Refused::without_answer(why));
+                    return Err(RequestError::without_answer(why));
                 }
             }
         }
@@ -282,9 +287,9 @@ impl Cluster {
         path: &str,
         body: Vec<u8>,
         most: usize,
-    ) -> Result<Option<String>, Refused> {
+    ) -> Result<Option<String>, RequestError> {
         let failed =
-            |why: &dyn std::fmt::Display| Refused::without_answer(format!("{what}: {why}"));
+            |why: &dyn std::fmt::Display| RequestError::without_answer(format!("{what}: {why}"));
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
@@ -309,7 +314,7 @@ impl Cluster {
             Ok(Ok(text)) => String::from_utf8(text)
                 .map(Some)
                 .map_err(|error| failed(&error)),
-            Ok(Err(kube::Error::Api(status))) => Err(Refused {
+            Ok(Err(kube::Error::Api(status))) => Err(RequestError {
                 code: status.code,
                 message: status.message,
             }),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-use super::room::MAX_SHORT_TEXT;
+use super::call_permit::MAX_SHORT_TEXT;
 use gamekeeper_core::api::RawJson;
 use gamekeeper_core::plan::hook_run::{
     Allowance, ArgumentError, MAX_FILLED, Place, fill, fill_json,

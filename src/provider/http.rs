@@ -27,15 +27,15 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::address;
+use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
 use super::lookups::{LookupError, Lookups};
-use super::room::{MAX_SHORT_TEXT, Room};
 use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
 
 /// Longest answer.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
 /// Longest head of an answer, and what a server may send ahead of what is read.
-const AHEAD: usize = 32 << 10;
+const READ_AHEAD: usize = 32 << 10;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
 /// Who calls.
@@ -63,7 +63,7 @@ pub struct Http {
 
 /// A request, complete.
 #[derive(Clone)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
@@ -77,9 +77,9 @@ pub(super) struct Request {
     pub secrets: Secrets,
 }
 
-impl Request {
+impl HttpRequest {
     pub(super) fn new(method: Method, url: Url, timeout: Duration) -> Self {
-        Request {
+        HttpRequest {
             method,
             url,
             headers: HeaderMap::new(),
@@ -93,7 +93,7 @@ impl Request {
 }
 
 /// An answer, complete. It may hold secrets.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub status: StatusCode,
     pub body: Vec<u8>,
     /// Where it came from, as a message tells it.
@@ -102,10 +102,10 @@ pub(super) struct Answer {
     pub secrets: Secrets,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The answer without secrets. That takes a while where there are many.
     pub(super) fn shown(self) -> Self {
-        Answer {
+        HttpResponse {
             body: self.secrets.hide_bytes(self.body),
             ..self
         }
@@ -129,13 +129,17 @@ impl Http {
     ///
     /// # Errors
     /// Tells in words why there is no answer, and from where.
-    pub(super) async fn send(&self, request: Request, room: &mut Room) -> Result<Answer, String> {
+    pub(super) async fn send(
+        &self,
+        request: HttpRequest,
+        permit: &mut CallPermit,
+    ) -> Result<HttpResponse, String> {
         let secrets = request.secrets.clone();
         let from = secrets.hide(shown(&request.url));
         let begun = Instant::now();
         let limit = request.timeout;
-        match tokio::time::timeout(limit, self.follow(request, room)).await {
-            Ok(Ok((status, body))) => Ok(Answer {
+        match tokio::time::timeout(limit, self.follow(request, permit)).await {
+            Ok(Ok((status, body))) => Ok(HttpResponse {
                 status,
                 body,
                 from,
@@ -158,20 +162,20 @@ impl Http {
 
     async fn follow(
         &self,
-        mut request: Request,
-        room: &mut Room,
+        mut request: HttpRequest,
+        permit: &mut CallPermit,
     ) -> Result<(StatusCode, Vec<u8>), String> {
         let tls = self.tls.of_call(request.insecure, request.ca.as_ref())?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
-            let response = self.exchange(&request, &tls, room.namespace()).await?;
+            let response = self.exchange(&request, &tls, permit.namespace()).await?;
             let status = response.status();
             match redirect(status, response.headers()) {
                 Some(location) => request.redirect(status, location)?,
                 None => {
                     // What was sent need not be held beside what is answered.
                     drop(request);
-                    return Ok((status, read(response, room).await?));
+                    return Ok((status, read(response, permit).await?));
                 }
             }
         }
@@ -181,7 +185,7 @@ impl Http {
     /// One request, and the head of its answer.
     async fn exchange(
         &self,
-        request: &Request,
+        request: &HttpRequest,
         tls: &Arc<ClientConfig>,
         namespace: &str,
     ) -> Result<Response<Incoming>, String> {
@@ -200,10 +204,10 @@ impl Http {
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .retry_canceled_requests(false)
-            .http1_max_buf_size(AHEAD)
-            .http2_max_header_list_size(AHEAD as u32)
-            .http2_initial_stream_window_size(AHEAD as u32)
-            .http2_initial_connection_window_size(AHEAD as u32)
+            .http1_max_buf_size(READ_AHEAD)
+            .http2_max_header_list_size(READ_AHEAD as u32)
+            .http2_initial_stream_window_size(READ_AHEAD as u32)
+            .http2_initial_connection_window_size(READ_AHEAD as u32)
             .build::<_, Full<Bytes>>(HttpsConnector::from((tcp, Arc::clone(tls))));
         let answer = client.request(request.to_be_sent()?).await;
         answer.map_err(|error| cause(&error))
@@ -223,7 +227,7 @@ impl Http {
 /// Reads the body. One that is longer than the limit is an error: what was cut off might be what the
 /// condition is about. So is a compressed one, which was not asked for: a few kilobytes can stand for
 /// gigabytes.
-async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, String> {
+async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<Vec<u8>, String> {
     if let Some(coding) = response.headers().get(CONTENT_ENCODING)
         && coding != IDENTITY
     {
@@ -243,7 +247,7 @@ async fn read(response: Response<Incoming>, room: &mut Room) -> Result<Vec<u8>, 
             return Err(format!("the response is longer than {most} MiB"));
         }
         if length > MAX_SHORT_TEXT {
-            room.grow().await;
+            permit.grow().await;
         }
         body.extend_from_slice(&chunk);
     }
@@ -257,7 +261,7 @@ fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
     }
 }
 
-impl Request {
+impl HttpRequest {
     /// The request as it goes out. Of the URL, user and password become a header.
     fn to_be_sent(&self) -> Result<http::Request<Full<Bytes>>, String> {
         let mut url = self.url.clone();

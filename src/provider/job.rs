@@ -1,7 +1,7 @@
 //! Job metrics: a Job in the run's namespace, whose exit is the measurement.
 //!
 //! A Job takes its time, so a look at it ends at once and says when to look again. Its name follows
-//! from run, metric and number of the measurement: whoever looks, also after a restart, finds the
+//! from run, metric and number of the measurement: each poll, also after a restart, finds the
 //! one Job that belongs to it, and none is made twice.
 
 use std::borrow::Cow;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use super::filling::Filling;
 use super::measure::Measurement;
-use super::room::Room;
 use gamekeeper_core::api::names::job_name;
 use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
@@ -23,10 +23,10 @@ use gamekeeper_core::plan::hook_run::{Outcome, Place};
 /// Longest time that a Job may take unless it says so itself: a hook must not hang.
 const DEADLINE_SECONDS: i64 = 3_600;
 /// How long an image may be missing. Pulling is tried again all the while.
-const IMAGE_PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+const START_GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Bounds of the time between two looks.
-const SOONEST: SignedDuration = SignedDuration::from_secs(1);
-const LATEST: SignedDuration = SignedDuration::from_secs(30);
+const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+const MAX_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 /// What a container waits for that cannot be started as it is written.
 const CANNOT_START: [&str; 6] = [
     "ErrImagePull",
@@ -38,11 +38,11 @@ const CANNOT_START: [&str; 6] = [
 ];
 
 /// Starts the Job, or looks how it is.
-pub(super) async fn measure(of: &Measurement, room: Room) -> Outcome {
-    look(of, room).await.unwrap_or_else(Outcome::error)
+pub(super) async fn measure(of: &Measurement, permit: CallPermit) -> Outcome {
+    poll(of, permit).await.unwrap_or_else(Outcome::error)
 }
 
-/// Deletes the Job of a measurement that nobody waits for any more.
+/// Deletes the Job of an abandoned measurement.
 pub(super) async fn stop(
     cluster: &Cluster,
     run: &HookRun,
@@ -65,21 +65,21 @@ fn name_of(of: &Measurement) -> String {
     name(of.run(), &of.metric().name, of.call.number)
 }
 
-async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
+async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
     let cluster = of.cluster()?;
-    let namespace = &room.namespace().to_owned();
+    let namespace = &permit.namespace().to_owned();
     let name = name_of(of);
     let begun = match of.call.resumed {
         true => None,
         false => {
-            let job = of.filled(&mut room, manifest).await?;
+            let job = of.filled(&mut permit, manifest).await?;
             cluster.create_job(namespace, job).await?
         }
     };
     let found = match begun {
         Some(begun) => begun,
         None => cluster
-            .job(namespace, &name, &mut room)
+            .job(namespace, &name, &mut permit)
             .await?
             .ok_or_else(|| format!("job {name} was deleted before it had finished"))?,
     };
@@ -96,22 +96,22 @@ async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
     let now = Timestamp::now();
     let stuck = match found.status.ready {
         None | Some(0) => {
-            let pending = cluster.pending_pods_of_job(namespace, &name, &mut room);
+            let pending = cluster.pending_pods_of_job(namespace, &name, &mut permit);
             cannot_start(&pending.await?)
         }
         Some(_) => None,
     };
     match stuck {
-        Some(stuck) if age(stuck.since, now) >= IMAGE_PATIENCE => {
+        Some(stuck) if age(stuck.since, now) >= START_GRACE => {
             // It would go on trying, beside the next measurement.
             cluster.delete_job(namespace, &name).await?;
-            let patience = IMAGE_PATIENCE.as_secs();
+            let patience = START_GRACE.as_secs();
             Err(format!(
                 "job {name} could not start within {patience} s: {}",
                 stuck.why
             ))
         }
-        stuck => Ok(under_way(
+        stuck => Ok(in_progress(
             &name,
             stuck,
             age(found.metadata.creation_timestamp, now),
@@ -119,7 +119,7 @@ async fn look(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
     }
 }
 
-fn under_way(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
+fn in_progress(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
     let message = match stuck {
         Some(stuck) => format!("job {name} cannot start yet: {}", stuck.why),
         None => format!("job {name} is in progress"),
@@ -128,7 +128,7 @@ fn under_way(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
         phase: HookPhase::Running,
         message: Some(message),
         // The longer it takes, the less a moment more matters.
-        resume_after: Some((age / 4).clamp(SOONEST, LATEST)),
+        resume_after: Some((age / 4).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)),
         ..Outcome::default()
     }
 }

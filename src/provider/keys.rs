@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::call_permit::CallPermit;
 use super::cluster::Cluster;
-use super::room::Room;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
 /// Keys that a measurement may need: each is looked for in all that a server answers.
@@ -54,7 +54,7 @@ impl Keys {
     pub(super) async fn read(
         &mut self,
         cluster: &Cluster,
-        room: &mut Room,
+        permit: &mut CallPermit,
         mut most: usize,
     ) -> Result<(), TooLong> {
         if self.wanted.values().map(BTreeSet::len).sum::<usize>() > MAX_KEYS {
@@ -63,9 +63,9 @@ impl Keys {
             self.read = refused.collect();
             return Ok(());
         }
-        let namespace = room.namespace().to_owned();
+        let namespace = permit.namespace().to_owned();
         for (name, keys) in &self.wanted {
-            let values = cluster.secret(&namespace, name, keys, room).await;
+            let values = cluster.secret(&namespace, name, keys, permit).await;
             for value in values.iter().flat_map(BTreeMap::values) {
                 most = most.checked_sub(value.len()).ok_or(TooLong)?;
             }

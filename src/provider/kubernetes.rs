@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::call_permit::CallPermit;
 use super::filling::Filling;
 use super::judge::Conditions;
 use super::measure::Measurement;
-use super::room::Room;
 use gamekeeper_core::api::names::RUN_POD_UID;
 use gamekeeper_core::api::{
     HookPhase, HookRun, KubernetesField, KubernetesFunction, KubernetesMetric,
@@ -27,11 +27,11 @@ pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 pub(super) async fn measure(
     of: &Measurement,
     kubernetes: &KubernetesMetric,
-    room: Room,
+    permit: CallPermit,
 ) -> Outcome {
     let measured = match kubernetes.function {
-        KubernetesFunction::Get => get(of, room).await,
-        KubernetesFunction::Patch => patch(of, room).await,
+        KubernetesFunction::Get => get(of, permit).await,
+        KubernetesFunction::Patch => patch(of, permit).await,
     };
     measured.unwrap_or_else(Outcome::error)
 }
@@ -82,17 +82,17 @@ fn fields_of(of: &Measurement) -> &[KubernetesField] {
     kubernetes.map(|it| &*it.fields).unwrap_or_default()
 }
 
-async fn get(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
-    let wanted = of.filled(&mut room, wanted).await?;
-    let namespace = room.namespace().to_owned();
+async fn get(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+    let wanted = of.filled(&mut permit, wanted).await?;
+    let namespace = permit.namespace().to_owned();
     let pod = of
         .cluster()?
-        .pod(&namespace, &wanted.pod, &mut room)
+        .pod(&namespace, &wanted.pod, &mut permit)
         .await?;
     let run = Arc::clone(&of.call.run);
     let conditions = Conditions::of(of.metric());
     let compared = of.evaluated(move || {
-        let _room = room;
+        let _permit = permit;
         compare(&run, &pod, &wanted, &conditions)
     });
     compared.await?
@@ -178,10 +178,10 @@ fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, Stri
     Ok((pod, json!({"metadata": maps}).to_string()))
 }
 
-async fn patch(of: &Measurement, mut room: Room) -> Result<Outcome, String> {
-    let (pod, patch) = of.filled(&mut room, patch_of).await?;
+async fn patch(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String> {
+    let (pod, patch) = of.filled(&mut permit, patch_of).await?;
     of.cluster()?
-        .patch_pod(room.namespace(), &pod, patch)
+        .patch_pod(permit.namespace(), &pod, patch)
         .await?;
     Ok(Outcome {
         phase: HookPhase::Successful,

@@ -37,7 +37,7 @@ pub(super) enum LookupError {
     #[error(transparent)]
     Unknown(#[from] std::io::Error),
     #[error(transparent)]
-    Refused(#[from] address::Refused),
+    Refused(#[from] address::AddressRefused),
     #[error("internal error (bug in gamekeeper) in the lookup: {0}")]
     Panicked(#[from] tokio::task::JoinError),
 }

@@ -8,10 +8,10 @@ use kube::Client;
 
 use super::arguments::Arguments;
 use super::authentication::credentials;
+use super::call_permit::{CallLimits, CallPermit};
 use super::cluster::Cluster;
 use super::filling::Filling;
-use super::http::{Answer, Http, HttpOptions, Request};
-use super::room::{Room, Rooms};
+use super::http::{Http, HttpOptions, HttpRequest, HttpResponse};
 use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
@@ -37,7 +37,7 @@ pub struct Call {
 pub struct Probe {
     pub(super) http: Arc<Http>,
     pub(super) evaluation: EvaluationPool,
-    pub(super) rooms: Arc<Rooms>,
+    pub(super) limits: Arc<CallLimits>,
     tokens: Arc<Tokens>,
     pub(super) cluster: Option<Cluster>,
 }
@@ -63,7 +63,7 @@ impl Probe {
         Ok(Probe {
             http: Arc::new(Http::new(options)?),
             evaluation: EvaluationPool::start()?,
-            rooms: Arc::default(),
+            limits: Arc::default(),
             tokens: Arc::default(),
             cluster: cluster.map(Cluster::new),
         })
@@ -91,8 +91,8 @@ impl Probe {
         }
         let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
         // The permit first: all memory for the measurement is counted within it.
-        let mut room = self.rooms.enter(namespace).await;
-        let arguments = Arguments::look_up(self, &call.run, call.metric, &mut room).await;
+        let mut permit = self.limits.enter(namespace).await;
+        let arguments = Arguments::look_up(self, &call.run, call.metric, &mut permit).await;
         let arguments = match arguments {
             Ok(arguments) => Arc::new(arguments),
             Err(why) => return Outcome::error(why),
@@ -102,7 +102,7 @@ impl Probe {
             call: call.clone(),
             arguments: Arc::clone(&arguments),
         };
-        let mut outcome = measurement.make(room).await;
+        let mut outcome = measurement.make(permit).await;
         let hide = |text| arguments.secrets.hide(text);
         let one_line = |text: String| text.replace(char::is_control, " ");
         outcome.message = outcome.message.map(hide).map(one_line);
@@ -130,7 +130,7 @@ pub(super) struct Trust<'a> {
     pub ca: Option<&'a SecretKeyRef>,
 }
 
-/// A measurement with everything that it needs but its room.
+/// A measurement with everything that it needs but its permit.
 #[derive(Clone)]
 pub(super) struct Measurement {
     pub probe: Probe,
@@ -139,7 +139,7 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    async fn make(&self, room: Room) -> Outcome {
+    async fn make(&self, permit: CallPermit) -> Outcome {
         let name = &self.metric().name;
         let provider = &self.metric().provider;
         match (
@@ -148,14 +148,14 @@ impl Measurement {
             &provider.kubernetes,
             &provider.job,
         ) {
-            (Some(web), None, None, None) => web::measure(self, web, room).await,
+            (Some(web), None, None, None) => web::measure(self, web, permit).await,
             (None, Some(prometheus), None, None) => {
-                prometheus::measure(self, prometheus, room).await
+                prometheus::measure(self, prometheus, permit).await
             }
             (None, None, Some(kubernetes), None) => {
-                kubernetes::measure(self, kubernetes, room).await
+                kubernetes::measure(self, kubernetes, permit).await
             }
-            (None, None, None, Some(_)) => job::measure(self, room).await,
+            (None, None, None, Some(_)) => job::measure(self, permit).await,
             (None, None, None, None) => {
                 Outcome::error(format!("metric {name} has no provider: add one"))
             }
@@ -192,21 +192,21 @@ impl Measurement {
     }
 
     /// What the texts of the metric are with arguments filled in. Where that is long, it is filled in
-    /// anew once there is room for it.
+    /// anew once there is a permit for long texts.
     pub(super) async fn filled<T: Send + 'static>(
         &self,
-        room: &mut Room,
+        permit: &mut CallPermit,
         fill: fn(&Measurement, &mut Filling<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         loop {
-            let (of, is_long) = (self.clone(), room.is_long());
+            let (of, is_long) = (self.clone(), permit.is_long());
             let filled = self.evaluated(move || {
                 let mut filling = Filling::new(of.arguments.values(of.run()), is_long);
                 let filled = fill(&of, &mut filling);
                 (filled, filling.overflowed())
             });
             match filled.await? {
-                (Err(_), true) if !is_long => room.grow().await,
+                (Err(_), true) if !is_long => permit.grow().await,
                 (filled, _) => return filled,
             }
         }
@@ -215,21 +215,21 @@ impl Measurement {
     /// Sends a request, signed, and has its answer assessed on the evaluation pool.
     pub(super) async fn send(
         &self,
-        request: Request,
+        request: HttpRequest,
         trust: Trust<'_>,
-        room: Room,
-        assess: impl FnOnce(&Answer) -> Outcome + Send + 'static,
+        permit: CallPermit,
+        assess: impl FnOnce(&HttpResponse) -> Outcome + Send + 'static,
     ) -> Outcome {
-        let outcome = self.answer(request, trust, room, assess).await;
+        let outcome = self.answer(request, trust, permit, assess).await;
         outcome.unwrap_or_else(Outcome::error)
     }
 
     async fn answer(
         &self,
-        mut request: Request,
+        mut request: HttpRequest,
         Trust { authentication, ca }: Trust<'_>,
-        mut room: Room,
-        assess: impl FnOnce(&Answer) -> Outcome + Send + 'static,
+        mut permit: CallPermit,
+        assess: impl FnOnce(&HttpResponse) -> Outcome + Send + 'static,
     ) -> Result<Outcome, String> {
         let Probe { http, tokens, .. } = &self.probe;
         let Arguments { secrets, keys, .. } = &*self.arguments;
@@ -243,21 +243,21 @@ impl Measurement {
         }
         let mut token = None;
         if let Some(authentication) = authentication {
-            let had = credentials(authentication, keys, tokens, http, of_tokens, &mut room);
+            let had = credentials(authentication, keys, tokens, http, of_tokens, &mut permit);
             let had = had.await?;
             request.headers.insert(AUTHORIZATION, had.header.clone());
             request.secrets.extend(&had.secrets);
             token = had.token;
         }
-        let answer = http.send(request, &mut room).await?;
+        let answer = http.send(request, &mut permit).await?;
         if answer.status == StatusCode::UNAUTHORIZED
             && let Some(token) = &token
         {
             tokens.forget(token);
         }
         self.evaluated(move || {
-            // Until then it takes room, and beyond that nothing of it is left.
-            let _room = room;
+            // The permit is held until the response is assessed and dropped.
+            let _permit = permit;
             assess(&answer.shown())
         })
         .await

@@ -4,6 +4,7 @@
 mod address;
 mod arguments;
 mod authentication;
+mod call_permit;
 mod cluster;
 mod filling;
 mod http;
@@ -14,7 +15,7 @@ mod kubernetes;
 mod lookups;
 mod measure;
 mod prometheus;
-mod room;
+
 mod secrets;
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,11 @@ use http::header::HeaderMap;
 use serde::Deserialize;
 use url::Url;
 
+use super::call_permit::CallPermit;
 use super::filling::Filling;
-use super::http::{Answer, Request, millis};
+use super::http::{HttpRequest, HttpResponse, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
-use super::room::Room;
 use super::web;
 use gamekeeper_core::api::PrometheusMetric;
 use gamekeeper_core::expr::{Subject, brief};
@@ -26,22 +26,22 @@ const DEFAULT_TIMEOUT: u64 = 30;
 pub(super) async fn measure(
     of: &Measurement,
     prometheus: &PrometheusMetric,
-    mut room: Room,
+    mut permit: CallPermit,
 ) -> Outcome {
-    let request = match of.filled(&mut room, request).await {
+    let request = match of.filled(&mut permit, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
     let conditions = Conditions::of(of.metric());
-    let assess = move |answer: &Answer| assess(answer, &conditions);
+    let assess = move |answer: &HttpResponse| assess(answer, &conditions);
     let trust = Trust {
         authentication: prometheus.authentication.as_deref(),
         ca: prometheus.ca_secret.as_ref(),
     };
-    of.send(request, trust, room, assess).await
+    of.send(request, trust, permit, assess).await
 }
 
-fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, String> {
+fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
     let prometheus = of.metric().provider.prometheus.as_ref();
     let prometheus = prometheus.ok_or("no prometheus metric")?;
     let address = filling.url("address", &prometheus.address)?;
@@ -64,10 +64,10 @@ fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, Strin
         .and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
     let insecure = prometheus.insecure;
-    Ok(Request {
+    Ok(HttpRequest {
         headers,
         insecure,
-        ..Request::new(Method::GET, url, timeout)
+        ..HttpRequest::new(Method::GET, url, timeout)
     })
 }
 
@@ -102,9 +102,9 @@ struct Range {
 }
 
 /// What an answer means. Runs on the evaluation pool.
-fn assess(answer: &Answer, conditions: &Conditions) -> Outcome {
+fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
     let failed = |why: &str| {
-        let Answer {
+        let HttpResponse {
             status,
             from,
             elapsed,

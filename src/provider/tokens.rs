@@ -11,11 +11,11 @@ use tokio::time::Instant;
 /// Longest token, in bytes: hardly a server takes a header that is longer.
 const MAX_TOKEN: usize = 16 << 10;
 /// Longest of all that a token is asked with.
-const MAX_ASKED: usize = 32 << 10;
+const MAX_KEY_BYTES: usize = 32 << 10;
 /// Tokens kept for one namespace.
-const OF_ONE: usize = 64;
+const MAX_TOKENS_PER_NAMESPACE: usize = 64;
 /// Tokens kept for all together.
-const OF_ALL: usize = 1_024;
+const MAX_TOKENS: usize = 1_024;
 
 /// For whom a token is good.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,13 +30,13 @@ impl TokenKey {
     pub(super) fn new(namespace: &str, asked: &[&str]) -> Result<Self, String> {
         let asked = asked.join("\n");
         match asked.len() {
-            0..=MAX_ASKED => Ok(TokenKey {
+            0..=MAX_KEY_BYTES => Ok(TokenKey {
                 namespace: namespace.to_owned(),
                 asked,
             }),
             _ => Err(format!(
                 "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in total",
-                MAX_ASKED >> 10
+                MAX_KEY_BYTES >> 10
             )),
         }
     }
@@ -100,11 +100,14 @@ fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> 
     for key in known.keys() {
         *counts.entry(&key.namespace).or_default() += 1;
     }
-    if counts.get(namespace).is_some_and(|count| *count >= OF_ONE) {
+    if counts
+        .get(namespace)
+        .is_some_and(|count| *count >= MAX_TOKENS_PER_NAMESPACE)
+    {
         return Some(namespace.to_owned());
     }
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
-    let (most, _) = most.filter(|_| known.len() >= OF_ALL)?;
+    let (most, _) = most.filter(|_| known.len() >= MAX_TOKENS)?;
     Some(most.to_owned())
 }
 
@@ -152,12 +155,16 @@ mod tests {
     async fn a_namespace_has_a_bounded_number_of_tokens() {
         let tokens = Tokens::default();
         keep(&tokens, &key("games", 0), 10);
-        for number in 0..2 * OF_ONE {
+        for number in 0..2 * MAX_TOKENS_PER_NAMESPACE {
             keep(&tokens, &key("greedy", number), 1_000 + number as u64);
         }
-        assert_eq!(kept(&tokens), 1 + OF_ONE);
+        assert_eq!(kept(&tokens), 1 + MAX_TOKENS_PER_NAMESPACE);
         assert!(tokens.get(&key("games", 0)).is_some());
-        assert!(tokens.get(&key("greedy", 2 * OF_ONE - 1)).is_some());
+        assert!(
+            tokens
+                .get(&key("greedy", 2 * MAX_TOKENS_PER_NAMESPACE - 1))
+                .is_some()
+        );
         assert!(tokens.get(&key("greedy", 0)).is_none());
     }
 
@@ -165,11 +172,11 @@ mod tests {
     async fn many_greedy_namespaces_cannot_push_out_the_token_of_another_one() {
         let tokens = Tokens::default();
         keep(&tokens, &key("games", 0), 10);
-        for number in 0..2 * OF_ALL {
+        for number in 0..2 * MAX_TOKENS {
             let namespace = format!("greedy-{}", number % 32);
             keep(&tokens, &key(&namespace, number), 1_000);
         }
-        assert_eq!(kept(&tokens), OF_ALL);
+        assert_eq!(kept(&tokens), MAX_TOKENS);
         assert!(tokens.get(&key("games", 0)).is_some());
     }
 
@@ -180,7 +187,7 @@ mod tests {
         let error = tokens.keep(&key("games", 0), &long, Instant::now());
         assert_eq!(error, Err("the access_token is longer than 16 KiB".into()));
         assert_eq!(kept(&tokens), 0);
-        assert!(TokenKey::new("games", &[&"x".repeat(MAX_ASKED)]).is_ok());
-        assert!(TokenKey::new("games", &["", &"x".repeat(MAX_ASKED)]).is_err());
+        assert!(TokenKey::new("games", &[&"x".repeat(MAX_KEY_BYTES)]).is_ok());
+        assert!(TokenKey::new("games", &["", &"x".repeat(MAX_KEY_BYTES)]).is_err());
     }
 }

@@ -9,11 +9,11 @@ use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Url;
 
+use super::call_permit::CallPermit;
 use super::filling::Filling;
-use super::http::{Answer, Request, millis};
+use super::http::{HttpRequest, HttpResponse, millis};
 use super::judge::Conditions;
 use super::measure::{Measurement, Trust};
-use super::room::Room;
 use gamekeeper_core::api::{WebMethod, WebMetric};
 use gamekeeper_core::expr::jsonpath::JsonPath;
 use gamekeeper_core::expr::{Document, DocumentError, brief};
@@ -25,22 +25,22 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEFAULT_TIMEOUT: u64 = 10;
 
 /// Makes the call of a web metric and judges its answer.
-pub(super) async fn measure(of: &Measurement, web: &WebMetric, mut room: Room) -> Outcome {
-    let request = match of.filled(&mut room, request).await {
+pub(super) async fn measure(of: &Measurement, web: &WebMetric, mut permit: CallPermit) -> Outcome {
+    let request = match of.filled(&mut permit, request).await {
         Ok(request) => request,
         Err(why) => return Outcome::error(why),
     };
     let path = web.json_path.clone().unwrap_or_default();
     let conditions = Conditions::of(of.metric());
-    let assess = move |answer: &Answer| assess(answer, &path, &conditions);
+    let assess = move |answer: &HttpResponse| assess(answer, &path, &conditions);
     let trust = Trust {
         authentication: web.authentication.as_deref(),
         ca: web.ca_secret.as_ref(),
     };
-    of.send(request, trust, room, assess).await
+    of.send(request, trust, permit, assess).await
 }
 
-fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, String> {
+fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, String> {
     let web = of.metric().provider.web.as_ref().ok_or("no web metric")?;
     let url = filling.url("url", &web.url)?;
     let url: Url = url
@@ -66,11 +66,11 @@ fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<Request, Strin
         .and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = Duration::from_secs(seconds.filter(|s| *s > 0).unwrap_or(DEFAULT_TIMEOUT));
     let insecure = web.insecure;
-    Ok(Request {
+    Ok(HttpRequest {
         headers,
         body: body.into(),
         insecure,
-        ..Request::new(method, url, timeout)
+        ..HttpRequest::new(method, url, timeout)
     })
 }
 
@@ -105,7 +105,7 @@ pub(super) fn header(
 }
 
 /// What an answer means. Runs on the evaluation pool.
-pub(super) fn assess(answer: &Answer, path: &str, conditions: &Conditions) -> Outcome {
+pub(super) fn assess(answer: &HttpResponse, path: &str, conditions: &Conditions) -> Outcome {
     let head = format!(
         "HTTP {} from {} in {}",
         answer.status.as_u16(),

@@ -19,21 +19,21 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::figures::Figures;
-use super::review::{Request, concerns_a_spec};
-use super::tellings::Tellings;
+use super::log_limiter::LogLimiter;
+use super::metrics::AdmissionMetrics;
+use super::review::{AdmissionRequest, concerns_a_spec};
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
-/// How long the API server may take for all that is asked about one object: well below the timeout
+/// The timeout of all dry runs for one object: well below the timeout
 /// that the chart gives the webhook.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Concurrent dry runs; more wait, at most until the timeout.
-const MAX_ASKED: usize = 32;
+const MAX_DRY_RUNS: usize = 32;
 
 /// What the API server says of the pod templates of a request.
 #[derive(Debug, Default)]
-pub(super) struct Judgement {
+pub(super) struct DryRunFindings {
     /// Of the object that is to be stored.
     pub object: Vec<Finding>,
     /// Of the one that is.
@@ -43,7 +43,7 @@ pub(super) struct Judgement {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 enum Undecided {
-    #[error("the API server did not respond within {} s", PATIENCE.as_secs())]
+    #[error("the API server did not respond within {} s", DRY_RUN_TIMEOUT.as_secs())]
     Late,
     #[error("not allowed to create podtemplates here, not even as a dry run: {0}")]
     Forbidden(String),
@@ -64,47 +64,47 @@ impl Undecided {
     }
 }
 
-/// Who asks.
+/// Makes the dry runs.
 pub(super) struct DryRun {
     client: Client,
     limiter: Semaphore,
-    figures: Figures,
-    tellings: Tellings,
+    metrics: AdmissionMetrics,
+    log: LogLimiter,
 }
 
 impl DryRun {
-    pub fn new(client: Client, figures: Figures) -> Self {
+    pub fn new(client: Client, metrics: AdmissionMetrics) -> Self {
         DryRun {
             client,
-            limiter: Semaphore::new(MAX_ASKED),
-            figures,
-            tellings: Tellings::default(),
+            limiter: Semaphore::new(MAX_DRY_RUNS),
+            metrics,
+            log: LogLimiter::default(),
         }
     }
 
     /// What the API server says, if the request brings in another template.
-    pub async fn judge(&self, request: &Request) -> Judgement {
+    pub async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
         if !changes_template(request) {
-            return Judgement::default();
+            return DryRunFindings::default();
         }
-        let judged = timeout(PATIENCE, self.compare(request)).await;
+        let judged = timeout(DRY_RUN_TIMEOUT, self.compare(request)).await;
         let judged = judged.unwrap_or(Err(Undecided::Late));
         let outcome = match &judged {
             Ok(judgement) if judgement.object.is_empty() => "accepted",
             Ok(_) => "refused",
             Err(why) => why.outcome(),
         };
-        self.figures.dry_run(outcome);
+        self.metrics.dry_run(outcome);
         judged.unwrap_or_else(|why| {
-            if let Some(unsaid) = self.tellings.may_tell() {
+            if let Some(unsaid) = self.log.admit() {
                 tell(request, &why, unsaid);
             }
-            Judgement::default()
+            DryRunFindings::default()
         })
     }
 
     /// Asks about the new template, and, if that is refused, what it would have said to the old one.
-    async fn compare(&self, request: &Request) -> Result<Judgement, Undecided> {
+    async fn compare(&self, request: &AdmissionRequest) -> Result<DryRunFindings, Undecided> {
         // The semaphore is never closed.
         let _permit = self.limiter.acquire().await.map_err(|_| Undecided::Late)?;
         let object = self.ask(&request.namespace, &request.object).await?;
@@ -113,12 +113,12 @@ impl DryRun {
             true => Vec::new(),
             false => self.ask(&request.namespace, &request.old_object).await?,
         };
-        Ok(Judgement { object, old_object })
+        Ok(DryRunFindings { object, old_object })
     }
 
     async fn ask(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
-            // It becomes a part of a path, and whoever reaches the port may have written it.
+            // It becomes a part of a path, and any caller of the port may have written it.
             return Err(Undecided::Unclear(format!(
                 "{:?} is not a namespace",
                 cut(namespace)
@@ -126,7 +126,7 @@ impl DryRun {
         }
         let path = format!(
             "/api/v1/namespaces/{namespace}/podtemplates?dryRun=All&fieldValidation=Strict&timeout={}s",
-            PATIENCE.as_secs()
+            DRY_RUN_TIMEOUT.as_secs()
         );
         let request = HttpRequest::post(path)
             .header(header::CONTENT_TYPE, "application/json")
@@ -140,8 +140,8 @@ impl DryRun {
     }
 }
 
-/// Says in the log that a template passes. Whoever reaches the port may have written all of the request.
-fn tell(request: &Request, why: &Undecided, unsaid: u32) {
+/// Logs that a template passes. Any caller of the port may have written all of the request.
+fn tell(request: &AdmissionRequest, why: &Undecided, unsaid: u32) {
     let text = |pointer| request.object.pointer(pointer).and_then(Value::as_str);
     let kind = cut(text("/kind").unwrap_or_default());
     let name = cut(text("/metadata/name").unwrap_or_default());
@@ -163,7 +163,7 @@ fn cut(text: &str) -> &str {
 }
 
 /// Whether pods of the object would be others than before.
-fn changes_template(request: &Request) -> bool {
+fn changes_template(request: &AdmissionRequest) -> bool {
     let is_workload = request.object["spec"]["template"].is_object();
     let differs = |field: &str| request.object["spec"][field] != request.old_object["spec"][field];
     let differs = ["template", "volumeClaimTemplates"]
@@ -191,7 +191,7 @@ fn pod_template(workload: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PodTemplate",
-        // No name that somebody may have taken.
+        // A name that no other object can have.
         "metadata": {"generateName": "gamekeeper-dry-run-"},
         "template": template,
     })
@@ -202,8 +202,8 @@ fn own_volumes(workload: &Value) -> &[Value] {
     volumes.map_or(&[], Vec::as_slice)
 }
 
-/// What an answer that is no success says of the template. Whoever else has a say about PodTemplates
-/// (policies, other webhooks) does not speak of fields, or not under the object's own name.
+/// What an error response says of the template. Policies and other webhooks also judge PodTemplates,
+/// but they name no fields, or not under the object's own name.
 fn verdict(status: &Status, own_volumes: usize) -> Result<Vec<Finding>, Undecided> {
     const UNREADABLE: &str = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
     let message = status.message.clone();

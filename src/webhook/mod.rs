@@ -1,21 +1,21 @@
 //! Admission over HTTPS: the API server asks here before it stores one of our objects, and gets the
 //! findings of [`gamekeeper_core::admission`].
 //!
-//! What it promises: nobody but writers of our four kinds is ever asked, and when no operator
-//! answers, all is let through (the webhook's failurePolicy is Ignore, its timeout short): the rules
+//! What it promises: only requests for our four kinds come here, and when no operator answers, all
+//! of them pass (the webhook's failurePolicy is Ignore, its timeout short): the rules
 //! in the CRDs still hold, and the operator itself tells in conditions what a webhook would have
-//! refused. So it can be wrong, late or dead without anybody's pods paying for it.
+//! refused. So it can be wrong, late or dead without harm to any pod.
 //!
-//! Every replica serves. The certificates are in a Secret; whoever finds them due renews them
-//! ([`rotation`]), and all pick them up without a restart.
+//! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews
+//! them ([`rotation`]), and all pick them up without a restart.
 
 mod certificates;
 mod dry_run;
-mod figures;
+mod log_limiter;
+mod metrics;
 mod review;
 mod rotation;
 mod server;
-mod tellings;
 #[cfg(test)]
 mod tests;
 
@@ -32,12 +32,12 @@ use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use gamekeeper_core::plan::parse_duration;
 
-pub use figures::Figures;
-pub use server::Serving;
+pub use metrics::AdmissionMetrics;
+pub use server::ServingCertificate;
 
 use dry_run::DryRun;
 use rotation::Rotation;
-use server::Desk;
+use server::Reviewer;
 
 /// Flags of the webhook.
 #[derive(Args, Clone, Debug)]
@@ -73,8 +73,8 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Where the webhook works.
-pub struct Place {
+/// The cluster that the webhook works for.
+pub struct WebhookTarget {
     /// A client whose writes no lease holds back: standbys renew certificates and try templates too.
     pub client: Client,
     /// The operator's own namespace.
@@ -90,33 +90,33 @@ pub struct Place {
 pub fn start(
     options: &WebhookOptions,
     listener: TcpListener,
-    place: Place,
+    target: WebhookTarget,
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
-    figures: Figures,
+    metrics: AdmissionMetrics,
     lasting: &mut JoinSet<()>,
-) -> std::io::Result<Arc<Serving>> {
-    figures.begin();
-    let serving = Arc::new(Serving::default());
-    let desk = Desk {
+) -> std::io::Result<Arc<ServingCertificate>> {
+    metrics.begin();
+    let serving = Arc::new(ServingCertificate::default());
+    let reviewer = Reviewer {
         evaluation: EvaluationPool::start()?,
-        dry_run: DryRun::new(place.client.clone(), figures.clone()),
-        figures: figures.clone(),
-        scope: place.scope,
+        dry_run: DryRun::new(target.client.clone(), metrics.clone()),
+        metrics: metrics.clone(),
+        scope: target.scope,
         cache: Box::new(cache),
     };
     let rotation = Rotation::new(
-        place.client,
-        &place.namespace,
+        target.client,
+        &target.namespace,
         &options.webhook_name,
         options.webhook_certificate_lifetime,
         Arc::clone(&serving),
-        figures,
+        metrics,
     );
     lasting.spawn(rotation.run());
     lasting.spawn(server::serve(
         listener,
         Arc::clone(&serving),
-        Arc::new(desk),
+        Arc::new(reviewer),
     ));
     Ok(serving)
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dry_run::Judgement;
+use super::dry_run::DryRunFindings;
 use gamekeeper_core::admission::{Finding, Templates, check, lies_in};
 use gamekeeper_core::api::GROUP;
 
@@ -14,14 +14,14 @@ const MAX_WARNINGS: usize = 8;
 
 /// What the API server asks.
 #[derive(Debug, Deserialize)]
-pub(super) struct Question {
-    pub request: Request,
+pub(super) struct AdmissionReview {
+    pub request: AdmissionRequest,
 }
 
 /// The request that is reviewed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Request {
+pub(super) struct AdmissionRequest {
     pub uid: String,
     pub namespace: String,
     pub operation: String,
@@ -32,7 +32,7 @@ pub(super) struct Request {
 
 /// The answer.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Answer {
+pub(super) struct AdmissionResponse {
     pub uid: String,
     pub allowed: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -41,7 +41,7 @@ pub(super) struct Answer {
     pub status: Option<Value>,
 }
 
-impl Answer {
+impl AdmissionResponse {
     /// The answer in its envelope.
     pub(super) fn into_review(self) -> Value {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": self})
@@ -49,7 +49,11 @@ impl Answer {
 }
 
 /// Reviews a request, with what the API server says of its pod templates.
-pub(super) fn review(request: &Request, templates: &Templates, by_server: &Judgement) -> Answer {
+pub(super) fn review(
+    request: &AdmissionRequest,
+    templates: &Templates,
+    by_server: &DryRunFindings,
+) -> AdmissionResponse {
     let mut findings = match concerns_a_spec(request) {
         true => found(&request.object, templates, &by_server.object),
         false => Vec::new(),
@@ -63,7 +67,7 @@ pub(super) fn review(request: &Request, templates: &Templates, by_server: &Judge
     }
     let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
         findings.into_iter().partition(Finding::is_error);
-    Answer {
+    AdmissionResponse {
         uid: request.uid.clone(),
         allowed: errors.is_empty(),
         status: (!errors.is_empty()).then(|| refusal(&request.object, &errors)),
@@ -73,7 +77,7 @@ pub(super) fn review(request: &Request, templates: &Templates, by_server: &Judge
 
 /// Whether the request is about what a user asks for. An object that is on its way out must lose its
 /// finalizers, whatever its spec says.
-pub(super) fn concerns_a_spec(request: &Request) -> bool {
+pub(super) fn concerns_a_spec(request: &AdmissionRequest) -> bool {
     let is_written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let goes = !request.object["metadata"]["deletionTimestamp"].is_null();
     is_written && request.sub_resource.is_empty() && !goes

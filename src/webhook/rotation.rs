@@ -1,8 +1,8 @@
-//! Keeps the certificates fresh: looks at the Secret every so often, does what is due, serves what is
-//! there, and tells the API server whom to trust.
+//! Rotates the certificates: checks the Secret at intervals, does what is due, serves the current
+//! certificate, and puts the CA bundle into the webhook's configuration.
 //!
-//! Any replica does it. The Secret is written with the resourceVersion that the decision rests on, so
-//! of two who find the same thing due one is refused, and takes what the other has made.
+//! Every replica does it. The Secret is written with the resourceVersion that the decision rests on. So of
+//! two replicas that find the same thing due, one gets a conflict, and takes what the other has made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::certificates::{CertificateError, Certificates, Due, Pair, due};
-use super::figures::Figures;
-use super::server::Serving;
+use super::metrics::AdmissionMetrics;
+use super::server::ServingCertificate;
 use gamekeeper_core::causes::with_causes;
 
-/// How often the Secret is looked at, at most and at least.
-const LOOKS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// How long a look may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The shortest and the longest time between two checks of the Secret.
+const CHECK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// The timeout of one check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why certificates are not what they should be.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ impl RotationError {
     }
 }
 
-/// Who keeps the certificates of this process fresh.
+/// Keeps the certificates of this process fresh.
 pub(super) struct Rotation {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
@@ -54,8 +54,8 @@ pub(super) struct Rotation {
     /// Host names under which the webhook is called.
     names: Vec<String>,
     lifetime: Duration,
-    serving: Arc<Serving>,
-    figures: Figures,
+    serving: Arc<ServingCertificate>,
+    metrics: AdmissionMetrics,
     /// What is served.
     served: Option<Pair>,
 }
@@ -66,8 +66,8 @@ impl Rotation {
         namespace: &str,
         name: &str,
         lifetime: Duration,
-        serving: Arc<Serving>,
-        figures: Figures,
+        serving: Arc<ServingCertificate>,
+        metrics: AdmissionMetrics,
     ) -> Self {
         Rotation {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -77,20 +77,20 @@ impl Rotation {
             names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
             lifetime,
             serving,
-            figures,
+            metrics,
             served: None,
         }
     }
 
     /// Does so for as long as the process lives.
     pub async fn run(mut self) {
-        let [most_often, least_often] = LOOKS;
+        let [most_often, least_often] = CHECK_INTERVALS;
         let regular = (self.lifetime / 60).clamp(most_often, least_often);
         let mut soon = most_often;
         loop {
-            let looked = timeout(PATIENCE, self.look()).await;
-            let went_well = matches!(looked, Ok(Ok(())));
-            match looked {
+            let checked = timeout(CHECK_TIMEOUT, self.check()).await;
+            let went_well = matches!(checked, Ok(Ok(())));
+            match checked {
                 Ok(Ok(())) => {}
                 // Another replica was faster, and what it has made is there to be served.
                 Ok(Err(error)) if error.is_conflict() && soon == most_often => {
@@ -113,7 +113,7 @@ impl Rotation {
         }
     }
 
-    async fn look(&mut self) -> Result<(), RotationError> {
+    async fn check(&mut self) -> Result<(), RotationError> {
         let secret = self.secrets.get_opt(&self.name).await?;
         let secret = secret.ok_or_else(|| RotationError::NoSecret(self.name.clone()))?;
         let kept = secret.data.as_ref().and_then(Certificates::read);
@@ -162,7 +162,7 @@ impl Rotation {
     fn serve(&mut self, certificates: &Certificates) -> Result<(), RotationError> {
         if self.served.as_ref() != Some(&certificates.current) {
             self.serving.serve(certificates.current.serving_key()?);
-            self.figures.serves_until(certificates.current.until);
+            self.metrics.serves_until(certificates.current.until);
             self.served = Some(certificates.current.clone());
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Rotation {
     /// Puts the bundle into the webhook's configuration. Whether all API servers can know it.
     async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
         let Some(configuration) = self.configurations.get_opt(&self.name).await? else {
-            // Somebody else may call the webhook, or nobody.
+            // The webhook is configured elsewhere, or not at all.
             return Ok(false);
         };
         let bundle = certificates.bundle();

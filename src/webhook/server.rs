@@ -19,23 +19,23 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::dry_run::DryRun;
-use super::figures::{Asked, Figures};
-use super::review::{Answer, Question, Request, review};
+use super::metrics::{AdmissionMetrics, RequestLabels};
+use super::review::{AdmissionRequest, AdmissionResponse, AdmissionReview, review};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
-use crate::inbound::{self, Caller, Room};
+use crate::inbound::{self, Caller, MemoryBudget};
 use gamekeeper_core::admission::Templates;
 
-/// How long a question may take to arrive; API servers wait for three seconds, answer included.
-const ARRIVAL: Duration = Duration::from_secs(5);
-/// Largest question: an object before and after, each at most what etcd takes.
-const MAX_QUESTION: usize = 8 << 20;
+/// How long a body may take to arrive; API servers wait for three seconds, answer included.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest body: an object before and after, each at most what etcd takes.
+const MAX_BODY: usize = 8 << 20;
 
 /// The certificate that is served at the moment.
 #[derive(Default)]
-pub struct Serving(RwLock<Option<Arc<CertifiedKey>>>);
+pub struct ServingCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
-impl Serving {
+impl ServingCertificate {
     /// Whether there is one.
     pub fn is_ready(&self) -> bool {
         self.current().is_some()
@@ -53,48 +53,52 @@ impl Serving {
     }
 }
 
-impl fmt::Debug for Serving {
+impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Serving").field(&self.is_ready()).finish()
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.current()
     }
 }
 
-/// What answers are made with.
-pub(super) struct Desk {
+/// Reviews requests.
+pub(super) struct Reviewer {
     pub evaluation: EvaluationPool,
     pub dry_run: DryRun,
-    pub figures: Figures,
+    pub metrics: AdmissionMetrics,
     /// The one namespace that the cache knows; all when None.
     pub scope: Option<String>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
 }
 
-impl Desk {
-    /// Answers a question; None while the caches are not filled. Its room is held for as long as the
-    /// question is, also when whoever asked has gone.
-    async fn answer(&self, request: Request, room: Room) -> Option<Answer> {
+impl Reviewer {
+    /// Answers a request; None while the caches are not filled. The memory is counted for as long as the
+    /// request is held, also when the caller has gone.
+    async fn answer(
+        &self,
+        request: AdmissionRequest,
+        budget: MemoryBudget,
+    ) -> Option<AdmissionResponse> {
         let cache = (self.cache)().filter(|cache| cache.is_ready())?;
         if self
             .scope
             .as_ref()
             .is_some_and(|it| *it != request.namespace)
         {
-            return Some(Answer {
+            return Some(AdmissionResponse {
                 uid: request.uid,
                 allowed: true,
-                ..Answer::default()
+                ..AdmissionResponse::default()
             });
         }
         let by_server = self.dry_run.judge(&request).await;
         let namespace = request.namespace.clone();
         let answer = self.evaluation.run(&namespace, move || {
-            let _room = room;
+            let _budget = budget;
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;
                 Some(Arc::clone(&stored.object))
@@ -110,35 +114,35 @@ impl Desk {
 }
 
 async fn validate(
-    State(desk): State<Arc<Desk>>,
+    State(reviewer): State<Arc<Reviewer>>,
     Extension(caller): Extension<Arc<Caller>>,
     body: Body,
 ) -> Result<Json<Value>, StatusCode> {
-    let mut room = caller.room();
-    let read = timeout(ARRIVAL, read(body, &mut room)).await;
-    let question = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
-    let (asked, begun) = (Asked::of(&question.request), Instant::now());
-    let answer = desk.answer(question.request, room).await;
+    let mut budget = caller.budget();
+    let read = timeout(BODY_TIMEOUT, read(body, &mut budget)).await;
+    let review = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
+    let (asked, begun) = (RequestLabels::of(&review.request), Instant::now());
+    let answer = reviewer.answer(review.request, budget).await;
     let allowed = answer.as_ref().map(|answer| answer.allowed);
-    desk.figures.reviewed(asked, allowed, begun.elapsed());
+    reviewer.metrics.reviewed(asked, allowed, begun.elapsed());
     let answer = answer.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(Json(answer.into_review()))
 }
 
-/// Reads a question, of which no byte is kept that there is no room for.
-async fn read(body: Body, room: &mut Room) -> Result<Question, StatusCode> {
+/// Reads a body; each byte is counted before it is kept.
+async fn read(body: Body, budget: &mut MemoryBudget) -> Result<AdmissionReview, StatusCode> {
     let mut chunks = body.into_data_stream();
     let mut text = Vec::new();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|_| StatusCode::BAD_REQUEST)?;
-        if text.len() + chunk.len() > MAX_QUESTION {
+        if text.len() + chunk.len() > MAX_BODY {
             return Err(StatusCode::PAYLOAD_TOO_LARGE);
         }
-        let taken = room.take(chunk.len());
+        let taken = budget.take(chunk.len());
         taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
         text.extend_from_slice(&chunk);
     }
-    let taken = room.take_parsed(&text);
+    let taken = budget.take_parsed(&text);
     taken.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     serde_json::from_slice(&text).map_err(|error| match error.is_data() {
         true => StatusCode::UNPROCESSABLE_ENTITY,
@@ -147,10 +151,14 @@ async fn read(body: Body, room: &mut Room) -> Result<Question, StatusCode> {
 }
 
 /// Serves for as long as the process lives.
-pub(super) async fn serve(listener: TcpListener, serving: Arc<Serving>, desk: Arc<Desk>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    serving: Arc<ServingCertificate>,
+    reviewer: Arc<Reviewer>,
+) {
     let app = Router::new()
         .route("/validate", post(validate))
-        .with_state(desk);
+        .with_state(reviewer);
     let mut tls = ServerConfig::builder()
         .with_no_client_auth()
         .with_cert_resolver(serving);

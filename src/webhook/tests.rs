@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tower::service_fn;
 
-use super::Figures;
+use super::AdmissionMetrics;
 use super::certificates::{Certificates, Due, Pair, due, settling};
-use super::dry_run::{DryRun, Judgement};
-use super::figures::Asked;
-use super::review::{Answer, Request, review};
-use super::server::{Desk, Serving, serve};
+use super::dry_run::{DryRun, DryRunFindings};
+use super::metrics::RequestLabels;
+use super::review::{AdmissionRequest, AdmissionResponse, review};
+use super::server::{Reviewer, ServingCertificate, serve};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use gamekeeper_core::admission::{Finding, Templates};
@@ -41,15 +41,15 @@ const NO_TEMPLATES: Templates = Templates {
     place: "this namespace",
 };
 
-fn asked(operation: &str, object: Value, old_object: Value) -> Answer {
-    let request = Request {
+fn asked(operation: &str, object: Value, old_object: Value) -> AdmissionResponse {
+    let request = AdmissionRequest {
         uid: "1".into(),
         operation: operation.into(),
         object,
         old_object,
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
-    review(&request, &NO_TEMPLATES, &Judgement::default())
+    review(&request, &NO_TEMPLATES, &DryRunFindings::default())
 }
 
 const GOOD: &str = "result == \"1\"";
@@ -128,7 +128,7 @@ fn the_api_server_is_heard_where_our_own_rules_are_silent() {
             },
         })
     };
-    let request = |object: Value, old_object: Value| Request {
+    let request = |object: Value, old_object: Value| AdmissionRequest {
         operation: if old_object.is_null() {
             "CREATE"
         } else {
@@ -137,17 +137,17 @@ fn the_api_server_is_heard_where_our_own_rules_are_silent() {
         .into(),
         object,
         old_object,
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
     let image = "spec.template.spec.containers[0].image";
     let unknown = Finding::unknown("spec.template.spec.hostNetwrok");
-    let mut by_server = Judgement {
+    let mut by_server = DryRunFindings {
         object: vec![
             Finding::error(image, "Required value"),
             Finding::error("spec.template", "Invalid value: quantities"),
             unknown.clone(),
         ],
-        ..Judgement::default()
+        ..DryRunFindings::default()
     };
     let answer = review(
         &request(workload(""), Value::Null),
@@ -246,11 +246,7 @@ fn a_secret_holds_all_of_it_and_what_cannot_be_served_counts_as_nothing() {
     assert_eq!(Certificates::read(&super::certificates::Data::new()), None);
 }
 
-async fn ask(
-    address: &str,
-    bundle: &str,
-    question: &Value,
-) -> Result<(u16, Value), reqwest::Error> {
+async fn ask(address: &str, bundle: &str, review: &Value) -> Result<(u16, Value), reqwest::Error> {
     let authorities = reqwest::Certificate::from_pem_bundle(bundle.as_bytes()).expect("a bundle");
     let client = reqwest::Client::builder()
         .tls_certs_only(authorities)
@@ -259,7 +255,7 @@ async fn ask(
         .expect("a client");
     let answer = client
         .post(format!("{address}/validate"))
-        .json(question)
+        .json(review)
         .send()
         .await?;
     let status = answer.status().as_u16();
@@ -267,19 +263,19 @@ async fn ask(
 }
 
 /// A webhook that knows no HookTemplates, at this address.
-async fn served(serving: &Arc<Serving>, figures: Figures) -> String {
+async fn served(serving: &Arc<ServingCertificate>, metrics: AdmissionMetrics) -> String {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let desk = Desk {
+    let reviewer = Reviewer {
         evaluation: EvaluationPool::start().expect("threads"),
-        dry_run: DryRun::new(nobody(), Figures::default()),
-        figures,
+        dry_run: DryRun::new(nobody(), AdmissionMetrics::default()),
+        metrics,
         scope: None,
         // One that watches nothing is filled from the start.
         cache: Box::new(|| Some(Arc::new(Cache::default()))),
     };
-    tokio::spawn(serve(listener, Arc::clone(serving), Arc::new(desk)));
+    tokio::spawn(serve(listener, Arc::clone(serving), Arc::new(reviewer)));
     format!("https://localhost:{port}")
 }
 
@@ -295,17 +291,17 @@ fn nobody() -> Client {
 async fn new_connections_get_the_certificate_of_the_moment() {
     let now = Timestamp::now();
     let (first, second) = (begun(now), begun(now));
-    let serving = Arc::new(Serving::default());
-    let figures = Figures::default();
-    let address = served(&serving, figures.clone()).await;
-    let question = json!({"request": {"uid": "7", "operation": "CREATE", "object": template(BAD)}});
+    let serving = Arc::new(ServingCertificate::default());
+    let metrics = AdmissionMetrics::default();
+    let address = served(&serving, metrics.clone()).await;
+    let review = json!({"request": {"uid": "7", "operation": "CREATE", "object": template(BAD)}});
 
     assert!(
-        ask(&address, &first.bundle(), &question).await.is_err(),
+        ask(&address, &first.bundle(), &review).await.is_err(),
         "no certificate yet"
     );
     serving.serve(first.current.serving_key().expect("a key"));
-    let (status, answer) = ask(&address, &first.bundle(), &question)
+    let (status, answer) = ask(&address, &first.bundle(), &review)
         .await
         .expect("an answer");
     assert_eq!(status, 200);
@@ -313,18 +309,18 @@ async fn new_connections_get_the_certificate_of_the_moment() {
     assert_eq!(answer["response"]["uid"], "7");
     assert_eq!(answer["response"]["allowed"], false);
     assert!(
-        ask(&address, &second.bundle(), &question).await.is_err(),
+        ask(&address, &second.bundle(), &review).await.is_err(),
         "not trusted"
     );
 
     serving.serve(second.current.serving_key().expect("a key"));
-    assert!(ask(&address, &first.bundle(), &question).await.is_err());
-    assert!(ask(&address, &second.bundle(), &question).await.is_ok());
+    assert!(ask(&address, &first.bundle(), &review).await.is_err());
+    assert!(ask(&address, &second.bundle(), &review).await.is_ok());
     let (status, _) = ask(&address, &second.bundle(), &json!({"no": "request"}))
         .await
         .expect("an answer");
     assert_eq!(status, 422);
-    let page = page(figures);
+    let page = page(metrics);
     for line in [
         "gamekeeper_admission_requests_total{kind=\"HookTemplate\",operation=\"CREATE\",verdict=\"refused\"} 2",
         "gamekeeper_admission_request_duration_seconds_count{kind=\"HookTemplate\",operation=\"CREATE\"} 2",
@@ -333,9 +329,9 @@ async fn new_connections_get_the_certificate_of_the_moment() {
     }
 }
 
-fn page(figures: Figures) -> String {
+fn page(metrics: AdmissionMetrics) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(figures));
+    registry.register_collector(Box::new(metrics));
     let mut page = String::new();
     encode(&mut page, &registry).expect("a page");
     page
@@ -343,16 +339,16 @@ fn page(figures: Figures) -> String {
 
 #[test]
 fn what_somebody_else_asks_makes_no_series_of_its_own_and_a_certificate_shows_its_end() {
-    let figures = Figures::default();
-    let request = Request {
+    let metrics = AdmissionMetrics::default();
+    let request = AdmissionRequest {
         operation: "CONNECT".into(),
         object: json!({"kind": "Anything"}),
-        ..Request::default()
+        ..AdmissionRequest::default()
     };
-    assert!(!page(figures.clone()).contains("expiry_timestamp_seconds 1"));
-    figures.reviewed(Asked::of(&request), None, Duration::from_millis(3));
-    figures.serves_until(Timestamp::from_second(1_800_000_000).expect("a time"));
-    let page = page(figures);
+    assert!(!page(metrics.clone()).contains("expiry_timestamp_seconds 1"));
+    metrics.reviewed(RequestLabels::of(&request), None, Duration::from_millis(3));
+    metrics.serves_until(Timestamp::from_second(1_800_000_000).expect("a time"));
+    let page = page(metrics);
     for line in [
         "gamekeeper_admission_requests_total{kind=\"other\",operation=\"other\",verdict=\"failed_open\"} 1",
         "gamekeeper_admission_certificate_expiry_timestamp_seconds 1800000000.0",

@@ -17,14 +17,14 @@ use crate::objects::Write;
 
 /// What was asked about pods.
 #[derive(Default)]
-struct Asked {
+struct RequestCounts {
     newest: AtomicUsize,
     lists: AtomicUsize,
 }
 
 /// A server whose version grows with each request, and whose watches say nothing after their list.
-fn quiet() -> (Cache, Arc<Asked>) {
-    let asked = Arc::new(Asked::default());
+fn quiet() -> (Cache, Arc<RequestCounts>) {
+    let asked = Arc::new(RequestCounts::default());
     let server = service_fn({
         let (asked, version) = (Arc::clone(&asked), Arc::new(AtomicU64::new(1)));
         move |request: Request<Body>| {

@@ -29,7 +29,7 @@ use crate::apply::Metrics;
 use crate::cache::{self, Cache};
 use crate::controller::{HookMetrics, Queues};
 use crate::metrics::{counter, gauge};
-use crate::webhook::Figures;
+use crate::webhook::AdmissionMetrics;
 
 /// All that is shown.
 pub struct MetricsRegistry {
@@ -49,7 +49,7 @@ pub struct Counters {
     /// Requests to the API server.
     pub requests: ApiRequests,
     /// Reviews of objects that are to be stored.
-    pub admission: Figures,
+    pub admission: AdmissionMetrics,
 }
 
 impl MetricsRegistry {

@@ -9,19 +9,19 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::*;
-use crate::provider::room::Rooms;
+use crate::provider::call_permit::CallLimits;
 use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
 use gamekeeper_core::api::names::RUN_POD_UID;
 
 /// What an API server was asked.
 #[derive(Default)]
-struct Asked {
+struct RecordedRequest {
     patches: Mutex<Vec<Value>>,
     paths: Mutex<Vec<String>>,
 }
 
 /// An API server with two pods and three Secrets.
-fn cluster(asked: &Arc<Asked>) -> Client {
+fn cluster(asked: &Arc<RecordedRequest>) -> Client {
     let asked = Arc::clone(asked);
     let service = tower::service_fn(move |request: Request<Body>| {
         let asked = Arc::clone(&asked);
@@ -284,12 +284,12 @@ async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting
         Ok::<_, Infallible>(Response::new(body))
     });
     let cluster = crate::provider::cluster::Cluster::new(Client::new(service, "games"));
-    let rooms: Arc<Rooms> = Arc::default();
+    let limits: Arc<CallLimits> = Arc::default();
     let pod = |namespace: &'static str| {
-        let (cluster, rooms) = (cluster.clone(), Arc::clone(&rooms));
+        let (cluster, limits) = (cluster.clone(), Arc::clone(&limits));
         async move {
-            let mut room = rooms.enter(namespace).await;
-            cluster.pod(namespace, "game-1", &mut room).await
+            let mut permit = limits.enter(namespace).await;
+            cluster.pod(namespace, "game-1", &mut permit).await
         }
     };
     let greedy: Vec<_> = (0..200).map(|_| tokio::spawn(pod("greedy"))).collect();

@@ -6,18 +6,18 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::fair::{Capacity, NamespaceLimiter};
-use crate::provider::room::Rooms;
+use crate::provider::call_permit::CallLimits;
 use gamekeeper_core::api::HookPhase::Successful;
 
 /// Longer than any of these tests may take.
-const FOR_EVER: i32 = 3_600;
+const TIMEOUT_SECONDS: i32 = 3_600;
 /// Longer than a call to a server of this machine takes, however busy it is.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A probe with few permits.
 fn probe(calls: Capacity, long: Capacity) -> Probe {
     let mut probe = Probe::new(HERE, None).expect("a probe");
-    probe.rooms = Arc::new(Rooms {
+    probe.limits = Arc::new(CallLimits {
         calls: NamespaceLimiter::new(calls),
         long: NamespaceLimiter::new(long),
     });
@@ -30,7 +30,7 @@ fn call(probe: &Probe, namespace: &str, server: &Server) -> JoinHandle<Outcome> 
 
 fn call_with(probe: &Probe, namespace: &str, server: &Server, body: &str) -> JoinHandle<Outcome> {
     let web = json!({
-        "url": server.url, "timeoutSeconds": FOR_EVER, "method": "POST", "body": body,
+        "url": server.url, "timeoutSeconds": TIMEOUT_SECONDS, "method": "POST", "body": body,
     });
     let spec = HookRunSpec {
         metrics: vec![metric(web, json!({}))],
@@ -75,7 +75,7 @@ const fn capacity(shared: usize, per_namespace: usize, reserved: usize) -> Capac
 #[tokio::test]
 async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
     let probe = probe(capacity(3, 2, 1), MANY);
-    let tarpit = Server::start(&[Answer::Silence]).await;
+    let tarpit = Server::start(&[Reply::Silence]).await;
     let game = Server::answering("200 OK", "ready").await;
     let stuck: Vec<_> = (0..20).map(|_| call(&probe, "tarpit", &tarpit)).collect();
     until("calls to the tarpit", || tarpit.requests().len() == 3).await;
@@ -100,28 +100,28 @@ async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
 #[tokio::test]
 async fn no_more_long_answers_are_held_than_there_is_memory_for() {
     let probe = probe(MANY, capacity(2, 1, 1));
-    let stuck = Server::start(&[Answer::Stuck]).await;
+    let stuck = Server::start(&[Reply::Stuck]).await;
     let long = Server::answering("200 OK", &"x".repeat(100_000)).await;
     let short = Server::answering("200 OK", "ready").await;
     let calls: Vec<_> = (0..10).map(|_| call(&probe, "stuck", &stuck)).collect();
     until("calls", || stuck.requests().len() == 10).await;
-    until("long answers", || probe.rooms.long.taken() == 2).await;
+    until("long answers", || probe.limits.long.taken() == 2).await;
     let waiting = call(&probe, "stuck", &long);
     answered("a short answer", call(&probe, "stuck", &short)).await;
     answered("another namespace", call(&probe, "game", &long)).await;
     until("the waiting call", || long.requests().len() == 2).await;
-    assert_eq!(probe.rooms.long.taken(), 2);
+    assert_eq!(probe.limits.long.taken(), 2);
     assert!(!waiting.is_finished(), "it holds more than it may");
     calls.iter().for_each(JoinHandle::abort);
     answered("whoever waited", waiting).await;
-    assert_eq!(probe.rooms.long.taken(), 0);
+    assert_eq!(probe.limits.long.taken(), 0);
 }
 
 /// A request is held until its answer is there, which its server may take an hour for.
 #[tokio::test]
 async fn no_more_long_requests_are_held_than_there_is_memory_for() {
     let probe = probe(MANY, capacity(2, 1, 1));
-    let (tarpit, game) = (Server::start(&[Answer::Silence]).await, "ready");
+    let (tarpit, game) = (Server::start(&[Reply::Silence]).await, "ready");
     let game = Server::answering("200 OK", game).await;
     let long = "x".repeat(100_000);
     let calls: Vec<_> = (0..10)
@@ -130,10 +130,10 @@ async fn no_more_long_requests_are_held_than_there_is_memory_for() {
     until("calls to the tarpit", || tarpit.requests().len() == 2).await;
     answered("a short one", call(&probe, "tarpit", &game)).await;
     answered("another namespace", call_with(&probe, "game", &game, &long)).await;
-    assert_eq!(probe.rooms.calls.taken(), 10);
+    assert_eq!(probe.limits.calls.taken(), 10);
     assert_eq!(tarpit.requests().len(), 2, "it holds more than it may");
     calls.iter().for_each(JoinHandle::abort);
-    until("their end", || probe.rooms.calls.taken() == 0).await;
+    until("their end", || probe.limits.calls.taken() == 0).await;
 }
 
 /// What waits to be assessed takes memory as well as what is on its way.
@@ -142,10 +142,10 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
     let one = capacity(1, 1, 0);
     let probe = probe(one, MANY);
     let late = Arc::new(Semaphore::new(0));
-    let Answer::Bytes(ready) = response("200 OK", "", "ready") else {
+    let Reply::Bytes(ready) = response("200 OK", "", "ready") else {
         panic!("bytes");
     };
-    let game = Server::start(&[Answer::Late(Arc::clone(&late), ready)]).await;
+    let game = Server::start(&[Reply::Late(Arc::clone(&late), ready)]).await;
     let calls = [(); 2].map(|()| call(&probe, "game", &game));
     until("a call", || game.requests().len() == 1).await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
@@ -168,7 +168,7 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
         call(&self::probe(one, MANY), "game", &game),
     )
     .await;
-    assert_eq!(probe.rooms.calls.taken(), 1);
+    assert_eq!(probe.limits.calls.taken(), 1);
     assert_eq!(game.requests().len(), 2, "the second call did not wait");
     drop(go);
     for busy in busy {

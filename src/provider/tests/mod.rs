@@ -21,7 +21,7 @@ use gamekeeper_core::plan::hook_run::Outcome;
 
 /// What the server does with one connection, after it has read the request.
 #[derive(Clone)]
-enum Answer {
+enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
     /// The same, and then nothing until the client ends; what it says at last is noted.
@@ -45,7 +45,7 @@ struct Server {
 
 impl Server {
     /// Answers connections in turn; the last answer is repeated.
-    async fn start(answers: &[Answer]) -> Self {
+    async fn start(answers: &[Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -70,15 +70,15 @@ impl Server {
     }
 }
 
-fn response(status: &str, headers: &str, body: &str) -> Answer {
+fn response(status: &str, headers: &str, body: &str) -> Reply {
     let length = body.len();
     let text = format!(
         "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
     );
-    Answer::Bytes(text.into_bytes())
+    Reply::Bytes(text.into_bytes())
 }
 
-async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, answer: Reply, seen: Arc<Mutex<Vec<String>>>) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
     while !complete(&request) {
@@ -92,35 +92,35 @@ async fn serve(mut stream: TcpStream, answer: Answer, seen: Arc<Mutex<Vec<String
         .push(String::from_utf8_lossy(&request).into_owned());
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
     match answer {
-        Answer::Bytes(bytes) => {
+        Reply::Bytes(bytes) => {
             let _ = stream.write_all(&bytes).await;
         }
-        Answer::Kept(bytes) => {
+        Reply::Kept(bytes) => {
             let _ = stream.write_all(&bytes).await;
             let end = stream.read(&mut buffer).await;
             let end = format!("{:?}", end.map_err(|error| error.kind()));
             seen.lock().expect("requests").push(end);
         }
-        Answer::Late(may, bytes) => {
+        Reply::Late(may, bytes) => {
             let _may = may.acquire().await;
             let _ = stream.write_all(&bytes).await;
         }
-        Answer::Trickle => {
+        Reply::Trickle => {
             let _ = stream.write_all(head).await;
             while stream.write_all(b"x").await.is_ok() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        Answer::Endless => {
+        Reply::Endless => {
             let _ = stream.write_all(head).await;
             while stream.write_all(&[b'x'; 65_536]).await.is_ok() {}
         }
-        Answer::Stuck => {
+        Reply::Stuck => {
             let _ = stream.write_all(head).await;
             let _ = stream.write_all(&[b'x'; 65_536]).await;
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }
-        Answer::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
+        Reply::Silence => tokio::time::sleep(Duration::from_secs(3600)).await,
     }
 }
 

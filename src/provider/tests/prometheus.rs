@@ -3,7 +3,7 @@
 use super::*;
 use gamekeeper_core::api::HookPhase::{self, Error, Failed, Successful};
 
-async fn query(answer: Answer, success_condition: &str) -> (Outcome, Server) {
+async fn query(answer: Reply, success_condition: &str) -> (Outcome, Server) {
     let server = Server::start(&[answer]).await;
     let metric = json!({
         "name": "lag",
@@ -19,7 +19,7 @@ async fn query(answer: Answer, success_condition: &str) -> (Outcome, Server) {
     (measure_with(metric, &args, HERE).await, server)
 }
 
-fn found(data: serde_json::Value) -> Answer {
+fn found(data: serde_json::Value) -> Reply {
     response(
         "200 OK",
         "",
@@ -27,7 +27,7 @@ fn found(data: serde_json::Value) -> Answer {
     )
 }
 
-fn vector(values: &[&str]) -> Answer {
+fn vector(values: &[&str]) -> Reply {
     let series = values
         .iter()
         .map(|value| json!({"metric": {}, "value": [1.5, value]}));
@@ -51,7 +51,7 @@ async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
         {"metric": {}, "values": [[1, "1"], [2, "2"]]},
         {"metric": {}, "values": [[1, "3"]]},
     ]}));
-    let rows: [(Answer, &str, HookPhase, &str); 8] = [
+    let rows: [(Reply, &str, HookPhase, &str); 8] = [
         (
             scalar.clone(),
             "result == 0.25 && asFloat(result) < 1",

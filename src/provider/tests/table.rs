@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::*;
-use crate::provider::http::Answer;
+use crate::provider::http::HttpResponse;
 use crate::provider::judge::Conditions;
 use crate::provider::secrets::Secrets;
 use crate::provider::web;
@@ -64,7 +64,7 @@ impl Row {
     }
 
     /// The answers of a metric, the next one last.
-    fn answers(&self, metric: &str) -> Vec<Answer> {
+    fn answers(&self, metric: &str) -> Vec<HttpResponse> {
         let answers = self.answers.get(metric).unwrap_or(&self.answers);
         answers
             .as_array()
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-fn answer(value: &Value) -> Answer {
+fn answer(value: &Value) -> HttpResponse {
     let (status, body) = match value {
         Value::Number(age) => (200, json!({"age": age}).to_string()),
         Value::String(text) => {
@@ -88,7 +88,7 @@ fn answer(value: &Value) -> Answer {
             None => (200, json.to_string()),
         },
     };
-    Answer {
+    HttpResponse {
         status: StatusCode::from_u16(status).expect("a status"),
         body: body.into_bytes(),
         from: "URL".into(),

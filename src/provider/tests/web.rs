@@ -300,10 +300,10 @@ async fn nobody_there_is_an_error_that_says_so() {
 async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     let slow = json!({"timeoutSeconds": 1});
     for (answer, expected) in [
-        (Answer::Trickle, "no response from SERVER/ within 1 s"),
-        (Answer::Silence, "no response from SERVER/ within 1 s"),
+        (Reply::Trickle, "no response from SERVER/ within 1 s"),
+        (Reply::Silence, "no response from SERVER/ within 1 s"),
         (
-            Answer::Endless,
+            Reply::Endless,
             "no response from SERVER/ in N ms: the response is longer than 1 MiB",
         ),
     ] {
@@ -324,7 +324,7 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
 #[tokio::test]
 async fn a_connection_ends_with_its_call() {
     let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();
-    let server = Server::start(&[Answer::Kept(kept)]).await;
+    let server = Server::start(&[Reply::Kept(kept)]).await;
     let probe = Probe::new(HERE, None).expect("a probe");
     let spec = HookRunSpec {
         metrics: vec![metric(json!({"url": server.url}), json!({}))],
@@ -373,7 +373,7 @@ async fn an_answer_that_breaks_off_is_an_error() {
         b"HTTP/1.1 200".to_vec(),
         b"nonsense\r\n\r\n".to_vec(),
     ] {
-        let server = Server::start(&[Answer::Bytes(bytes)]).await;
+        let server = Server::start(&[Reply::Bytes(bytes)]).await;
         let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
         assert_eq!(outcome.phase, Error, "{outcome:?}");
         assert!(message(&outcome, &server).starts_with("no response from SERVER/ in N ms: "));

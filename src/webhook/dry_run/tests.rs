@@ -25,18 +25,18 @@ fn containers(image: &str) -> Value {
     json!({"containers": [{"name": "server", "image": image}]})
 }
 
-fn request(object: Value, old_object: Value) -> Request {
+fn request(object: Value, old_object: Value) -> AdmissionRequest {
     let operation = if old_object.is_null() {
         "CREATE"
     } else {
         "UPDATE"
     };
-    Request {
+    AdmissionRequest {
         namespace: "games".into(),
         operation: operation.into(),
         object,
         old_object,
-        ..Request::default()
+        ..AdmissionRequest::default()
     }
 }
 
@@ -44,7 +44,7 @@ fn request(object: Value, old_object: Value) -> Request {
 struct Server {
     client: Client,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
-    figures: Figures,
+    metrics: AdmissionMetrics,
 }
 
 impl Server {
@@ -70,12 +70,12 @@ impl Server {
         Server {
             client: Client::new(service, "games"),
             asked,
-            figures: Figures::default(),
+            metrics: AdmissionMetrics::default(),
         }
     }
 
-    async fn judge(&self, request: &Request) -> Judgement {
-        let dry_run = DryRun::new(self.client.clone(), self.figures.clone());
+    async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
+        let dry_run = DryRun::new(self.client.clone(), self.metrics.clone());
         dry_run.judge(request).await
     }
 
@@ -86,7 +86,7 @@ impl Server {
 
     fn has_counted(&self, outcome: &str) -> bool {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.figures.clone()));
+        registry.register_collector(Box::new(self.metrics.clone()));
         let mut page = String::new();
         encode(&mut page, &registry).expect("a page");
         let name = "gamekeeper_admission_template_dry_runs_total";

@@ -42,8 +42,8 @@ async fn writes_in_a_minute(code: u16) -> usize {
         "games",
         "webhook",
         Duration::from_secs(90 * 86_400),
-        Arc::new(Serving::default()),
-        Figures::default(),
+        Arc::new(ServingCertificate::default()),
+        AdmissionMetrics::default(),
     );
     let minute = timeout(Duration::from_secs(60), rotation.run()).await;
     assert!(minute.is_err(), "it ended");

@@ -25,8 +25,8 @@ struct Webhook {
 
 impl Webhook {
     async fn start() -> Self {
-        let serving = Arc::new(Serving::default());
-        let address = served(&serving, Figures::default()).await;
+        let serving = Arc::new(ServingCertificate::default());
+        let address = served(&serving, AdmissionMetrics::default()).await;
         let certificates = begun(Timestamp::now());
         serving.serve(certificates.current.serving_key().expect("a key"));
         let bundle = certificates.bundle();

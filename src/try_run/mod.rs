@@ -1,5 +1,5 @@
-//! `gamekeeper try`: a template at work from the command line, without a cluster, so that whoever
-//! writes one sees what it measures before a pod's life hangs on it.
+//! `gamekeeper try`: runs a template from the command line, without a cluster, so that its author sees
+//! what it measures before a pod depends on it.
 //!
 //! The calls, conditions and limits are those of the operator. What only a cluster has (Secrets,
 //! pods, Jobs) ends in an error that says so; an argument's value can be given instead.
@@ -24,8 +24,8 @@ use gamekeeper_core::plan::hook_run::{
     Measured, Outcome, Rules, assess, is_under_way, next_number,
 };
 
-/// How long a wait is where nothing is due: until a call ends, or somebody interrupts.
-const LONG: Duration = Duration::from_secs(3_600);
+/// The wait when nothing is due: until a call ends, or the user interrupts.
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Flags of `gamekeeper try`.
 #[derive(Args, Clone, Debug)]
@@ -75,7 +75,7 @@ pub fn exit_code(phase: HookPhase) -> u8 {
 ///
 /// # Errors
 /// When there is nothing that could be run.
-pub async fn rehearse(options: &Options, say: impl Fn(String)) -> Result<HookRunStatus, TryError> {
+pub async fn run(options: &Options, say: impl Fn(String)) -> Result<HookRunStatus, TryError> {
     let spec = file::read(options)?;
     let http = HttpOptions {
         allow_link_local: options.hook_allow_link_local,
@@ -83,11 +83,11 @@ pub async fn rehearse(options: &Options, say: impl Fn(String)) -> Result<HookRun
         allow_loopback: true,
     };
     let probe = Probe::new(http, None)?;
-    Ok(Rehearsal::new(spec, probe, say).play().await)
+    Ok(TryRun::new(spec, probe, say).run_to_end().await)
 }
 
-/// A run that is played.
-struct Rehearsal<S> {
+/// A run in progress.
+struct TryRun<S> {
     run: Arc<HookRun>,
     probe: Probe,
     say: S,
@@ -97,13 +97,13 @@ struct Rehearsal<S> {
     calls: JoinSet<(Call, Timestamp, Outcome)>,
 }
 
-impl<S: Fn(String)> Rehearsal<S> {
+impl<S: Fn(String)> TryRun<S> {
     fn new(spec: HookRunSpec, probe: Probe, say: S) -> Self {
         let begun = (Timestamp::now(), Instant::now());
         let mut run = HookRun::new("try", spec);
         // What servers know repeated calls by; no other try has it.
         run.metadata.uid = Some(format!("try-{}-{}", std::process::id(), begun.0));
-        Rehearsal {
+        TryRun {
             run: Arc::new(run),
             probe,
             say,
@@ -120,7 +120,7 @@ impl<S: Fn(String)> Rehearsal<S> {
         self.begun.0.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    async fn play(mut self) -> HookRunStatus {
+    async fn run_to_end(mut self) -> HookRunStatus {
         let mut measured = Vec::new();
         let rules = Rules::of(&self.run.spec);
         loop {
@@ -134,7 +134,7 @@ impl<S: Fn(String)> Rehearsal<S> {
             for metric in next.start {
                 self.start(metric, now);
             }
-            let wait = next.wake.map_or(LONG, |wake| {
+            let wait = next.wake.map_or(MAX_WAIT, |wake| {
                 Duration::try_from(wake.duration_since(now)).unwrap_or_default()
             });
             measured = tokio::select! {

@@ -25,57 +25,57 @@ const LONG_CALL_CAPACITY: Capacity = Capacity {
     reserved: 1,
 };
 
-/// Room for all measurements.
-pub(super) struct Rooms {
+/// The limits of all measurements.
+pub(super) struct CallLimits {
     pub calls: NamespaceLimiter,
     pub long: NamespaceLimiter,
 }
 
-impl Default for Rooms {
+impl Default for CallLimits {
     fn default() -> Self {
-        Rooms {
+        CallLimits {
             calls: NamespaceLimiter::new(CALL_CAPACITY),
             long: NamespaceLimiter::new(LONG_CALL_CAPACITY),
         }
     }
 }
 
-impl Rooms {
+impl CallLimits {
     /// Waits for the permit of a measurement.
-    pub(super) async fn enter(self: &Arc<Self>, namespace: &str) -> Room {
-        Room {
+    pub(super) async fn enter(self: &Arc<Self>, namespace: &str) -> CallPermit {
+        CallPermit {
             call: self.calls.take(namespace).await,
             long: None,
             namespace: namespace.to_owned(),
-            rooms: Arc::clone(self),
+            limits: Arc::clone(self),
         }
     }
 }
 
-/// The room of one measurement, until it is dropped.
-pub(super) struct Room {
-    rooms: Arc<Rooms>,
+/// The permit of one measurement; dropping it gives it back.
+pub(super) struct CallPermit {
+    limits: Arc<CallLimits>,
     namespace: String,
     #[expect(dead_code, reason = "held, never read")]
     call: Permit,
     long: Option<Permit>,
 }
 
-impl Room {
-    /// Whose it is.
+impl CallPermit {
+    /// The namespace of the measurement.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Whether there is room for long texts.
+    /// Whether it may hold long texts.
     pub(super) fn is_long(&self) -> bool {
         self.long.is_some()
     }
 
-    /// Waits until there is room for long texts. Nothing long may be held meanwhile.
+    /// Waits until it may hold long texts. Nothing long may be held meanwhile.
     pub(super) async fn grow(&mut self) {
         if self.long.is_none() {
-            self.long = Some(self.rooms.long.take(&self.namespace).await);
+            self.long = Some(self.limits.long.take(&self.namespace).await);
         }
     }
 }

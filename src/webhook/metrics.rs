@@ -1,4 +1,4 @@
-//! What is counted about admission. Labels have few values, and none comes from whoever asks.
+//! Metrics of admission. Labels have few values, and no caller can add one.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::review::Request;
+use super::review::AdmissionRequest;
 use crate::metrics::{Counts, Timing, Timings};
 use gamekeeper_core::admission::KINDS;
 
@@ -32,32 +32,32 @@ const OUTCOMES: [&str; 6] = [
 /// A kind or operation that is none of ours.
 const OTHER: &str = "other";
 
-/// What was counted.
+/// Counters of admission.
 #[derive(Clone, Debug)]
-pub struct Figures {
-    reviews: Counts<Reviewed>,
-    durations: Timings<Asked>,
-    dry_runs: Counts<Tried>,
+pub struct AdmissionMetrics {
+    reviews: Counts<ReviewLabels>,
+    durations: Timings<RequestLabels>,
+    dry_runs: Counts<DryRunLabels>,
     /// When the certificate that is served runs out.
     until: Arc<Mutex<Option<Timestamp>>>,
 }
 
 /// What a review is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-pub(super) struct Asked {
+pub(super) struct RequestLabels {
     kind: &'static str,
     operation: &'static str,
 }
 
-impl Asked {
-    /// What a request is about. Anybody who reaches the port may ask about anything.
-    pub(super) fn of(request: &Request) -> Self {
+impl RequestLabels {
+    /// The labels of a request. Any pod may call the port, so unknown values become one.
+    pub(super) fn of(request: &AdmissionRequest) -> Self {
         let kind = request.object["kind"].as_str().unwrap_or_default();
         let one_of = |known: &[&'static str], it: &str| {
             let known = known.iter().find(|known| **known == it);
             known.copied().unwrap_or(OTHER)
         };
-        Asked {
+        RequestLabels {
             kind: one_of(&KINDS, kind),
             operation: one_of(&OPERATIONS, &request.operation),
         }
@@ -65,18 +65,18 @@ impl Asked {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Reviewed {
+struct ReviewLabels {
     #[prometheus(flatten)]
-    asked: Asked,
+    asked: RequestLabels,
     verdict: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-struct Tried {
+struct DryRunLabels {
     outcome: &'static str,
 }
 
-impl Default for Figures {
+impl Default for AdmissionMetrics {
     fn default() -> Self {
         Self {
             reviews: Counts::default(),
@@ -87,34 +87,34 @@ impl Default for Figures {
     }
 }
 
-impl Figures {
-    /// Shows all series that there will be, but for those of strangers.
+impl AdmissionMetrics {
+    /// Shows all series from the start, apart from those of unknown kinds or operations.
     pub(super) fn begin(&self) {
         for kind in KINDS {
             for operation in OPERATIONS {
-                let asked = Asked { kind, operation };
+                let asked = RequestLabels { kind, operation };
                 self.durations.begin(asked);
                 for verdict in VERDICTS {
-                    self.reviews.begin(Reviewed { asked, verdict });
+                    self.reviews.begin(ReviewLabels { asked, verdict });
                 }
             }
         }
         for outcome in OUTCOMES {
-            self.dry_runs.begin(Tried { outcome });
+            self.dry_runs.begin(DryRunLabels { outcome });
         }
     }
 
     /// Counts a review; `allowed` is None when there was no answer.
-    pub(super) fn reviewed(&self, asked: Asked, allowed: Option<bool>, took: Duration) {
+    pub(super) fn reviewed(&self, asked: RequestLabels, allowed: Option<bool>, took: Duration) {
         let [yes, no, unanswered] = VERDICTS;
         let verdict = allowed.map_or(unanswered, |allowed| if allowed { yes } else { no });
-        self.reviews.add(Reviewed { asked, verdict });
+        self.reviews.add(ReviewLabels { asked, verdict });
         self.durations.observe(asked, took);
     }
 
     /// Counts a dry run of a pod template that ended so.
     pub(super) fn dry_run(&self, outcome: &'static str) {
-        self.dry_runs.add(Tried { outcome });
+        self.dry_runs.add(DryRunLabels { outcome });
     }
 
     /// From now on a certificate is served that runs out then.
@@ -123,7 +123,7 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for AdmissionMetrics {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let to = &mut to;
         let help = "Objects that the API server sent for admission";

@@ -1,0 +1,62 @@
+//! Limits log lines that any caller of the port can cause.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Lines that may be written in a row, and after how long there may be one more.
+const BURST: u32 = 10;
+const REFILL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Limits the lines of one log message.
+#[derive(Debug, Default)]
+pub(super) struct LogLimiter(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Lines that were written, and when the last refill was.
+    used: u32,
+    since: Option<Instant>,
+    /// Lines suppressed since the last one.
+    suppressed: u32,
+}
+
+impl LogLimiter {
+    /// Some when a line may be written now, with how many were suppressed before it.
+    pub fn admit(&self) -> Option<u32> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let since = *state.since.get_or_insert(now);
+        let refilled = now.duration_since(since).as_secs() / REFILL_INTERVAL.as_secs();
+        let refilled = u32::try_from(refilled).unwrap_or(u32::MAX);
+        if refilled > 0 {
+            state.used = state.used.saturating_sub(refilled);
+            state.since = Some(now);
+        }
+        if state.used >= BURST {
+            state.suppressed = state.suppressed.saturating_add(1);
+            return None;
+        }
+        state.used += 1;
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_logged_as_a_few_lines_that_count_the_suppressed_ones() {
+        let limiter = LogLimiter::default();
+        let told = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(told, BURST as usize);
+        tokio::time::advance(REFILL_INTERVAL).await;
+        assert_eq!(limiter.admit(), Some(990));
+        assert_eq!(limiter.admit(), None);
+        tokio::time::advance(BURST * REFILL_INTERVAL).await;
+        let told = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(told, BURST as usize);
+    }
+}
