@@ -3,8 +3,10 @@
 
 mod canary;
 mod clocks;
+mod golden;
 mod hooks;
 mod in_place;
+mod limits;
 mod nothing_to_lose;
 mod promotion;
 mod recording;

@@ -1,0 +1,103 @@
+//! What one plan may do at most, as a table: how many pods it creates, deletes and begins to change when a new
+//! template meets pods that are all available.
+
+use serde_json::{Value, json};
+
+use super::story::story;
+use crate::plan::Action;
+
+/// Pods that the first plan with an accepted template creates, deletes, and begins to change.
+#[derive(Debug, PartialEq, Eq)]
+struct Begun {
+    created: usize,
+    deleted: usize,
+    changed: usize,
+}
+
+fn begun(replicas: i32, strategy: Value) -> Begun {
+    let mut story = story(replicas, json!({"updateStrategy": strategy}));
+    story.settle();
+    let unavailable = story.pods().iter().filter(|pod| !pod.is_ready()).count();
+    assert_eq!(unavailable, 0);
+    story.image("v2");
+    // The first plan asks the API server whether it accepts pods of the template.
+    while story
+        .done
+        .iter()
+        .all(|it| !matches!(it, Action::DryRun { .. }))
+        && story.sync()
+    {}
+    let plan = story.plan();
+    let count = |is: fn(&Action) -> bool| plan.actions.iter().filter(|it| is(it)).count();
+    Begun {
+        created: count(|it| matches!(it, Action::CreatePod(_))),
+        deleted: count(|it| matches!(it, Action::DeletePod(_))),
+        changed: count(|it| matches!(it, Action::CloseGate { .. } | Action::PatchInPlace(_))),
+    }
+}
+
+#[test]
+fn of_a_rolling_update() {
+    // replicas, maxUnavailable, maxSurge, partition: pods created and deleted at first
+    for (replicas, unavailable, surge, partition, created, deleted) in [
+        // The default is 20 % of them, rounded up, and no surge.
+        (10, json!(null), json!(null), json!(null), 0, 2),
+        (4, json!(null), json!(null), json!(null), 0, 1),
+        (1, json!(null), json!(null), json!(null), 0, 1),
+        (10, json!(3), json!(0), json!(0), 0, 3),
+        (10, json!("25%"), json!(0), json!(0), 0, 3),
+        // With surge a percentage of maxUnavailable is rounded down, and one of maxSurge up.
+        (10, json!("25%"), json!("25%"), json!(0), 3, 2),
+        (10, json!(0), json!(2), json!(0), 2, 0),
+        // They are never both 0.
+        (10, json!(0), json!(0), json!(0), 0, 1),
+        // The partition keeps pods, and needs no surge for them.
+        (10, json!(5), json!(0), json!(8), 0, 2),
+        (10, json!(0), json!(5), json!(8), 2, 0),
+        (10, json!(5), json!(5), json!(10), 0, 0),
+        // A percentage is rounded up, but below 100 % one pod is updated.
+        (3, json!(3), json!(0), json!("90%"), 0, 1),
+        (10, json!(10), json!(0), json!("50%"), 0, 5),
+    ] {
+        let strategy = json!({
+            "maxUnavailable": unavailable, "maxSurge": surge, "partition": partition,
+        });
+        let expected = Begun {
+            created,
+            deleted,
+            changed: 0,
+        };
+        assert_eq!(
+            begun(replicas, strategy.clone()),
+            expected,
+            "{replicas} of {strategy}"
+        );
+    }
+}
+
+#[test]
+fn of_an_update_in_place() {
+    // replicas, maxUnavailable, maxSurge, partition: pods created and changed at first
+    for (replicas, unavailable, surge, partition, created, changed) in [
+        (10, json!(null), json!(null), json!(null), 0, 2),
+        // Surge serves an update in place only where no pod may be unavailable.
+        (10, json!(2), json!(3), json!(0), 0, 2),
+        (10, json!(0), json!(3), json!(0), 3, 0),
+        (10, json!(5), json!(0), json!(8), 0, 2),
+    ] {
+        let strategy = json!({
+            "type": "InplaceUpdate", "maxUnavailable": unavailable, "maxSurge": surge,
+            "partition": partition,
+        });
+        let expected = Begun {
+            created,
+            deleted: 0,
+            changed,
+        };
+        assert_eq!(
+            begun(replicas, strategy.clone()),
+            expected,
+            "{replicas} of {strategy}"
+        );
+    }
+}
