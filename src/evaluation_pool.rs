@@ -20,7 +20,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A handle on the threads; they end when the last handle is gone.
 #[derive(Clone)]
-pub struct EvaluationPool(Arc<Handle>);
+pub(crate) struct EvaluationPool(Arc<Handle>);
 
 /// The one that all clones of a handle share.
 struct Handle(Arc<Jobs>);
@@ -73,7 +73,7 @@ impl EvaluationPool {
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> std::io::Result<Self> {
         let jobs = Arc::new(Jobs::default());
         // Also where a thread cannot be started, the others end with it.
         let pool = EvaluationPool(Arc::new(Handle(Arc::clone(&jobs))));
@@ -91,7 +91,7 @@ impl EvaluationPool {
     ///
     /// # Errors
     /// When it panicked.
-    pub async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         namespace: &str,
         work: impl FnOnce() -> T + Send + 'static,

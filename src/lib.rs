@@ -2,16 +2,19 @@
 //!
 //! Layers, each using only those to its left: `api <- plan <- cache, apply, provider <- controller
 //! <- manager <- main`. ARCHITECTURE.md tells where to start.
+//!
+//! Public is only what the binary and the integration tests use.
+#![warn(unreachable_pub)]
 
-pub mod apply;
+mod apply;
 pub mod cache;
-pub mod controller;
-pub mod evaluation_pool;
-pub mod fair;
-pub mod inbound;
+mod controller;
+mod evaluation_pool;
+mod fair;
+mod inbound;
 pub mod manager;
-pub mod metrics;
-pub mod objects;
+mod metrics;
+mod objects;
 pub mod provider;
 pub mod try_run;
-pub mod webhook;
+mod webhook;

@@ -11,16 +11,11 @@ use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplat
 
 /// A kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// GameDeployment
+pub(crate) enum Kind {
     GameDeployment,
-    /// GameStatefulSet
     GameStatefulSet,
-    /// HookRun
     HookRun,
-    /// HookTemplate
     HookTemplate,
-    /// Pod
     Pod,
     /// ControllerRevision
     Revision,
@@ -31,8 +26,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Kind::GameDeployment,
         Kind::GameStatefulSet,
         Kind::HookRun,
@@ -44,7 +38,7 @@ impl Kind {
     ];
 
     /// The path of its objects: those of one namespace, or (None) of all.
-    pub fn collection(self, namespace: Option<&str>) -> String {
+    pub(crate) fn collection(self, namespace: Option<&str>) -> String {
         match self {
             Kind::GameDeployment => GameDeployment::url_path(&(), namespace),
             Kind::GameStatefulSet => GameStatefulSet::url_path(&(), namespace),
@@ -58,7 +52,7 @@ impl Kind {
     }
 
     /// The path of one object.
-    pub fn path(self, namespace: &str, name: &str) -> String {
+    pub(crate) fn path(self, namespace: &str, name: &str) -> String {
         format!("{}/{name}", self.collection(Some(namespace)))
     }
 }
@@ -99,7 +93,7 @@ impl fmt::Display for ObjectKey {
 
 /// A write that was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
+pub(crate) enum Write {
     /// An object of this kind has this resourceVersion now.
     Version(Kind, u64),
     /// This object is deleted, or being deleted.
@@ -110,7 +104,7 @@ pub enum Write {
 
 /// An object that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deleted {
+pub(crate) struct Deleted {
     /// Its kind.
     pub kind: Kind,
     /// Its name.

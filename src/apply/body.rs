@@ -14,7 +14,7 @@ use gamekeeper_core::plan::{
 };
 
 /// A merge patch of a pod's annotations (None removes).
-pub fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
+pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
     let annotations: Map<String, Value> = annotations
         .iter()
         .map(|(key, value)| ((*key).to_owned(), json!(value)))
@@ -23,7 +23,7 @@ pub fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
 }
 
 /// A strategic merge patch of a pod's labels.
-pub fn label(uid: &str, labels: &[(String, String)]) -> Value {
+pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
     let labels: Map<String, Value> = labels
         .iter()
         .map(|(key, value)| (key.clone(), json!(value)))
@@ -32,7 +32,7 @@ pub fn label(uid: &str, labels: &[(String, String)]) -> Value {
 }
 
 /// A strategic merge patch of a claim's owner references.
-pub fn own(change: &ClaimOwnership) -> Value {
+pub(super) fn own(change: &ClaimOwnership) -> Value {
     let gone = change.remove.iter();
     let gone = gone.map(|uid| json!({"$patch": "delete", "uid": uid}));
     let references: Vec<Value> = change.add.iter().cloned().chain(gone).collect();
@@ -40,18 +40,18 @@ pub fn own(change: &ClaimOwnership) -> Value {
 }
 
 /// A strategic merge patch that makes the workload the controller of an orphan.
-pub fn adopt(uid: &str, target: &Target) -> Value {
+pub(super) fn adopt(uid: &str, target: &Target) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
 }
 
 /// A strategic merge patch that takes the workload's owner reference away.
-pub fn release(uid: &str, target: &Target) -> Value {
+pub(super) fn release(uid: &str, target: &Target) -> Value {
     let gone = json!({"$patch": "delete", "uid": target.uid});
     json!({"metadata": {"uid": uid, "ownerReferences": [gone]}})
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
-pub fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
+pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
     let condition = match closed_for {
         Some(revision) => json!({
             "type": names::IN_PLACE_GATE,
@@ -76,17 +76,17 @@ pub fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
 }
 
 /// Kubernetes keeps times to the second.
-pub fn whole_second(time: Timestamp) -> Timestamp {
+pub(super) fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// The record of an in-place update as it stands on the pod.
-pub fn record_text(record: &InPlaceRecord) -> String {
+pub(super) fn record_text(record: &InPlaceRecord) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
 
 /// The JSON patch of an in-place update.
-pub fn in_place(patch: &InPlacePatch) -> Value {
+pub(super) fn in_place(patch: &InPlacePatch) -> Value {
     let revision_path = path("labels", names::REVISION_LABEL);
     let mut ops = vec![
         test("/metadata/uid", json!(patch.pod.uid)),
@@ -153,7 +153,7 @@ fn path(map: &str, key: &str) -> String {
 }
 
 /// A strategic merge patch for the resize subresource.
-pub fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
+pub(super) fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     let containers: Vec<Value> = resources
         .iter()
         .map(|(name, resources)| json!({"name": name, "resources": resources}))
@@ -161,8 +161,7 @@ pub fn resize(uid: &str, resources: &[(String, Value)]) -> Value {
     json!({"metadata": {"uid": uid}, "spec": {"containers": containers}})
 }
 
-/// A ControllerRevision.
-pub fn revision(new: &NewRevision, target: &Target) -> Value {
+pub(super) fn revision(new: &NewRevision, target: &Target) -> Value {
     let mut labels: Map<String, Value> = target
         .selector_labels
         .iter()
@@ -193,7 +192,7 @@ pub fn revision(new: &NewRevision, target: &Target) -> Value {
 }
 
 /// A merge patch of the workload itself.
-pub fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
+pub(super) fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
     let mut body = json!({"metadata": {"resourceVersion": resource_version}});
     if !patch.annotations.is_empty() {
         let annotations: Map<String, Value> = patch

@@ -29,12 +29,10 @@ const MAX_NOTE_BYTES: usize = 1024;
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Regarding {
+pub(crate) struct Regarding {
     /// Kind, in our API group.
     pub kind: &'static str,
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Uid; empty when unknown.
     pub uid: String,
@@ -53,7 +51,7 @@ impl From<&Target> for Regarding {
 
 /// An event that is not written yet.
 #[derive(Clone, Debug)]
-pub enum PendingEvent {
+pub(crate) enum PendingEvent {
     /// As it stands.
     Plain(Event),
     /// The same event about each of these pods.
@@ -69,24 +67,24 @@ pub enum PendingEvent {
 
 /// Publishes events; they are written by the [`EventWriter`].
 #[derive(Clone)]
-pub struct EventRecorder {
+pub(crate) struct EventRecorder {
     waiting: mpsc::Sender<(Regarding, PendingEvent)>,
 }
 
 /// Writes the events of all recorders.
-pub struct EventWriter {
+pub(crate) struct EventWriter {
     pending: mpsc::Receiver<(Regarding, PendingEvent)>,
 }
 
 impl EventRecorder {
     /// A recorder, and its writer, which must be run.
-    pub fn new() -> (Self, EventWriter) {
+    pub(crate) fn new() -> (Self, EventWriter) {
         let (waiting, pending) = mpsc::channel(QUEUE_CAPACITY);
         (Self { waiting }, EventWriter { pending })
     }
 
     /// Publishes an event about an object.
-    pub fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
+    pub(crate) fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
         if self.waiting.try_send((regarding.into(), pending)).is_err() {
             debug!("too many events; dropping one");
         }
@@ -95,7 +93,7 @@ impl EventRecorder {
 
 impl EventWriter {
     /// Writes events until all recorders are dropped. `instance` names this process.
-    pub async fn run(mut self, requests: Requests, instance: String) {
+    pub(crate) async fn run(mut self, requests: Requests, instance: String) {
         let mut gathered = Gathered::default();
         let mut flush_at = Instant::now();
         loop {

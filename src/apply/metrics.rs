@@ -15,7 +15,7 @@ use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, DeletionReason};
 
 /// Buckets of bk-bcs.
-pub const BUCKETS: [f64; 11] = [
+pub(crate) const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
@@ -26,7 +26,7 @@ const PLANNING_BUCKETS: [f64; 11] = [
 
 /// Durations, by workload.
 #[derive(Clone, Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     reconciles: Timings<ResultLabels>,
     creations: Timings<ResultLabels>,
     updates: Timings<PodWriteLabels>,
@@ -39,12 +39,9 @@ pub struct Metrics {
 /// A workload. bk-bcs calls a GameDeployment `gd="NAMESPACE/NAME"`, and a GameStatefulSet
 /// `namespace="NAMESPACE", name="NAME"`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct WorkloadLabels {
-    /// Its kind.
+pub(crate) struct WorkloadLabels {
     pub kind: WorkloadKind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -68,7 +65,7 @@ impl EncodeLabelSet for WorkloadLabels {
 /// How something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
-pub enum ResultLabel {
+pub(crate) enum ResultLabel {
     /// Well.
     success,
     /// Not well.
@@ -76,8 +73,7 @@ pub enum ResultLabel {
 }
 
 impl ResultLabel {
-    /// Well or not.
-    pub fn well(well: bool) -> Self {
+    pub(crate) fn well(well: bool) -> Self {
         if well {
             ResultLabel::success
         } else {
@@ -162,24 +158,22 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Counts a reconcile of a workload.
-    pub fn reconciled(&self, of: WorkloadLabels, well: bool, took: Duration) {
+    pub(crate) fn reconciled(&self, of: WorkloadLabels, well: bool, took: Duration) {
         let status = ResultLabel::well(well);
         self.reconciles.observe(ResultLabels { of, status }, took);
     }
 
     /// Counts a wait until the cache showed what was last written for a workload.
-    pub fn caught_up(&self, kind: WorkloadKind, took: Duration) {
+    pub(crate) fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.lag.observe(KindLabel { kind }, took);
     }
 
-    /// Counts a plan.
-    pub fn planned(&self, kind: WorkloadKind, took: Duration) {
+    pub(crate) fn planned(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.plans.observe(KindLabel { kind }, took);
     }
 
-    /// Counts a write.
     pub(super) fn wrote<T>(
         &self,
         target: &Target,
@@ -231,8 +225,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets workloads that are gone.
-    pub fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
+    pub(crate) fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
         let of = |of: &WorkloadLabels| is_there(of.kind, &of.namespace, &of.name);
         self.reconciles.retain(|it| of(&it.of));
         self.creations.retain(|it| of(&it.of));

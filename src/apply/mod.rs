@@ -6,7 +6,7 @@
 
 mod act;
 mod body;
-pub mod events;
+pub(crate) mod events;
 mod go_json;
 mod metrics;
 mod proof;
@@ -24,20 +24,16 @@ use crate::objects::Kind;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, Attempt, Backoff, Failures, Verdict};
 
-pub use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
-pub use proof::AdaptiveTimeout;
-pub use request::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
+pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
+pub(crate) use proof::AdaptiveTimeout;
+pub(crate) use request::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
 
 /// The workload that a plan is about, as it was decided on.
 #[derive(Clone, Debug)]
-pub struct Target {
-    /// Its kind.
+pub(crate) struct Target {
     pub kind: WorkloadKind,
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Uid.
     pub uid: String,
     /// metadata.generation; when it moves, the plan is void.
     pub generation: i64,
@@ -72,7 +68,7 @@ impl Target {
 
 /// What is remembered of one workload between plans: above all the API server's answers.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// What it said of pods of each revision.
     pub verdicts: BTreeMap<String, Verdict>,
     /// Revisions of which it refused the last pod: the next one is tried alone.
@@ -108,13 +104,13 @@ impl Default for Memory {
 
 impl Memory {
     /// Forgets what was said of revisions that are gone.
-    pub fn retain_revisions(&mut self, is_there: impl Fn(&str) -> bool) {
+    pub(crate) fn retain_revisions(&mut self, is_there: impl Fn(&str) -> bool) {
         self.verdicts.retain(|revision, _| is_there(revision));
         self.refused.retain(|revision| is_there(revision));
     }
 
     /// Forgets refusals of what is no longer asked for: the next one is then news again.
-    pub fn retain_failures(&mut self, actions: &[Action]) {
+    pub(crate) fn retain_failures(&mut self, actions: &[Action]) {
         let is_asked = |attempt| actions.iter().any(|it| Attempt::of(it) == Some(attempt));
         self.failures.retain(is_asked);
     }
@@ -122,8 +118,7 @@ impl Memory {
 
 /// How applying a plan ended.
 #[derive(Debug, PartialEq)]
-pub enum ApplyOutcome {
-    /// Everything was done.
+pub(crate) enum ApplyOutcome {
     Done,
     /// All went well, but there is more: a decision that is no longer fresh is not acted on.
     Unfinished,
@@ -140,8 +135,7 @@ pub enum ApplyOutcome {
 
 /// What is left after a plan was applied.
 #[derive(Debug)]
-pub struct Report {
-    /// How it ended.
+pub(crate) struct Report {
     pub outcome: ApplyOutcome,
     /// When a status that was held back may be written.
     pub status_due: Option<Instant>,
@@ -149,7 +143,7 @@ pub struct Report {
 
 /// Applies plans.
 #[derive(Clone)]
-pub struct Applier {
+pub(crate) struct Applier {
     requests: Requests,
     events: events::EventRecorder,
     metrics: Metrics,
@@ -157,7 +151,7 @@ pub struct Applier {
 
 impl Applier {
     /// An applier that writes through these requests, and tells and counts what it does.
-    pub fn new(requests: Requests, events: events::EventRecorder, metrics: Metrics) -> Self {
+    pub(crate) fn new(requests: Requests, events: events::EventRecorder, metrics: Metrics) -> Self {
         Self {
             requests,
             events,

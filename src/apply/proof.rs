@@ -16,12 +16,12 @@ use super::{Applier, Target};
 use gamekeeper_core::plan::Action;
 
 /// For how long a decision is valid, and the proof that the workload has not changed.
-pub const PROOF_LIFETIME: Duration = Duration::from_millis(500);
+pub(super) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
 /// For how long a proof that took longer than that is valid: long enough to begin writes at once, or
 /// nothing would ever be done on a slow API server.
 const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
 /// How long planning may take, and the writes before the rest of a plan: pods may have changed after that.
-pub const PLAN_LIFETIME: Duration = Duration::from_secs(1);
+pub(super) const PLAN_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest timeout of a proof or plan, after others that took too long.
 const MAX_TIMEOUT: Duration = Duration::from_secs(8);
 /// For how long a late one is remembered: what was slow before may be fast again.
@@ -35,7 +35,7 @@ const MAX_RUN_TIME: Duration = Duration::from_secs(6);
 /// A single late one is not trusted, because the process may have been frozen meanwhile. Where one
 /// after the other is late, the API server or the processor is slow, so the timeout grows.
 #[derive(Clone, Copy, Debug)]
-pub struct AdaptiveTimeout {
+pub(crate) struct AdaptiveTimeout {
     /// How long one should take.
     usual: Duration,
     /// How long one may take now.
@@ -46,7 +46,7 @@ pub struct AdaptiveTimeout {
 
 impl AdaptiveTimeout {
     /// The timeout of something that usually takes no longer than this.
-    pub fn new(usual: Duration) -> Self {
+    pub(crate) fn new(usual: Duration) -> Self {
         Self {
             usual,
             limit: usual,
@@ -56,7 +56,7 @@ impl AdaptiveTimeout {
 
     /// Whether something that began then and has just ended was in time. When it was not, the next one
     /// may take longer.
-    pub fn accepts(&mut self, begun: Instant) -> bool {
+    pub(crate) fn accepts(&mut self, begun: Instant) -> bool {
         let took = begun.elapsed();
         let was_late = |late: Instant| begun.saturating_duration_since(late) <= SLOWNESS_MEMORY;
         if took <= self.usual || !self.late.is_some_and(was_late) {
@@ -74,7 +74,7 @@ impl AdaptiveTimeout {
 }
 
 /// Until when a proof is valid that was asked for then and has just come. None when it took too long.
-pub fn good_until(asked: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
+pub(super) fn good_until(asked: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
     if !timeout.accepts(asked) {
         let took = asked.elapsed();
         warn!(?took, "the API server is slow to respond");
@@ -84,7 +84,7 @@ pub fn good_until(asked: Instant, timeout: &mut AdaptiveTimeout) -> Option<Insta
 }
 
 /// Until when a plan is valid.
-pub struct Proof {
+pub(super) struct Proof {
     begun: Instant,
     /// What rests on pods as they were seen.
     decided: Instant,
@@ -94,7 +94,7 @@ pub struct Proof {
 
 impl Proof {
     /// Good until then, unless it is renewed.
-    pub fn until(decided: Instant) -> Self {
+    pub(super) fn until(decided: Instant) -> Self {
         Self {
             begun: Instant::now(),
             decided,
@@ -104,7 +104,7 @@ impl Proof {
 
     /// Whether an action may be begun now. One that only the workload bears on waits for the next
     /// proof when the last one is too old: a busy API server is slow to give it.
-    pub async fn is_good_for(&self, action: &Action) -> bool {
+    pub(super) async fn is_good_for(&self, action: &Action) -> bool {
         if !action.lasts() {
             return Instant::now() <= self.decided && self.proven.borrow().is_some();
         }
@@ -116,7 +116,12 @@ impl Proof {
 
     /// Asks again and again, until the answer is another one or it has gone on for long enough;
     /// then nothing is proven any more. Never returns.
-    pub async fn renew(&self, applier: &Applier, target: &Target, timeout: &mut AdaptiveTimeout) {
+    pub(super) async fn renew(
+        &self,
+        applier: &Applier,
+        target: &Target,
+        timeout: &mut AdaptiveTimeout,
+    ) {
         while self.begun.elapsed() < MAX_RUN_TIME {
             sleep(PROOF_LIFETIME / 2).await;
             let Ok(until) = ask(applier, target, timeout).await else {
@@ -130,7 +135,7 @@ impl Proof {
 }
 
 /// Makes sure that a workload is still as it was decided on, and says until when that is good.
-pub async fn ask(
+pub(super) async fn ask(
     applier: &Applier,
     target: &Target,
     timeout: &mut AdaptiveTimeout,

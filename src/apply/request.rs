@@ -19,7 +19,7 @@ const ACCEPT_METADATA: &str =
 
 /// How a body is to be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// A whole object, or delete options.
     Object,
     /// RFC 6902, with tests.
@@ -44,12 +44,9 @@ impl Content {
 /// The metadata of the object in a response.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct ResponseMetadata {
-    /// Uid.
+pub(crate) struct ResponseMetadata {
     pub uid: String,
-    /// resourceVersion.
     pub resource_version: String,
-    /// Generation.
     pub generation: i64,
     /// When it began to be Terminating.
     pub deletion_timestamp: Option<String>,
@@ -75,26 +72,26 @@ struct Annotations {
 impl ResponseMetadata {
     /// Whether it is a HookRun that was made for a workload and that nothing controls any more, as
     /// a deletion of the workload that orphans leaves it.
-    pub fn is_left_over_run(&self) -> bool {
+    pub(crate) fn is_left_over_run(&self) -> bool {
         let is_controlled = self.owner_references.iter().any(|owner| owner.controller);
         self.annotations.workload.is_some() && !is_controlled
     }
 
     /// Whether the object with this uid controls it.
-    pub fn is_controlled_by(&self, uid: &str) -> bool {
+    pub(crate) fn is_controlled_by(&self, uid: &str) -> bool {
         let mut owners = self.owner_references.iter();
         owners.any(|owner| owner.controller && owner.uid == uid)
     }
 
     /// The resourceVersion as a number.
-    pub fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()
     }
 }
 
 /// Why a request did not do what it was to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The world is not as it was decided on: plan again.
     #[error("the object has changed in the meantime: {0}")]
     Conflict(String),
@@ -127,24 +124,23 @@ pub enum Refusal {
 
 /// Sends requests.
 #[derive(Clone)]
-pub struct Requests {
+pub(crate) struct Requests {
     client: Client,
 }
 
 impl Requests {
-    /// Requests through this client.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client }
     }
 
     /// Reads an object's metadata, not from a cache.
-    pub async fn get(&self, path: &str) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn get(&self, path: &str) -> Result<ResponseMetadata, Refusal> {
         self.send(Method::GET, path, Content::Object, Vec::new())
             .await
     }
 
     /// Creates an object; an unknown field is an error.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         collection: &str,
         body: Vec<u8>,
@@ -154,7 +150,7 @@ impl Requests {
     }
 
     /// Asks whether an object could be created.
-    pub async fn create_dry(
+    pub(crate) async fn create_dry(
         &self,
         collection: &str,
         body: Vec<u8>,
@@ -164,8 +160,7 @@ impl Requests {
         self.send(Method::POST, &path, Content::Object, body).await
     }
 
-    /// Patches an object.
-    pub async fn patch(
+    pub(crate) async fn patch(
         &self,
         path: &str,
         content: Content,
@@ -175,19 +170,18 @@ impl Requests {
         self.send(Method::PATCH, &path, content, body).await
     }
 
-    /// Replaces an object.
-    pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> Result<ResponseMetadata, Refusal> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PUT, &path, Content::Object, body).await
     }
 
     /// Deletes an object if it is still the one with this uid.
-    pub async fn delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
         self.delete_within(path, uid, None, None).await
     }
 
     /// Deletes an object if it still has this uid and (where one is given) this resourceVersion.
-    pub async fn delete_at(
+    pub(crate) async fn delete_at(
         &self,
         path: &str,
         uid: &str,
@@ -197,7 +191,11 @@ impl Requests {
     }
 
     /// Deletes a pod at once, without waiting for its node, if it is still the one with this uid.
-    pub async fn force_delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn force_delete(
+        &self,
+        path: &str,
+        uid: &str,
+    ) -> Result<ResponseMetadata, Refusal> {
         self.delete_within(path, uid, None, Some(0)).await
     }
 
@@ -282,7 +280,7 @@ fn metadata(body: &[u8]) -> ResponseMetadata {
 }
 
 /// JSON as Kubernetes takes it.
-pub fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
+pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
     // Only maps with keys that are not text fail to serialize; our types have none.
     serde_json::to_vec(value).unwrap_or_default()
 }

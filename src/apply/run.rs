@@ -71,7 +71,7 @@ impl Applier {
     /// First come the actions that undo or prepare something; then the status, if the rest depends on
     /// it; then, after a proof that the workload is unchanged, the rest. Actions that could not begin
     /// within half a second are left to the next plan.
-    pub async fn carry_out<S: Serialize + PartialEq>(
+    pub(crate) async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
         plan: Plan<S>,

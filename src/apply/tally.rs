@@ -14,7 +14,7 @@ use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 
 /// Counts the answers of one batch.
 #[derive(Default)]
-pub struct Tally {
+pub(super) struct Tally {
     /// What the API server answered to a patch of the workload.
     pub workload: Option<ResponseMetadata>,
     /// Whether something was left for the next plan.
@@ -46,7 +46,7 @@ pub struct Tally {
 
 impl Tally {
     /// Nothing counted yet for a workload of this kind.
-    pub fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
+    pub(super) fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
         Self {
             chooses_names: kind == WorkloadKind::GameDeployment,
             on_trial: memory.refused.clone(),
@@ -55,7 +55,7 @@ impl Tally {
     }
 
     /// Whether an action may still be begun after the answers so far.
-    pub fn may_begin(&mut self, action: &Action) -> bool {
+    pub(super) fn may_begin(&mut self, action: &Action) -> bool {
         if self.unavailable.is_some() {
             return false;
         }
@@ -76,8 +76,7 @@ impl Tally {
         true
     }
 
-    /// Counts an answer.
-    pub fn count(&mut self, action: &Action, answer: Result<ResponseMetadata, Refusal>) {
+    pub(super) fn count(&mut self, action: &Action, answer: Result<ResponseMetadata, Refusal>) {
         match answer {
             Ok(answer) => self.succeeded(action, answer),
             Err(Refusal::Rejected(message)) => self.rejected(action, message),
@@ -161,7 +160,7 @@ impl Tally {
     }
 
     /// What to tell users of this batch. Failures are told by the next plan, as conditions and events.
-    pub fn events(&mut self) -> Vec<PendingEvent> {
+    pub(super) fn events(&mut self) -> Vec<PendingEvent> {
         let pods = |reason, done, names: &mut Vec<String>| {
             let names = std::mem::take(names);
             (!names.is_empty()).then_some(PendingEvent::Pods {
@@ -181,7 +180,7 @@ impl Tally {
     }
 
     /// Remembers the answers, and tells how the batch ended.
-    pub fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
+    pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
         memory.verdicts.extend(self.verdicts);
         memory.taken.extend(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));

@@ -28,7 +28,7 @@ const QUESTION_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the API server's newest version of a kind is, asked once for all who want to know.
 #[derive(Default)]
-pub struct Newest {
+pub(super) struct Newest {
     last: Mutex<Last>,
 }
 
@@ -63,13 +63,13 @@ impl Newest {
 
 impl Cache {
     /// Whether the API server tells how new each kind is, which watching it does not prove.
-    pub async fn is_comparable(&self) -> Result<(), kube::Error> {
+    pub(crate) async fn is_comparable(&self) -> Result<(), kube::Error> {
         let newest = self.sources.values().map(Source::newest);
         futures::future::try_join_all(newest).await.map(|_| ())
     }
 
     /// Waits until the cache shows at least what the API server has now.
-    pub async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
+    pub(crate) async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
         let kinds = self.sources.iter();
         let kinds = kinds.map(|(kind, source)| self.catch_up(*kind, source));
         futures::future::try_join_all(kinds).await.map(|_| ())

@@ -31,7 +31,7 @@ impl Control {
 }
 
 /// Tells who controls an object.
-pub fn control(meta: &ObjectMeta) -> Control {
+pub(super) fn control(meta: &ObjectMeta) -> Control {
     let mut owners = meta.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true));
     owner.map_or(Control::None, |owner| {

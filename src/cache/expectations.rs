@@ -21,7 +21,7 @@ const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Writes that the cache may not have seen yet, by the uid of the object they were made for.
 #[derive(Default)]
-pub struct Expectations {
+pub(crate) struct Expectations {
     owners: Mutex<HashMap<String, Expected>>,
 }
 
@@ -35,7 +35,7 @@ struct Expected {
 
 impl Expectations {
     /// Notes a write made for this object.
-    pub fn note(&self, owner: &str, write: Write) {
+    pub(crate) fn note(&self, owner: &str, write: Write) {
         let mut owners = self.lock();
         let expected = owners.entry(owner.to_owned()).or_insert_with(|| Expected {
             since: Instant::now(),
@@ -58,7 +58,7 @@ impl Expectations {
     }
 
     /// Forgets an object that is gone.
-    pub fn forget(&self, owner: &str) {
+    pub(crate) fn forget(&self, owner: &str) {
         self.lock().remove(owner);
     }
 
@@ -75,7 +75,7 @@ impl Cache {
     /// Waits until the cache shows every write noted for this object.
     ///
     /// The caller makes sure that no write is noted for it meanwhile (one reconcile per object).
-    pub async fn caught_up(&self, owner: &str) {
+    pub(crate) async fn caught_up(&self, owner: &str) {
         let Some(expected) = self.expectations.of(owner) else {
             return;
         };

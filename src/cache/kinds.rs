@@ -70,9 +70,9 @@ where
 }
 
 /// A workload as the cache holds it. Its managed fields stay: they tell who set `paused`.
-pub type CachedGameDeployment = Whole<GameDeployment>;
+pub(crate) type CachedGameDeployment = Whole<GameDeployment>;
 /// A workload as the cache holds it.
-pub type CachedGameStatefulSet = Whole<GameStatefulSet>;
+pub(crate) type CachedGameStatefulSet = Whole<GameStatefulSet>;
 /// A run as the cache holds it.
 pub type CachedHookRun = Whole<HookRun>;
 /// The cached form of a run. Lists give back the room that they grew into while they were read.
@@ -89,11 +89,11 @@ pub fn slim_run(mut run: HookRun) -> CachedHookRun {
 }
 
 /// A template as the cache holds it.
-pub type CachedHookTemplate = Whole<HookTemplate>;
+pub(crate) type CachedHookTemplate = Whole<HookTemplate>;
 
 /// A ControllerRevision as the cache holds it.
 #[derive(Clone, Debug)]
-pub struct CachedRevision {
+pub(crate) struct CachedRevision {
     /// What the planner sees.
     pub revision: Arc<Revision>,
     /// Labels, which a selector may match.
@@ -106,7 +106,7 @@ pub struct CachedRevision {
 
 impl CachedRevision {
     /// The cached form; None for one that somebody else controls.
-    pub fn new(object: ControllerRevision) -> Option<Self> {
+    pub(crate) fn new(object: ControllerRevision) -> Option<Self> {
         let controller = match control(&object.metadata) {
             Control::Ours(uid) => Some(uid),
             Control::None => None,
@@ -145,7 +145,7 @@ impl Cached for CachedRevision {
 
 /// A node as far as it is read.
 #[derive(Debug, Deserialize)]
-pub struct NodeHead {
+pub(crate) struct NodeHead {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: NodeSpec,
@@ -194,7 +194,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// What matters of a node for the pods on it.
 #[derive(Clone, Debug)]
-pub struct NodeState {
+pub(crate) struct NodeState {
     name: String,
     uid: String,
     version: u64,
@@ -208,7 +208,7 @@ pub struct NodeState {
 
 impl NodeState {
     /// The cached form; None for a node of which nothing matters.
-    pub fn new(node: NodeHead) -> Option<Self> {
+    pub(crate) fn new(node: NodeHead) -> Option<Self> {
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
@@ -239,7 +239,7 @@ impl Cached for NodeState {
 }
 
 /// The cached form of a claim.
-pub fn slim_claim(claim: ClaimHead) -> Claim {
+pub(crate) fn slim_claim(claim: ClaimHead) -> Claim {
     let meta = claim.metadata;
     let owners = meta.owner_references.unwrap_or_default().into_iter();
     let owners = owners.map(|owner| ClaimOwner {
@@ -260,7 +260,7 @@ pub fn slim_claim(claim: ClaimHead) -> Claim {
 
 /// A claim's metadata, as the server sends it when asked for that alone.
 #[derive(Debug, Deserialize)]
-pub struct ClaimHead {
+pub(crate) struct ClaimHead {
     metadata: ObjectMeta,
 }
 

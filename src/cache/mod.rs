@@ -16,7 +16,7 @@ mod route;
 mod slim;
 mod store;
 #[cfg(test)]
-pub mod test_feed;
+pub(crate) mod test_feed;
 mod watch;
 mod workload_index;
 
@@ -29,36 +29,34 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use control::{Control, control};
-pub use expectations::Expectations;
-#[cfg(test)]
-pub use kinds::NodeHead;
-pub use kinds::{
-    CachedGameDeployment, CachedGameStatefulSet, CachedHookRun, CachedHookTemplate, CachedRevision,
-    NodeState, Whole, slim_claim, slim_run,
-};
-pub use pods::{CachedPod, Orphan};
-pub use reflector::{Reflector, Routed, Seen};
-pub use route::{BrokenSink, Router, Sink, WorkloadSink};
-pub use slim::{Interner, Sight, slim};
+pub use control::Control;
+pub use kinds::{CachedHookRun, Whole, slim_run};
+pub use pods::CachedPod;
+pub use slim::{Interner, Sight};
 pub use store::{Cached, Store, Transition};
-pub use watch::{Identity, Object, Source};
+pub use watch::{Identity, Object};
+
+pub(crate) use expectations::Expectations;
+#[cfg(test)]
+pub(crate) use kinds::NodeHead;
+pub(crate) use kinds::{
+    CachedGameDeployment, CachedGameStatefulSet, CachedHookTemplate, CachedRevision, NodeState,
+    slim_claim,
+};
+pub(crate) use reflector::{Reflector, Routed, Seen};
+pub(crate) use route::{BrokenSink, Router, Sink, WorkloadSink};
+pub(crate) use watch::Source;
 
 use self::comparison::Newest;
 use crate::objects::{Deleted, Kind};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::Claim;
 
-/// All reflectors.
 #[derive(Default)]
-pub struct Cache {
-    /// GameDeployments.
+pub(crate) struct Cache {
     pub game_deployments: Arc<Reflector<CachedGameDeployment>>,
-    /// GameStatefulSets.
     pub game_stateful_sets: Arc<Reflector<CachedGameStatefulSet>>,
-    /// HookRuns.
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
-    /// HookTemplates.
     pub hook_templates: Arc<Reflector<CachedHookTemplate>>,
     /// Pods that our workloads control, and those that nobody does.
     pub pods: Arc<Reflector<CachedPod>>,
@@ -66,7 +64,6 @@ pub struct Cache {
     pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes that have a deletion cost, or are lost.
     pub nodes: Arc<Reflector<NodeState>>,
-    /// Volume claims.
     pub claims: Arc<Reflector<Claim>>,
     /// Writes that the cache may not have seen.
     pub expectations: Expectations,
@@ -76,12 +73,9 @@ pub struct Cache {
 
 /// Figures of one reflector, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct ReflectorStats {
-    /// Its kind.
+pub(crate) struct ReflectorStats {
     pub kind: Kind,
-    /// Objects in it.
     pub objects: usize,
-    /// Lists that were begun.
     pub lists: u64,
     /// When the API server last said anything about the kind.
     pub heard: Instant,
@@ -129,7 +123,13 @@ macro_rules! reflector_of {
 
 impl Cache {
     /// Whether there is this workload, and not another one of its name.
-    pub fn has_workload(&self, kind: WorkloadKind, namespace: &str, name: &str, uid: &str) -> bool {
+    pub(crate) fn has_workload(
+        &self,
+        kind: WorkloadKind,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> bool {
         match kind {
             WorkloadKind::GameDeployment => has(&self.game_deployments, namespace, name, uid),
             WorkloadKind::GameStatefulSet => has(&self.game_stateful_sets, namespace, name, uid),
@@ -137,7 +137,7 @@ impl Cache {
     }
 
     /// A cache of these objects: of one namespace, or (None) of all.
-    pub fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
+    pub(crate) fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
         let sources = Kind::ALL.map(|kind| {
             let source = Source {
                 client: client.clone(),
@@ -155,7 +155,7 @@ impl Cache {
     }
 
     /// Starts the watches; they run until the set is dropped.
-    pub fn start(&self, router: &Arc<Router>) -> JoinSet<()> {
+    pub(crate) fn start(&self, router: &Arc<Router>) -> JoinSet<()> {
         let mut watches = JoinSet::new();
         for (kind, source) in &self.sources {
             let (source, router) = (source.clone(), Arc::clone(router));
@@ -250,18 +250,18 @@ impl Cache {
     }
 
     /// Whether every kind was listed once.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.missing().is_empty()
     }
 
     /// The kinds that were never listed.
-    pub fn missing(&self) -> Vec<Kind> {
+    pub(crate) fn missing(&self) -> Vec<Kind> {
         let unlisted = |kind: &Kind| self.seen(*kind).borrow().listed == 0;
         self.sources.keys().copied().filter(unlisted).collect()
     }
 
     /// Waits until every kind was listed once.
-    pub async fn filled(&self) {
+    pub(crate) async fn filled(&self) {
         for kind in self.sources.keys() {
             // The sender lives in self: waiting cannot fail.
             let _ = self.seen(*kind).wait_for(|seen| seen.listed > 0).await;
@@ -269,12 +269,12 @@ impl Cache {
     }
 
     /// How far a kind has been seen, to wait on.
-    pub fn seen(&self, kind: Kind) -> Receiver<Seen> {
+    pub(crate) fn seen(&self, kind: Kind) -> Receiver<Seen> {
         reflector_of!(self, kind, reflector => reflector.seen())
     }
 
     /// What there is to say of each kind.
-    pub fn stats(&self) -> Vec<ReflectorStats> {
+    pub(crate) fn stats(&self) -> Vec<ReflectorStats> {
         let stats = |kind| {
             reflector_of!(self, kind, reflector => ReflectorStats {
                 kind,

@@ -16,10 +16,9 @@ use crate::objects::ObjectKey;
 
 /// How far a reflector has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Every change up to this resourceVersion is in the store.
     pub version: u64,
-    /// Lists begun.
     pub begun: u64,
     /// When the last of them was begun.
     pub begun_at: Option<Instant>,
@@ -28,7 +27,7 @@ pub struct Seen {
 }
 
 /// The objects of one kind as the watch shows them.
-pub struct Reflector<T> {
+pub(crate) struct Reflector<T> {
     store: RwLock<Store<T>>,
     seen: watch::Sender<Seen>,
     /// When the API server last said something; when this was made, if it never did.
@@ -50,29 +49,28 @@ impl<T> Default for Reflector<T> {
 
 impl<T: Cached> Reflector<T> {
     /// The store as it is now. Not to be held over an await.
-    pub fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
+    pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
         // A panic while writing leaves a store of whole objects; the next list mends the rest.
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object with this key.
-    pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.store().get(&key.namespace, &key.name)
     }
 
     /// How far it has seen, to wait on.
-    pub fn seen(&self) -> watch::Receiver<Seen> {
+    pub(crate) fn seen(&self) -> watch::Receiver<Seen> {
         self.seen.subscribe()
     }
 
     /// When the API server last said anything about this kind: at least one bookmark a minute, if
     /// the watch lives. Before it ever did, when the waiting for it began.
-    pub fn heard(&self) -> Instant {
+    pub(crate) fn heard(&self) -> Instant {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every change up to this resourceVersion is in the store.
-    pub async fn reach(&self, version: u64) {
+    pub(crate) async fn reach(&self, version: u64) {
         let reached = |seen: &Seen| seen.listed > 0 && seen.version >= version;
         // The sender lives in self: waiting cannot fail.
         let _ = self.seen().wait_for(reached).await;
@@ -80,7 +78,7 @@ impl<T: Cached> Reflector<T> {
 
     /// Waits until the store rests on a list that is begun from now on. Asks for one as soon as the last
     /// began so long ago. One that is under way comes to its end; callers that wait share the next one.
-    pub async fn relist(&self, pause: Duration) {
+    pub(crate) async fn relist(&self, pause: Duration) {
         let mut seen = self.seen();
         let now = *seen.borrow_and_update();
         let next = now.begun + 1;
@@ -133,7 +131,7 @@ impl<T: Cached> Reflector<T> {
 
     /// Feeds it from this source, forever. `convert` makes the cached form of an object that had
     /// another one before, or none; it is not kept where that is None.
-    pub async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
+    pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
         C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, Unreadable>,
         R: Fn(&Routed<T>),
@@ -150,11 +148,10 @@ impl<T: Cached> Reflector<T> {
 }
 
 /// Why an object cannot be read.
-pub type Unreadable = serde_json::Error;
+pub(super) type Unreadable = serde_json::Error;
 
 /// What the router is told.
-pub enum Routed<T> {
-    /// An object changed.
+pub(crate) enum Routed<T> {
     Changed(Transition<T>),
     /// An object cannot be read, and is not in the store.
     Broken(ObjectKey, String),

@@ -11,7 +11,7 @@ use gamekeeper_core::plan::quantity;
 type Quantities = BTreeMap<String, Quantity>;
 
 /// Canonical JSON of a container's resources: equal amounts give equal text.
-pub fn canonical(resources: Option<&ResourceRequirements>) -> String {
+pub(super) fn canonical(resources: Option<&ResourceRequirements>) -> String {
     let amounts = |quantities: Option<&Quantities>| -> BTreeMap<String, String> {
         let quantities = quantities.into_iter().flatten();
         quantities
@@ -29,7 +29,7 @@ pub fn canonical(resources: Option<&ResourceRequirements>) -> String {
 
 /// Whether a kubelet reports to run a container with the cpu and memory that its spec wants.
 /// A kubelet that reports nothing has applied only "nothing wanted".
-pub fn applied(
+pub(super) fn applied(
     wanted: Option<&ResourceRequirements>,
     reported: Option<&ResourceRequirements>,
 ) -> bool {

@@ -15,16 +15,16 @@ use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Claim, is_read_alike};
 
 /// Takes keys that must be looked at; must not block.
-pub type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
+pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
 /// Takes keys of workloads that must be looked at; must not block.
-pub type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
+pub(crate) type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
 
 /// Takes objects that cannot be read: their kind, their name, and why. Must not block.
-pub type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
+pub(crate) type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
 
 /// Routes changes to the queues of the controllers.
-pub struct Router {
+pub(crate) struct Router {
     workloads: RwLock<WorkloadIndex>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
@@ -32,8 +32,11 @@ pub struct Router {
 }
 
 impl Router {
-    /// A router into these queues.
-    pub fn new(to_workloads: WorkloadSink, to_hook_runs: Sink, to_broken: BrokenSink) -> Self {
+    pub(crate) fn new(
+        to_workloads: WorkloadSink,
+        to_hook_runs: Sink,
+        to_broken: BrokenSink,
+    ) -> Self {
         Self {
             workloads: RwLock::default(),
             to_workloads,
@@ -43,7 +46,7 @@ impl Router {
     }
 
     /// A workload changed: it looks itself.
-    pub fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
+    pub(crate) fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let mut workloads = self
             .workloads
             .write()
@@ -61,13 +64,13 @@ impl Router {
     }
 
     /// An object of this kind cannot be read.
-    pub fn broken(&self, kind: &'static str, key: &ObjectKey, reason: &str) {
+    pub(crate) fn broken(&self, kind: &'static str, key: &ObjectKey, reason: &str) {
         (self.to_broken)(kind, key, reason);
     }
 
     /// A run changed: its own controller looks, and so does the workload that waits for it, unless that
     /// makes no difference to a plan. Runs that go on measuring change all the time.
-    pub fn hook_run(&self, transition: &Transition<CachedHookRun>) {
+    pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
         }
@@ -81,7 +84,7 @@ impl Router {
     }
 
     /// A pod changed: whoever controls it looks, and who might adopt it when nobody does.
-    pub fn pod(&self, transition: &Transition<CachedPod>) {
+    pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
         self.owners(transition);
         let [old, new] =
             [&transition.0, &transition.1].map(|side| side.as_ref().and_then(|pod| pod.orphan()));
@@ -96,8 +99,7 @@ impl Router {
         }
     }
 
-    /// A revision changed.
-    pub fn revision(&self, transition: &Transition<CachedRevision>) {
+    pub(crate) fn revision(&self, transition: &Transition<CachedRevision>) {
         self.owners(transition);
         for orphan in sides(transition).filter(|revision| revision.controller().is_none()) {
             self.tell(self.read().selecting(orphan.namespace(), &orphan.labels));
@@ -105,14 +107,14 @@ impl Router {
     }
 
     /// A template changed: the workloads that name it look.
-    pub fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
+    pub(crate) fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
         for template in sides(transition) {
             self.tell(self.read().hooked(template.namespace(), template.name()));
         }
     }
 
     /// A claim changed: whoever controls it looks, and whose pods it is named after.
-    pub fn claim(&self, transition: &Transition<Claim>) {
+    pub(crate) fn claim(&self, transition: &Transition<Claim>) {
         self.owners(transition);
         for claim in sides(transition) {
             self.tell(self.read().claiming(&claim.namespace, &claim.name));
@@ -121,7 +123,7 @@ impl Router {
 
     /// A node was lost, or came back: workloads that force pods off lost nodes look. Its kubelet was
     /// upgraded: those with native sidecars do.
-    pub fn node(&self, (old, new): &Transition<NodeState>) {
+    pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
         let is_lost = lost(old) != lost(new);

@@ -57,7 +57,7 @@ pub enum Sight {
 }
 
 /// The slim form of a pod; None for one that somebody else controls.
-pub fn slim(
+pub(super) fn slim(
     previous: Option<&Pod>,
     sight: Sight,
     pod: core::Pod,
@@ -106,7 +106,7 @@ pub fn slim(
 }
 
 /// A deletion cost; what is not a number counts as 0, as in Kubernetes.
-pub fn cost(annotation: Option<&String>) -> i32 {
+pub(super) fn cost(annotation: Option<&String>) -> i32 {
     annotation
         .and_then(|cost| cost.parse().ok())
         .unwrap_or_default()
@@ -130,7 +130,7 @@ fn record(
 }
 
 /// A phase by its name.
-pub fn phase(phase: Option<&str>) -> PodPhase {
+pub(super) fn phase(phase: Option<&str>) -> PodPhase {
     match phase {
         Some("Running") => PodPhase::Running,
         Some("Succeeded") => PodPhase::Succeeded,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Cache, CachedPod, Identity, Interner, Object, Sight};
 
 /// The cached form of a pod.
-pub fn pod(
+pub(crate) fn pod(
     previous: Option<&CachedPod>,
     sight: Sight,
     pod: &Value,
@@ -19,7 +19,7 @@ pub fn pod(
 }
 
 /// Shows the cache a list with exactly these pods, which nobody controls.
-pub fn pods(cache: &Cache, version: u64, names: &[&str]) {
+pub(crate) fn pods(cache: &Cache, version: u64, names: &[&str]) {
     let mut interner = Interner::default();
     let pods = names.iter().filter_map(|name| {
         let it = json!({"metadata": {

@@ -43,7 +43,7 @@ const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// What a watch hands over, with objects as `O`.
 #[derive(Debug)]
-pub enum Change<O> {
+pub(super) enum Change<O> {
     /// A list begins: [`Change::Listed`] objects follow until [`Change::ListEnd`].
     ListBegin,
     /// An object of the list.
@@ -124,13 +124,13 @@ impl Identity {
 }
 
 /// A resourceVersion as a number, as Kubernetes documents them to compare.
-pub fn version_number(version: &str) -> u64 {
+pub(super) fn version_number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
 
 /// Where to watch.
 #[derive(Clone)]
-pub struct Source {
+pub(crate) struct Source {
     /// Client.
     pub client: Client,
     /// Path of the collection.
@@ -173,7 +173,7 @@ impl WatchError {
 
 /// Watches forever. What `list_is_due` gives ends when there is to be a new list; it is asked for only
 /// while none is under way.
-pub async fn watch<F: Future<Output = ()>>(
+pub(super) async fn watch<F: Future<Output = ()>>(
     mut source: Source,
     list_is_due: impl Fn() -> F,
     mut hand_over: impl FnMut(Change<Object<'_>>),
@@ -287,7 +287,7 @@ impl Source {
     }
 
     /// The server's newest resourceVersion, from a list that cannot be stale.
-    pub async fn newest(&self) -> Result<u64, kube::Error> {
+    pub(crate) async fn newest(&self) -> Result<u64, kube::Error> {
         let request = self.request("limit=1").map_err(kube::Error::HttpError)?;
         let text = timeout(ANSWER_TIMEOUT, self.client.request_text(request)).await;
         let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;

@@ -15,10 +15,8 @@ use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::{self, WorkloadKind};
 
 /// What is known of a workload.
-pub struct Entry {
-    /// Its kind.
+pub(super) struct Entry {
     pub kind: WorkloadKind,
-    /// Its namespace and name.
     pub key: ObjectKey,
     selector: Option<Selector>,
     /// Under what it is found.
@@ -36,7 +34,6 @@ enum IndexKey {
     Label(Option<(String, String)>),
     /// What the names of claims begin with.
     ClaimPrefix(String),
-    /// The name of a HookTemplate.
     HookTemplate(String),
 }
 
@@ -46,17 +43,15 @@ fn has_sidecars(template: &Value) -> bool {
     init.any(|container| container["restartPolicy"] == "Always")
 }
 
-/// All workloads.
 #[derive(Default)]
-pub struct WorkloadIndex {
+pub(super) struct WorkloadIndex {
     by_uid: HashMap<String, Entry>,
     /// Uids by namespace and trait.
     by_key: HashMap<String, HashMap<IndexKey, BTreeSet<String>>>,
 }
 
 impl WorkloadIndex {
-    /// Takes a workload in.
-    pub fn insert<K: GameWorkload>(&mut self, workload: &Whole<K>) {
+    pub(super) fn insert<K: GameWorkload>(&mut self, workload: &Whole<K>) {
         let object = &workload.object;
         let claim_names = object.claim_templates().iter();
         let claim_names = claim_names.map(names::claim_template_name);
@@ -87,8 +82,7 @@ impl WorkloadIndex {
         self.by_uid.insert(workload.uid().to_owned(), known);
     }
 
-    /// Takes a workload out.
-    pub fn remove(&mut self, uid: &str) {
+    pub(super) fn remove(&mut self, uid: &str) {
         let Some(known) = self.by_uid.remove(uid) else {
             return;
         };
@@ -120,18 +114,16 @@ impl WorkloadIndex {
         labels.unwrap_or_default().into_iter().min_by_key(others)
     }
 
-    /// The workload with this uid.
-    pub fn get(&self, uid: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, uid: &str) -> Option<&Entry> {
         self.by_uid.get(uid)
     }
 
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
         self.by_uid.values()
     }
 
     /// Those that select what has these labels.
-    pub fn selecting(
+    pub(super) fn selecting(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
@@ -156,14 +148,14 @@ impl WorkloadIndex {
     }
 
     /// Those whose pods a claim of this name is named after.
-    pub fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Entry> {
+    pub(super) fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Entry> {
         let prefix = names::split_ordinal(claim).map(|(prefix, _)| prefix.to_owned());
         let key = prefix.map(IndexKey::ClaimPrefix).into_iter();
         key.flat_map(move |prefix| self.found_by(namespace, &prefix))
     }
 
     /// Those that name this HookTemplate.
-    pub fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
+    pub(super) fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
         self.found_by(namespace, &IndexKey::HookTemplate(template.to_owned()))
     }
 

@@ -16,21 +16,18 @@ use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
-pub use hook_run::{HookMetrics, HookRuns, RunOwner, point};
-pub use planners::Planners;
-pub use queue::{Queue, Queues, Reconciled, Requeue, work};
-pub use workload::Workloads;
+pub(crate) use hook_run::{HookMetrics, HookRuns, RunOwner, point};
+pub(crate) use planners::Planners;
+pub(crate) use queue::{Queue, Queues, work};
+pub(crate) use workload::Workloads;
 
 /// What a controller of workloads works with.
 #[derive(Clone)]
-pub struct Shared {
-    /// What the cluster looks like.
+pub(crate) struct Shared {
     pub cache: Arc<Cache>,
     /// Writes that a plan asks for.
     pub applier: Applier,
-    /// Where events are told.
     pub events: EventRecorder,
-    /// Where durations are counted.
     pub metrics: Metrics,
     /// Threads on which plans are made.
     pub planners: Arc<Planners>,

@@ -12,7 +12,7 @@ use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
 /// The threads; they end with this.
-pub struct Planners {
+pub(crate) struct Planners {
     /// None once it ends.
     threads: Option<Runtime>,
 }
@@ -22,7 +22,7 @@ impl Planners {
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let threads = Builder::new_multi_thread()
             .thread_name("plans")
             .worker_threads(available_parallelism().map_or(1, usize::from))
@@ -33,7 +33,10 @@ impl Planners {
     }
 
     /// Does some work there. A panic in it goes on here, and ends nothing else.
-    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
         let Some(threads) = &self.threads else {
             return pending().await;
         };

@@ -28,7 +28,7 @@ use self::stats::QueueStats;
 use crate::fair::{Capacity, NamespaceLimiter, Permit, RoundRobin};
 use crate::objects::ObjectKey;
 
-pub use stats::Queues;
+pub(crate) use stats::Queues;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ const MAX_REST: Duration = Duration::from_secs(1);
 
 /// When to reconcile an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requeue {
+pub(crate) enum Requeue {
     /// At the next event, or at this time.
     Settled(Option<Instant>),
     /// At once, because there is more to do.
@@ -62,8 +62,7 @@ pub enum Requeue {
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Reconciled {
-    /// When to reconcile again.
+pub(crate) struct Reconciled {
     pub requeue: Requeue,
     /// How much processor time went into deciding what to do.
     pub planning: Duration,
@@ -88,7 +87,7 @@ impl Reconciled {
 }
 
 /// Keys of the objects to reconcile.
-pub struct Queue {
+pub(crate) struct Queue {
     state: Mutex<State>,
     changed: Notify,
     /// Limits the reconciles in progress.
@@ -139,7 +138,7 @@ struct Failed {
 
 impl Queue {
     /// An empty queue with this many concurrent reconciles.
-    pub fn new(reconciles: Capacity) -> Self {
+    pub(crate) fn new(reconciles: Capacity) -> Self {
         Self {
             state: Mutex::default(),
             changed: Notify::new(),
@@ -148,7 +147,7 @@ impl Queue {
     }
 
     /// Asks for a reconcile of an object.
-    pub fn add(&self, key: ObjectKey) {
+    pub(crate) fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
         if let Some(in_progress) = state.running.get_mut(&key) {
             in_progress.touched = true;
@@ -164,7 +163,7 @@ impl Queue {
     }
 
     /// The next object to reconcile; [`Queue::done`] must follow.
-    pub async fn next(&self) -> ObjectKey {
+    pub(crate) async fn next(&self) -> ObjectKey {
         loop {
             let next_timer = {
                 let mut state = self.lock();
@@ -189,7 +188,7 @@ impl Queue {
     }
 
     /// Records how the reconcile of an object ended.
-    pub fn done(&self, key: ObjectKey, reconciled: impl Into<Reconciled>) {
+    pub(crate) fn done(&self, key: ObjectKey, reconciled: impl Into<Reconciled>) {
         let reconciled = reconciled.into();
         let requeue = reconciled.requeue;
         let mut state = self.lock();
@@ -325,7 +324,7 @@ impl Drop for Completion {
 /// Reconciles the objects of the queue until told to stop, then waits for the reconciles in progress.
 ///
 /// A panic in one reconcile is a failure of that object alone.
-pub async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
+pub(crate) async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
 where
     F: Fn(ObjectKey) -> L,
     L: Future<Output: Into<Reconciled>> + Send + 'static,

@@ -21,7 +21,7 @@ use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 const SLOW_PLAN: Duration = Duration::from_millis(500);
 
 /// Reconciles the workloads of one kind.
-pub struct Workloads<K> {
+pub(crate) struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
     /// What is remembered of each, by its name; taken out while it is reconciled.
@@ -35,7 +35,7 @@ struct Remembered {
 
 impl<K: Planned> Workloads<K> {
     /// A controller of the workloads in this reflector that remembers nothing yet.
-    pub fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
+    pub(crate) fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
         Self {
             shared,
             reflector,
@@ -44,7 +44,7 @@ impl<K: Planned> Workloads<K> {
     }
 
     /// Reconciles one workload: waits until the cache shows its own last writes, plans, and applies.
-    pub async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
+    pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
             self.forget(&key);

@@ -13,7 +13,7 @@ use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
 /// The part of a workload's memory that a plan reads.
-pub struct MemorySnapshot {
+pub(super) struct MemorySnapshot {
     verdicts: BTreeMap<String, Verdict>,
     taken: BTreeSet<String>,
     failures: Failures,
@@ -21,8 +21,7 @@ pub struct MemorySnapshot {
 }
 
 impl MemorySnapshot {
-    /// A copy of it.
-    pub fn of(memory: &Memory) -> Self {
+    pub(super) fn of(memory: &Memory) -> Self {
         Self {
             verdicts: memory.verdicts.clone(),
             taken: memory.taken.clone(),
@@ -33,7 +32,11 @@ impl MemorySnapshot {
 }
 
 /// Everything that the planner sees of a workload.
-pub fn world<K: GameWorkload>(cache: &Cache, workload: &Whole<K>, memory: MemorySnapshot) -> World {
+pub(super) fn world<K: GameWorkload>(
+    cache: &Cache,
+    workload: &Whole<K>,
+    memory: MemorySnapshot,
+) -> World {
     let (namespace, uid) = (workload.namespace(), workload.uid());
     let selector = workload.object.selector();
     let selected =

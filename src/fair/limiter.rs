@@ -15,7 +15,7 @@ const MAX_IDLE_NAMESPACES: usize = 256;
 
 /// How many permits there are.
 #[derive(Clone, Copy, Debug)]
-pub struct Capacity {
+pub(crate) struct Capacity {
     /// Shared by all namespaces.
     pub shared: usize,
     /// The most of those that one namespace can take.
@@ -26,7 +26,7 @@ pub struct Capacity {
 
 /// Hands out permits for one kind of work.
 #[derive(Debug)]
-pub struct NamespaceLimiter {
+pub(crate) struct NamespaceLimiter {
     capacity: Capacity,
     shared: Arc<Semaphore>,
     namespaces: Mutex<HashMap<String, Namespace>>,
@@ -41,11 +41,13 @@ struct Namespace {
 
 /// A permit; dropping it gives it back.
 #[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>);
+pub(crate) struct Permit(
+    #[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>,
+);
 
 impl NamespaceLimiter {
     /// A limiter with all its permits free.
-    pub fn new(capacity: Capacity) -> Self {
+    pub(crate) fn new(capacity: Capacity) -> Self {
         NamespaceLimiter {
             capacity,
             shared: Arc::new(Semaphore::new(capacity.shared)),
@@ -54,7 +56,7 @@ impl NamespaceLimiter {
     }
 
     /// Waits for a permit. Within a namespace the order is first in, first out.
-    pub async fn take(&self, namespace: &str) -> Permit {
+    pub(crate) async fn take(&self, namespace: &str) -> Permit {
         let Namespace { share, own } = self.of(namespace);
         let shared = async {
             let share = share.acquire_owned().await;
@@ -70,7 +72,7 @@ impl NamespaceLimiter {
     }
 
     /// A permit, if one is free.
-    pub fn try_take(&self, namespace: &str) -> Option<Permit> {
+    pub(crate) fn try_take(&self, namespace: &str) -> Option<Permit> {
         let Namespace { share, own } = self.of(namespace);
         if let Ok(own) = own.try_acquire_owned() {
             return Some(Permit(vec![own]));

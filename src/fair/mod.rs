@@ -6,5 +6,5 @@
 mod limiter;
 mod round_robin;
 
-pub use limiter::{Capacity, NamespaceLimiter, Permit};
-pub use round_robin::RoundRobin;
+pub(crate) use limiter::{Capacity, NamespaceLimiter, Permit};
+pub(crate) use round_robin::RoundRobin;

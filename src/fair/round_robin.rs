@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Items that wait, by namespace.
 #[derive(Debug)]
-pub struct RoundRobin<T> {
+pub(crate) struct RoundRobin<T> {
     waiting: HashMap<String, VecDeque<T>>,
     /// The namespaces that have waiting items, in the order in which they are served.
     order: VecDeque<String>,
@@ -21,7 +21,7 @@ impl<T> Default for RoundRobin<T> {
 
 impl<T> RoundRobin<T> {
     /// Puts an item behind all others of its namespace.
-    pub fn push(&mut self, namespace: &str, item: T) {
+    pub(crate) fn push(&mut self, namespace: &str, item: T) {
         if let Some(items) = self.waiting.get_mut(namespace) {
             items.push_back(item);
             return;
@@ -33,7 +33,7 @@ impl<T> RoundRobin<T> {
 
     /// The first item of the next namespace that is admitted, with what `admit` gave. A namespace that
     /// is not admitted goes to the end of the rotation.
-    pub fn pop<A>(&mut self, mut admit: impl FnMut(&str) -> Option<A>) -> Option<(T, A)> {
+    pub(crate) fn pop<A>(&mut self, mut admit: impl FnMut(&str) -> Option<A>) -> Option<(T, A)> {
         for _ in 0..self.order.len() {
             let namespace = self.order.pop_front()?;
             let Some(admitted) = admit(&namespace) else {

@@ -21,14 +21,13 @@ const MAX_MEMORY: usize = 128 << 20;
 const BYTES_PER_MAP: usize = 700;
 const BYTES_PER_VALUE: usize = 160;
 
-/// All callers.
 pub(super) struct Callers {
     memory: Arc<Semaphore>,
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
 /// The callers from one address. Known for as long as something is held for them.
-pub struct Caller {
+pub(crate) struct Caller {
     connections: Arc<Semaphore>,
     own: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
@@ -36,7 +35,7 @@ pub struct Caller {
 
 /// A caller, or all together, would hold too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitExceeded;
+pub(crate) struct LimitExceeded;
 
 impl Default for Callers {
     fn default() -> Self {
@@ -48,7 +47,6 @@ impl Default for Callers {
 }
 
 impl Callers {
-    /// The caller from this address.
     pub(super) fn caller(&self, address: IpAddr) -> Arc<Caller> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, caller| caller.strong_count() > 0);
@@ -74,7 +72,7 @@ impl Caller {
     }
 
     /// A budget of which nothing is used yet.
-    pub fn budget(self: Arc<Self>) -> MemoryBudget {
+    pub(crate) fn budget(self: Arc<Self>) -> MemoryBudget {
         MemoryBudget {
             caller: self,
             taken: Vec::new(),
@@ -83,7 +81,7 @@ impl Caller {
 }
 
 /// The memory counted for one request; given back when it is dropped.
-pub struct MemoryBudget {
+pub(crate) struct MemoryBudget {
     caller: Arc<Caller>,
     taken: Vec<OwnedSemaphorePermit>,
 }
@@ -93,7 +91,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// When they are not there.
-    pub fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         let bytes = u32::try_from(bytes).map_err(|_| LimitExceeded)?;
         let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
         for share in shares {
@@ -107,7 +105,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// When that is not there.
-    pub fn take_parsed(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
+    pub(crate) fn take_parsed(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
         let sizes = text.iter().map(|byte| match byte {
             b'{' => BYTES_PER_MAP,
             b',' | b'[' => BYTES_PER_VALUE,

@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-pub use callers::{Caller, MemoryBudget};
+pub(crate) use callers::{Caller, MemoryBudget};
 
 use callers::Callers;
 use connection::{encrypted, plain};
@@ -28,7 +28,7 @@ const MAX_CONNECTIONS: usize = 256;
 
 /// Serves a listener for as long as the process lives, with TLS where there is an acceptor for it. Each
 /// request has an `Extension<Arc<Caller>>`.
-pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router) {
+pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router) {
     let callers = Callers::default();
     let mut open = OpenConnections::default();
     loop {

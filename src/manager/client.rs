@@ -47,7 +47,7 @@ pub enum ClientError {
 ///
 /// Only the request counter is further inside than the fence, so nothing delays a write between fence
 /// and connection. Writes have a connection of their own, which checks the same fence again.
-pub fn client(
+pub(super) fn client(
     config: &Config,
     fence: Arc<Fence>,
     requests: &ApiRequests,

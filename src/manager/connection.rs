@@ -27,14 +27,14 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes connections behind a fence.
 #[derive(Clone)]
-pub struct FencedConnector {
+pub(super) struct FencedConnector {
     inner: HttpConnector,
     fence: Arc<Fence>,
 }
 
 impl FencedConnector {
     /// Connections of this connector, behind this fence.
-    pub fn new(mut inner: HttpConnector, fence: Arc<Fence>) -> Self {
+    pub(super) fn new(mut inner: HttpConnector, fence: Arc<Fence>) -> Self {
         // Operators run on Linux; elsewhere the workspace only builds.
         #[cfg(target_os = "linux")]
         inner.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
@@ -63,8 +63,7 @@ impl Service<Uri> for FencedConnector {
     }
 }
 
-/// A connection behind a fence.
-pub struct FencedStream {
+pub(super) struct FencedStream {
     stream: TokioIo<TcpStream>,
     fence: Arc<Fence>,
 }

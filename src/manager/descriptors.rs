@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 const WANTED: u64 = 65_536;
 
 /// Raises the soft limit as far as the hard one lets it, and as it is of use.
-pub fn raise() {
+pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let Some(raised) = raised(limit) else { return };
     match setrlimit(Resource::Nofile, raised) {

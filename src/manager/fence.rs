@@ -16,7 +16,7 @@ use tower::{BoxError, Layer, Service};
 
 /// Holds writes back while this process does not hold the lease; open until a deadline.
 #[derive(Debug)]
-pub struct Fence(Mutex<Until>);
+pub(super) struct Fence(Mutex<Until>);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Until {
@@ -28,26 +28,24 @@ enum Until {
 /// A write was not begun, or given up, because this process does not lead.
 #[derive(Debug, thiserror::Error)]
 #[error("this process does not hold the lease; nothing is written")]
-pub struct NotLeader;
+pub(super) struct NotLeader;
 
 impl Fence {
     /// A fence for a process that must hold a lease: closed.
-    pub fn closed() -> Arc<Self> {
+    pub(super) fn closed() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Until::Closed)))
     }
 
     /// A fence for a process that needs no lease: always open.
-    pub fn always_open() -> Arc<Self> {
+    pub(super) fn always_open() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Until::Always)))
     }
 
-    /// Opens it until then.
-    pub fn open_until(&self, deadline: Instant) {
+    pub(super) fn open_until(&self, deadline: Instant) {
         self.set(Until::Open(deadline));
     }
 
-    /// Closes it.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.set(Until::Closed);
     }
 
@@ -60,7 +58,7 @@ impl Fence {
     }
 
     /// Whether writes pass.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         match self.until() {
             Until::Closed => false,
             Until::Open(deadline) => Instant::now() < deadline,
@@ -83,13 +81,13 @@ impl Fence {
 }
 
 /// Whether a request changes nothing: reads need no lease.
-pub fn is_read<B>(request: &Request<B>) -> bool {
+pub(super) fn is_read<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
 /// Puts a fence before every write.
 #[derive(Clone)]
-pub struct FenceLayer(pub Arc<Fence>);
+pub(super) struct FenceLayer(pub Arc<Fence>);
 
 impl<S> Layer<S> for FenceLayer {
     type Service = Gated<S>;
@@ -104,7 +102,7 @@ impl<S> Layer<S> for FenceLayer {
 
 /// A service behind a fence.
 #[derive(Clone)]
-pub struct Gated<S> {
+pub(super) struct Gated<S> {
     inner: S,
     fence: Arc<Fence>,
 }

@@ -25,7 +25,7 @@ use crate::webhook::ServingCertificate;
 
 /// What there is to say.
 #[derive(Default)]
-pub struct Health {
+pub(super) struct Health {
     /// The caches, once there are any.
     pub cache: OnceLock<Arc<Cache>>,
     /// The webhook's certificate, where there is a webhook.
@@ -37,7 +37,7 @@ pub struct Health {
 
 /// The routes: /healthz (the process answers), /readyz (the caches are filled, and the webhook has a
 /// certificate), /metrics.
-pub fn routes(health: Arc<Health>) -> Router {
+pub(super) fn routes(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))

@@ -36,7 +36,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 const JITTER: f64 = 1.2;
 
 /// Takes part in the election.
-pub struct Elector {
+pub(super) struct Elector {
     leases: Api<Lease>,
     /// Name of the lease.
     name: String,
@@ -61,7 +61,7 @@ enum Goal {
 
 impl Elector {
     /// A candidate for the lease of this name. The client must not be behind the fence.
-    pub fn new(
+    pub(super) fn new(
         client: Client,
         namespace: &str,
         name: String,
@@ -79,8 +79,7 @@ impl Elector {
         }
     }
 
-    /// Waits until this process leads.
-    pub async fn acquire(&mut self) {
+    pub(super) async fn acquire(&mut self) {
         info!(identity = self.identity, "waiting for the lease");
         loop {
             match self.attempt(Goal::Take).await {
@@ -97,7 +96,7 @@ impl Elector {
     }
 
     /// Keeps leading; returns when the lease is lost.
-    pub async fn hold(&mut self) {
+    pub(super) async fn hold(&mut self) {
         while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.keep()).await {}
         self.fence.close();
         warn!("lost the lease");
@@ -119,7 +118,7 @@ impl Elector {
     }
 
     /// Gives the lease back, so that the next leader need not wait.
-    pub async fn release(&mut self) {
+    pub(super) async fn release(&mut self) {
         self.fence.close();
         match timeout(RETRY_PERIOD, self.give_back()).await {
             Ok(Ok(true)) => info!("released the lease"),

@@ -24,10 +24,10 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 pub use client::ClientError;
-pub use fence::{Fence, FenceLayer, NotLeader};
 pub use options::{LogFormat, Options};
 
 use self::client::client;
+use self::fence::Fence;
 use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};

@@ -44,7 +44,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controllers and all that they share.
-pub struct Operator {
+pub(super) struct Operator {
     cache: Arc<Cache>,
     requests: Requests,
     events: EventRecorder,
@@ -59,7 +59,7 @@ pub struct Operator {
 
 impl Operator {
     /// Starts the watches, and the writer of events, who signs as `instance`. The fence is the client's.
-    pub fn new(
+    pub(super) fn new(
         client: &Client,
         namespace: Option<&str>,
         streaming: bool,
@@ -94,13 +94,12 @@ impl Operator {
         }
     }
 
-    /// What the cluster looks like.
-    pub fn cache(&self) -> Arc<Cache> {
+    pub(super) fn cache(&self) -> Arc<Cache> {
         Arc::clone(&self.cache)
     }
 
     /// The queues, by the name of their controller.
-    pub fn queues(&self) -> Queues {
+    pub(super) fn queues(&self) -> Queues {
         Queues(vec![
             ("gamedeployment", Arc::clone(&self.game_deployments)),
             ("gamestatefulset", Arc::clone(&self.game_stateful_sets)),
@@ -109,7 +108,7 @@ impl Operator {
     }
 
     /// Works until told to stop: always, or (with an elector) while this process leads.
-    pub async fn run(
+    pub(super) async fn run(
         mut self,
         elector: Option<Elector>,
         stop: watch::Receiver<bool>,

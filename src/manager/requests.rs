@@ -19,9 +19,8 @@ const BUCKETS: [f64; 12] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 ];
 
-/// Requests that were sent.
 #[derive(Clone, Debug)]
-pub struct ApiRequests {
+pub(super) struct ApiRequests {
     answers: Counts<ResponseLabels>,
     durations: Timings<RequestLabels>,
 }
@@ -88,7 +87,7 @@ impl<S> Layer<S> for ApiRequests {
 
 /// A service whose requests are counted.
 #[derive(Clone)]
-pub struct CountingService<S> {
+pub(super) struct CountingService<S> {
     inner: S,
     requests: ApiRequests,
 }

@@ -13,18 +13,18 @@ use std::time::Duration;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-pub use timing::Timing;
+pub(crate) use timing::Timing;
 
 /// A value for each set of labels, shared by those who count and those who show.
-pub struct Family<L, V> {
+pub(crate) struct Family<L, V> {
     rows: Arc<Mutex<BTreeMap<L, V>>>,
     new: fn() -> V,
 }
 
 /// How often something happened.
-pub type Counts<L> = Family<L, u64>;
+pub(crate) type Counts<L> = Family<L, u64>;
 /// How long something took.
-pub type Timings<L> = Family<L, Timing>;
+pub(crate) type Timings<L> = Family<L, Timing>;
 
 impl<L, V> Clone for Family<L, V> {
     fn clone(&self) -> Self {
@@ -43,7 +43,7 @@ impl<L, V> fmt::Debug for Family<L, V> {
 
 impl<L: Ord, V> Family<L, V> {
     /// Nothing counted yet; `new` makes the value of a set of labels that is seen first.
-    pub fn new(new: fn() -> V) -> Self {
+    pub(crate) fn new(new: fn() -> V) -> Self {
         Self {
             rows: Arc::default(),
             new,
@@ -51,12 +51,12 @@ impl<L: Ord, V> Family<L, V> {
     }
 
     /// Shows a series before anything is counted, so that Prometheus sees the first time as an increase.
-    pub fn begin(&self, labels: L) {
+    pub(crate) fn begin(&self, labels: L) {
         self.change(labels, |_| {});
     }
 
     /// Forgets the series whose labels are not to be kept.
-    pub fn retain(&self, keep: impl Fn(&L) -> bool) {
+    pub(crate) fn retain(&self, keep: impl Fn(&L) -> bool) {
         self.lock().retain(|labels, _| keep(labels));
     }
 
@@ -79,7 +79,7 @@ impl<L: Ord + Clone, V: Clone> Family<L, V> {
     }
 
     /// A copy of the series with these labels.
-    pub fn part(&self, is_of: impl Fn(&L) -> bool) -> Self {
+    pub(crate) fn part(&self, is_of: impl Fn(&L) -> bool) -> Self {
         let rows = self.lock();
         let part = rows.iter().filter(|(labels, _)| is_of(labels));
         let part = part.map(|(labels, value)| (labels.clone(), value.clone()));
@@ -97,15 +97,19 @@ impl<L: Ord> Default for Counts<L> {
 }
 
 impl<L: Ord> Counts<L> {
-    /// Counts one more.
-    pub fn add(&self, labels: L) {
+    pub(crate) fn add(&self, labels: L) {
         self.change(labels, |count| *count += 1);
     }
 }
 
 impl<L: Ord + Clone + EncodeLabelSet> Counts<L> {
     /// Shows them; `_total` is added to the name.
-    pub fn encode(&self, to: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> fmt::Result {
+    pub(crate) fn encode(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+    ) -> fmt::Result {
         let rows = self.rows();
         let rows = rows.iter().map(|(labels, count)| (labels.clone(), count));
         counter(to, name, help, rows)
@@ -114,21 +118,26 @@ impl<L: Ord + Clone + EncodeLabelSet> Counts<L> {
 
 impl<L: Ord> Timings<L> {
     /// Counts something that took so long.
-    pub fn observe(&self, labels: L, took: Duration) {
+    pub(crate) fn observe(&self, labels: L, took: Duration) {
         self.change(labels, |timing| timing.observe(took));
     }
 }
 
 impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
     /// Shows them as histograms.
-    pub fn encode(&self, to: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> fmt::Result {
+    pub(crate) fn encode(
+        &self,
+        to: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+    ) -> fmt::Result {
         let rows = self.rows();
         let rows = rows.iter().map(|(labels, timing)| (labels.clone(), timing));
         histogram(to, name, help, rows)
     }
 
     /// Shows the longest and the shortest, as gauges with `_max` and `_min` added to the name.
-    pub fn encode_extremes(
+    pub(crate) fn encode_extremes(
         &self,
         to: &mut DescriptorEncoder<'_>,
         name: &str,
@@ -156,8 +165,7 @@ impl<L: Ord + Clone + EncodeLabelSet> Timings<L> {
     }
 }
 
-/// Shows gauges.
-pub fn gauge<L: EncodeLabelSet>(
+pub(crate) fn gauge<L: EncodeLabelSet>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -171,7 +179,7 @@ pub fn gauge<L: EncodeLabelSet>(
 }
 
 /// Shows counters; `_total` is added to the name.
-pub fn counter<'a, L: EncodeLabelSet + 'a>(
+pub(crate) fn counter<'a, L: EncodeLabelSet + 'a>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -185,8 +193,7 @@ pub fn counter<'a, L: EncodeLabelSet + 'a>(
     Ok(())
 }
 
-/// Shows histograms.
-pub fn histogram<'a, L: EncodeLabelSet + 'a>(
+pub(crate) fn histogram<'a, L: EncodeLabelSet + 'a>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

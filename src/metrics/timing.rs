@@ -7,7 +7,7 @@ use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
 
 /// A histogram that also knows its longest and its shortest.
 #[derive(Clone, Debug)]
-pub struct Timing {
+pub(crate) struct Timing {
     bounds: &'static [f64],
     /// One count for each bound, and one for what is longer than all.
     counts: Box<[u64]>,
@@ -18,7 +18,7 @@ pub struct Timing {
 
 impl Timing {
     /// Nothing observed yet; `bounds` are the upper bounds of its buckets, in seconds.
-    pub fn new(bounds: &'static [f64]) -> Self {
+    pub(crate) fn new(bounds: &'static [f64]) -> Self {
         Self {
             bounds,
             counts: vec![0; bounds.len() + 1].into(),
@@ -28,8 +28,7 @@ impl Timing {
         }
     }
 
-    /// Counts one more.
-    pub fn observe(&mut self, took: Duration) {
+    pub(crate) fn observe(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         let bucket = self.bounds.partition_point(|bound| *bound < took);
         self.counts[bucket] += 1;
@@ -39,12 +38,12 @@ impl Timing {
     }
 
     /// The shortest, in seconds.
-    pub fn least(&self) -> f64 {
+    pub(crate) fn least(&self) -> f64 {
         self.least
     }
 
     /// The longest, in seconds.
-    pub fn most(&self) -> f64 {
+    pub(crate) fn most(&self) -> f64 {
         self.most
     }
 

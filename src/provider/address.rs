@@ -11,7 +11,6 @@ use url::Url;
 
 use super::http::HttpOptions;
 
-/// An address that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is refused: it is a {kind} address")]
 pub(super) struct AddressRefused {

@@ -47,7 +47,6 @@ pub(super) struct Credentials {
     pub token: Option<TokenKey>,
 }
 
-/// The credentials for a call.
 pub(super) async fn credentials(
     authentication: &Authentication,
     keys: &Keys,

@@ -62,7 +62,6 @@ pub(super) struct CallPermit {
 }
 
 impl CallPermit {
-    /// The namespace of the measurement.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }

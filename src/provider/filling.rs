@@ -32,7 +32,6 @@ impl<'a> Filling<'a> {
         self.overflowed
     }
 
-    /// The value of an argument.
     pub(super) fn value(&self, name: &str) -> Option<&'a str> {
         self.values.get(name).copied()
     }

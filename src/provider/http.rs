@@ -55,7 +55,7 @@ pub struct HttpOptions {
 }
 
 /// What all calls share.
-pub struct Http {
+pub(super) struct Http {
     options: HttpOptions,
     lookups: Arc<Lookups>,
     tls: Tls,
@@ -117,7 +117,7 @@ impl Http {
     ///
     /// # Errors
     /// When it cannot be set up.
-    pub fn new(options: HttpOptions) -> Result<Self, rustls::Error> {
+    pub(super) fn new(options: HttpOptions) -> Result<Self, rustls::Error> {
         Ok(Http {
             options,
             lookups: Arc::new(Lookups::new(options)),

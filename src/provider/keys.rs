@@ -22,7 +22,6 @@ pub(super) struct Keys {
 pub(super) struct TooLong;
 
 impl Keys {
-    /// Asks for a key.
     pub(super) fn want(&mut self, key: &SecretKeyRef) {
         let keys = self.wanted.entry(key.name.clone()).or_default();
         keys.insert(key.key.clone());
@@ -74,7 +73,6 @@ impl Keys {
         Ok(())
     }
 
-    /// The value of a key.
     pub(super) fn get(&self, key: &SecretKeyRef) -> Result<&str, String> {
         let SecretKeyRef { name, key } = key;
         match self.read.get(name) {

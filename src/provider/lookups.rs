@@ -24,7 +24,6 @@ const LOOKUP_CAPACITY: Capacity = Capacity {
 /// The addresses that a name stands for.
 type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// Lookups of all namespaces.
 pub(super) struct Lookups {
     options: HttpOptions,
     limiter: NamespaceLimiter,
@@ -43,7 +42,6 @@ pub(super) enum LookupError {
 }
 
 impl Lookups {
-    /// Lookups by the system's resolver.
     pub(super) fn new(options: HttpOptions) -> Self {
         Self::by(options, |name| {
             let found = (name, 0).to_socket_addrs()?;

@@ -165,12 +165,10 @@ impl Measurement {
         }
     }
 
-    /// Its run.
     pub(super) fn run(&self) -> &HookRun {
         &self.call.run
     }
 
-    /// Its metric.
     pub(super) fn metric(&self) -> &Metric {
         &self.call.run.spec.metrics[self.call.metric]
     }

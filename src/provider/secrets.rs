@@ -16,14 +16,12 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// Adds a secret.
     pub(super) fn add(&mut self, secret: &str) {
         if !secret.is_empty() && !self.values.contains(secret) {
             self.values.insert(secret.into());
         }
     }
 
-    /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }

@@ -61,7 +61,6 @@ impl Tokens {
         (token.good_until > Instant::now()).then(|| token.value.clone())
     }
 
-    /// Keeps a token.
     pub(super) fn keep(
         &self,
         key: &TokenKey,

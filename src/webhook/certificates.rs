@@ -20,7 +20,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-/// What is in the Secret.
 pub(super) type Data = BTreeMap<String, ByteString>;
 
 /// A serving certificate, with the authority that has signed it.
@@ -49,7 +48,6 @@ pub(super) struct Certificates {
 /// What is to be done about them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing.
     Nothing,
     /// There are none that could be served: make some, and serve them at once.
     Begin,
@@ -73,8 +71,7 @@ pub(super) enum CertificateError {
 }
 
 impl Pair {
-    /// Makes one.
-    pub fn new(
+    pub(super) fn new(
         names: &[String],
         now: Timestamp,
         lifetime: Duration,
@@ -113,7 +110,7 @@ impl Pair {
     }
 
     /// The pair as TLS wants it.
-    pub fn serving_key(&self) -> Result<CertifiedKey, CertificateError> {
+    pub(super) fn serving_key(&self) -> Result<CertifiedKey, CertificateError> {
         let chain = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
         let provider = rustls::crypto::ring::default_provider();
@@ -147,8 +144,7 @@ impl Pair {
 }
 
 impl Certificates {
-    /// Begins with one pair.
-    pub fn begin(current: Pair) -> Self {
+    pub(super) fn begin(current: Pair) -> Self {
         Certificates {
             current,
             next: None,
@@ -157,7 +153,7 @@ impl Certificates {
     }
 
     /// Reads what a Secret holds; None when nothing in it could be served.
-    pub fn read(data: &Data) -> Option<Self> {
+    pub(super) fn read(data: &Data) -> Option<Self> {
         let current = Pair::read(data, "")?;
         let until = text(data, "old-until").and_then(|until| until.parse().ok());
         let old = text(data, "old-ca.crt").zip(until);
@@ -170,7 +166,7 @@ impl Certificates {
     }
 
     /// What the Secret is to hold.
-    pub fn write(&self) -> Data {
+    pub(super) fn write(&self) -> Data {
         let mut data = Data::new();
         self.current.write(&mut data, "");
         if let Some(next) = &self.next {
@@ -188,7 +184,7 @@ impl Certificates {
     }
 
     /// The authorities that API servers are to trust.
-    pub fn bundle(&self) -> String {
+    pub(super) fn bundle(&self) -> String {
         let next = self.next.iter().map(|next| next.authority.as_str());
         let old = self.old.iter().map(|(old, _)| old.as_str());
         let all = [self.current.authority.as_str()]
@@ -199,7 +195,7 @@ impl Certificates {
     }
 
     /// The next pair becomes the current one.
-    pub fn promote(self) -> Self {
+    pub(super) fn promote(self) -> Self {
         match self.next {
             Some(next) => Certificates {
                 old: Some((self.current.authority, self.current.until)),

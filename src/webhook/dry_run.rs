@@ -64,7 +64,6 @@ impl Undecided {
     }
 }
 
-/// Makes the dry runs.
 pub(super) struct DryRun {
     client: Client,
     limiter: Semaphore,
@@ -73,7 +72,7 @@ pub(super) struct DryRun {
 }
 
 impl DryRun {
-    pub fn new(client: Client, metrics: AdmissionMetrics) -> Self {
+    pub(super) fn new(client: Client, metrics: AdmissionMetrics) -> Self {
         DryRun {
             client,
             limiter: Semaphore::new(MAX_DRY_RUNS),
@@ -83,7 +82,7 @@ impl DryRun {
     }
 
     /// What the API server says, if the request brings in another template.
-    pub async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
+    pub(super) async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
         if !changes_template(request) {
             return DryRunFindings::default();
         }

@@ -24,7 +24,7 @@ struct State {
 
 impl LogLimiter {
     /// Some when a line may be written now, with how many were suppressed before it.
-    pub fn admit(&self) -> Option<u32> {
+    pub(super) fn admit(&self) -> Option<u32> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let since = *state.since.get_or_insert(now);

@@ -34,7 +34,7 @@ const OTHER: &str = "other";
 
 /// Counters of admission.
 #[derive(Clone, Debug)]
-pub struct AdmissionMetrics {
+pub(crate) struct AdmissionMetrics {
     reviews: Counts<ReviewLabels>,
     durations: Timings<RequestLabels>,
     dry_runs: Counts<DryRunLabels>,

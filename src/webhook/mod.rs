@@ -32,8 +32,8 @@ use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use gamekeeper_core::plan::parse_duration;
 
-pub use metrics::AdmissionMetrics;
-pub use server::ServingCertificate;
+pub(crate) use metrics::AdmissionMetrics;
+pub(crate) use server::ServingCertificate;
 
 use dry_run::DryRun;
 use rotation::Rotation;
@@ -74,7 +74,7 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 }
 
 /// The cluster that the webhook works for.
-pub struct WebhookTarget {
+pub(crate) struct WebhookTarget {
     /// A client whose writes no lease holds back: standbys renew certificates and try templates too.
     pub client: Client,
     /// The operator's own namespace.
@@ -87,7 +87,7 @@ pub struct WebhookTarget {
 ///
 /// # Errors
 /// When the operating system gives no threads.
-pub fn start(
+pub(crate) fn start(
     options: &WebhookOptions,
     listener: TcpListener,
     target: WebhookTarget,

@@ -30,7 +30,6 @@ pub(super) struct AdmissionRequest {
     pub old_object: Value,
 }
 
-/// The answer.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct AdmissionResponse {
     pub uid: String,

@@ -61,7 +61,7 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    pub fn new(
+    pub(super) fn new(
         client: Client,
         namespace: &str,
         name: &str,
@@ -83,7 +83,7 @@ impl Rotation {
     }
 
     /// Does so for as long as the process lives.
-    pub async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         let [most_often, least_often] = CHECK_INTERVALS;
         let regular = (self.lifetime / 60).clamp(most_often, least_often);
         let mut soon = most_often;

@@ -33,11 +33,11 @@ const MAX_BODY: usize = 8 << 20;
 
 /// The certificate that is served at the moment.
 #[derive(Default)]
-pub struct ServingCertificate(RwLock<Option<Arc<CertifiedKey>>>);
+pub(crate) struct ServingCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
 impl ServingCertificate {
     /// Whether there is one.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.current().is_some()
     }
 
@@ -65,7 +65,6 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
-/// Reviews requests.
 pub(super) struct Reviewer {
     pub evaluation: EvaluationPool,
     pub dry_run: DryRun,

@@ -25,7 +25,7 @@ const MAX_PAIRS: usize = 500;
 
 /// Durations and ends of HookRuns.
 #[derive(Clone, Debug)]
-pub struct HookMetrics {
+pub(crate) struct HookMetrics {
     /// The pairs of owner and metric that have series, by namespace.
     pairs: Arc<Mutex<BTreeMap<String, Pairs>>>,
     reconciles: Timings<ReconcileLabels>,
@@ -38,8 +38,7 @@ type Pairs = BTreeSet<(String, String)>;
 
 /// Whose runs these are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
-pub struct RunOwner {
-    /// Namespace.
+pub(crate) struct RunOwner {
     pub namespace: String,
     /// `KIND|NAME` of the owner as bk-bcs writes it; empty for runs that no workload controls.
     pub owner: String,
@@ -47,7 +46,7 @@ pub struct RunOwner {
 
 impl RunOwner {
     /// The owner of a run: the workload that controls it, if there is that one.
-    pub fn of(
+    pub(crate) fn of(
         run: &HookRun,
         is_there: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
     ) -> Self {
@@ -61,7 +60,7 @@ impl RunOwner {
     }
 
     /// A workload, as the owner of its runs.
-    pub fn workload(kind: WorkloadKind, namespace: &str, name: &str) -> Self {
+    pub(crate) fn workload(kind: WorkloadKind, namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             owner: self::name(kind, name),
@@ -165,8 +164,7 @@ impl HookMetrics {
         (RunOwner { owner, ..of }, String::new())
     }
 
-    /// Forgets owners that are gone.
-    pub fn retain(&self, owners: &BTreeSet<RunOwner>) {
+    pub(crate) fn retain(&self, owners: &BTreeSet<RunOwner>) {
         self.pairs().retain(|namespace, pairs| {
             let mut of = RunOwner {
                 namespace: namespace.clone(),
@@ -189,7 +187,7 @@ impl HookMetrics {
 }
 
 /// The kind of workload that a run was made for, and the point; None for a run that no workload made.
-pub fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
+pub(crate) fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
     let mut kinds = WorkloadKind::ALL.into_iter();
     kinds.find_map(|kind| Some((kind, run.point(kind)?)))
 }

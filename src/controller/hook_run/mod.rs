@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use self::live::{Live, RunAction, StatusPatch};
-pub use self::metrics::{HookMetrics, RunOwner, point};
+pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
 use super::queue::{Queue, Requeue};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached};
@@ -31,8 +31,7 @@ use crate::provider::{Call, Probe};
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 
-/// Reconciles HookRuns.
-pub struct HookRuns {
+pub(crate) struct HookRuns {
     cache: Arc<Cache>,
     requests: Requests,
     probe: Probe,
@@ -56,7 +55,7 @@ const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
     /// A controller that knows of no run yet.
-    pub fn new(
+    pub(crate) fn new(
         cache: Arc<Cache>,
         requests: Requests,
         probe: Probe,
@@ -75,7 +74,7 @@ impl HookRuns {
     }
 
     /// Reconciles one run: starts the measurements that are due, and writes the status if it changed.
-    pub async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
+    pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
         let begun = Instant::now();
         let run = self.cache.hook_runs.get(&key);
         let next = match self.advance(&key) {
@@ -122,7 +121,7 @@ impl HookRuns {
     }
 
     /// Gives up all runs and ends their calls: another process may have taken over.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.runs().clear();
     }
 

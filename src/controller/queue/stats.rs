@@ -16,7 +16,6 @@ const BUCKETS: [f64; 12] = [
     1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0,
 ];
 
-/// What a queue counts.
 #[derive(Clone, Debug)]
 pub(super) struct QueueStats {
     adds: u64,
@@ -67,7 +66,7 @@ struct QueueSnapshot {
 }
 
 /// The queues of all controllers, by the controller's name.
-pub struct Queues(pub Vec<(&'static str, Arc<Queue>)>);
+pub(crate) struct Queues(pub Vec<(&'static str, Arc<Queue>)>);
 
 impl fmt::Debug for Queues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

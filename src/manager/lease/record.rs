@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
 /// A record unchanged for this long belongs to nobody.
-pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// What a candidate may do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseAction {
+pub(super) enum LeaseAction {
     /// It is ours: renew it.
     Renew,
     /// It is nobody's: take it.
@@ -23,7 +23,7 @@ pub enum LeaseAction {
 
 /// A lease as it was last seen.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(super) struct Record {
     lease: Lease,
     /// Since when it has said the same, on our own clock.
     since: Instant,
@@ -31,29 +31,29 @@ pub struct Record {
 
 impl Record {
     /// The lease as it is seen now, after `before` (if it was seen before).
-    pub fn seen(lease: Lease, before: Option<&Record>) -> Self {
+    pub(super) fn seen(lease: Lease, before: Option<&Record>) -> Self {
         let same = before.filter(|it| it.lease.spec == lease.spec);
         let since = same.map_or_else(Instant::now, |it| it.since);
         Self { lease, since }
     }
 
     /// The lease is not there any more. What it said still binds: whoever wrote it may not know yet.
-    pub fn is_gone(&mut self) {
+    pub(super) fn is_gone(&mut self) {
         self.lease.metadata = ObjectMeta::default();
     }
 
     /// The resourceVersion; None when it is not there any more.
-    pub fn version(&self) -> Option<&str> {
+    pub(super) fn version(&self) -> Option<&str> {
         self.lease.metadata.resource_version.as_deref()
     }
 
     /// When it will be nobody's, unless it changes.
-    pub fn expiry(&self) -> Instant {
+    pub(super) fn expiry(&self) -> Instant {
         self.since + LEASE_DURATION
     }
 
     /// What the candidate of this identity may do.
-    pub fn action(&self, identity: &str) -> LeaseAction {
+    pub(super) fn action(&self, identity: &str) -> LeaseAction {
         let spec = self.lease.spec.as_ref();
         match spec.and_then(|spec| spec.holder_identity.as_deref()) {
             Some(holder) if holder == identity => LeaseAction::Renew,
@@ -64,7 +64,7 @@ impl Record {
     }
 
     /// The same, renewed.
-    pub fn renewed(&self) -> Lease {
+    pub(super) fn renewed(&self) -> Lease {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();
         spec.renew_time = Some(MicroTime(Timestamp::now()));
@@ -73,7 +73,7 @@ impl Record {
     }
 
     /// The same, given back: whoever comes next need not wait.
-    pub fn given_back(&self) -> Lease {
+    pub(super) fn given_back(&self) -> Lease {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
@@ -83,7 +83,7 @@ impl Record {
 }
 
 /// The lease as this identity takes it over.
-pub fn taken(before: Option<&Record>, identity: &str) -> Lease {
+pub(super) fn taken(before: Option<&Record>, identity: &str) -> Lease {
     let before = before.map(|it| it.lease.clone()).unwrap_or_default();
     let spec = before.spec.unwrap_or_default();
     let now = Some(MicroTime(Timestamp::now()));

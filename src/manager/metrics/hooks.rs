@@ -16,9 +16,8 @@ use crate::metrics::gauge;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::HookPoint;
 
-/// HookRuns at a scrape.
 #[derive(Default)]
-pub struct Hooks {
+pub(super) struct Hooks {
     /// The longest that a run of an owner has been at work, by phase.
     survival: BTreeMap<SurvivalLabels, f64>,
     /// Runs of workloads, by point and phase.
@@ -34,15 +33,13 @@ struct SurvivalLabels {
     phase: String,
 }
 
-/// A point of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WorkloadPoint {
     of: WorkloadLabels,
     point: HookPoint,
 }
 
-/// All HookRuns.
-pub fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp) -> Hooks {
+pub(super) fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp) -> Hooks {
     let mut hooks = Hooks::default();
     for run in cache.hook_runs.store().all() {
         hooks.add(&run.object, owners, waits, now);
@@ -74,8 +71,7 @@ impl Hooks {
         *self.runs.entry((at, phase)).or_default() += 1.0;
     }
 
-    /// Shows them.
-    pub fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    pub(super) fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "bkbcs_hook_hookrun_survive_time_seconds";
         let help = "Longest time that a HookRun of an owner has been running, or ran";
         let survival = self

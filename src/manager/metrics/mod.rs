@@ -32,7 +32,7 @@ use crate::metrics::{counter, gauge};
 use crate::webhook::AdmissionMetrics;
 
 /// All that is shown.
-pub struct MetricsRegistry {
+pub(super) struct MetricsRegistry {
     registry: Registry,
     cache: Arc<Cache>,
     writes: Metrics,
@@ -41,20 +41,22 @@ pub struct MetricsRegistry {
 
 /// What is counted all over the process.
 #[derive(Clone, Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Reconciles of workloads, and their writes.
     pub writes: Metrics,
-    /// HookRuns.
     pub hooks: HookMetrics,
-    /// Requests to the API server.
     pub requests: ApiRequests,
     /// Reviews of objects that are to be stored.
     pub admission: AdmissionMetrics,
 }
 
 impl MetricsRegistry {
-    /// Shows these.
-    pub fn new(counters: Counters, queues: Queues, cache: Arc<Cache>, fence: Arc<Fence>) -> Self {
+    pub(super) fn new(
+        counters: Counters,
+        queues: Queues,
+        cache: Arc<Cache>,
+        fence: Arc<Fence>,
+    ) -> Self {
         let Counters {
             writes,
             hooks,
@@ -89,7 +91,7 @@ impl MetricsRegistry {
     }
 
     /// The page, as Prometheus reads it.
-    pub fn page(&self) -> Result<String, fmt::Error> {
+    pub(super) fn page(&self) -> Result<String, fmt::Error> {
         self.forget();
         page::of(&self.registry)
     }

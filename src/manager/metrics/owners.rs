@@ -12,8 +12,7 @@ use gamekeeper_core::api::names::WorkloadKind;
 /// Uids by name, by namespace.
 type Uids = HashMap<String, HashMap<String, String>>;
 
-/// The workloads of a moment.
-pub struct Owners {
+pub(super) struct Owners {
     game_deployments: Uids,
     game_stateful_sets: Uids,
     /// Namespaces in which there are HookRuns.
@@ -30,8 +29,7 @@ fn uids<T: Cached>(reflector: &Reflector<T>) -> Uids {
 }
 
 impl Owners {
-    /// What a cache knows.
-    pub fn of(cache: &Cache) -> Self {
+    pub(super) fn of(cache: &Cache) -> Self {
         let runs = cache.hook_runs.store().all();
         Self {
             game_deployments: uids(&cache.game_deployments),
@@ -49,24 +47,23 @@ impl Owners {
     }
 
     /// Whether there is a workload of this name.
-    pub fn has_name(&self, kind: WorkloadKind, namespace: &str, name: &str) -> bool {
+    pub(super) fn has_name(&self, kind: WorkloadKind, namespace: &str, name: &str) -> bool {
         self.uid(kind, namespace, name).is_some()
     }
 
     /// Whether there is the workload that an owner reference means.
-    pub fn has(&self, kind: WorkloadKind, namespace: &str, owner: &OwnerReference) -> bool {
+    pub(super) fn has(&self, kind: WorkloadKind, namespace: &str, owner: &OwnerReference) -> bool {
         self.uid(kind, namespace, &owner.name) == Some(&owner.uid)
     }
 
-    /// The owner of a run.
-    pub fn owner(&self, run: &HookRun) -> RunOwner {
+    pub(super) fn owner(&self, run: &HookRun) -> RunOwner {
         RunOwner::of(run, |kind, namespace, owner| {
             self.has(kind, namespace, owner)
         })
     }
 
     /// All that may be an owner of runs, or of none.
-    pub fn owners(&self) -> BTreeSet<RunOwner> {
+    pub(super) fn owners(&self) -> BTreeSet<RunOwner> {
         let of_kind = |kind: WorkloadKind, uids: &Uids, owners: &mut BTreeSet<RunOwner>| {
             for (namespace, names) in uids {
                 owners.extend(

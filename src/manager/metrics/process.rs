@@ -9,13 +9,13 @@ use prometheus_client::metrics::MetricType;
 
 /// The process, and since when it runs.
 #[derive(Debug)]
-pub struct Process {
+pub(super) struct Process {
     started: Duration,
 }
 
 impl Process {
     /// A process that has just started.
-    pub fn started() -> Self {
+    pub(super) fn started() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
             started: now.unwrap_or_default(),

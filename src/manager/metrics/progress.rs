@@ -13,14 +13,12 @@ use crate::apply::WorkloadLabels;
 
 /// How far a workload is at one scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     /// The workload, and the revision and step that it is on its way to.
     pub aim: (String, String, Option<i32>),
-    /// Whether it is paused.
     pub paused: bool,
     /// Pods that are wanted.
     pub desired: i32,
-    /// Pods that exist.
     pub existing: i32,
     /// Pods that are updated, updated and ready, available.
     pub reached: [i32; 3],
@@ -28,7 +26,7 @@ pub struct Snapshot {
 
 /// The best that was seen of each workload, and when it was new.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<BTreeMap<WorkloadLabels, Best>>);
+pub(super) struct Progress(Mutex<BTreeMap<WorkloadLabels, Best>>);
 
 #[derive(Clone, Debug)]
 struct Best {
@@ -39,7 +37,7 @@ struct Best {
 impl Progress {
     /// Looks at all workloads, forgets those that are gone, and tells for how many seconds each has
     /// made no progress.
-    pub fn update(
+    pub(super) fn update(
         &self,
         snapshots: BTreeMap<WorkloadLabels, Snapshot>,
         now: Timestamp,

@@ -15,7 +15,7 @@ const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
 /// The waits that were seen. Each replica remembers, also while another one leads.
 #[derive(Debug, Default)]
-pub struct Waits(Mutex<BTreeMap<Waiting, Wait>>);
+pub(super) struct Waits(Mutex<BTreeMap<Waiting, Wait>>);
 
 /// Namespace, point and uid of the pod; of a canary step, which is about no pod, of the HookRun.
 type Waiting = (String, HookPoint, String);
@@ -29,7 +29,7 @@ struct Wait {
 
 impl Waits {
     /// When what this run is for began to wait.
-    pub fn began(&self, run: &HookRun, point: HookPoint, now: Timestamp) -> Timestamp {
+    pub(super) fn began(&self, run: &HookRun, point: HookPoint, now: Timestamp) -> Timestamp {
         let meta = &run.metadata;
         let made = meta.creation_timestamp.as_ref().map_or(now, |it| it.0);
         let notes = meta.annotations.as_ref();
@@ -48,7 +48,7 @@ impl Waits {
     }
 
     /// Forgets those that were not seen for a while.
-    pub fn forget(&self, now: Timestamp) {
+    pub(super) fn forget(&self, now: Timestamp) {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waits.retain(|_, wait| now.duration_since(wait.seen) <= MAX_GAP);
     }

@@ -14,8 +14,7 @@ use crate::metrics::gauge;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
 
-/// A workload at a scrape.
-pub struct Workload {
+pub(super) struct Workload {
     of: WorkloadLabels,
     desired: i32,
     /// Pods at the stable revision; only a GameStatefulSet tells.
@@ -29,8 +28,7 @@ pub struct Workload {
     idle: f64,
 }
 
-/// All workloads.
-pub fn read(cache: &Cache, progress: &Progress, now: Timestamp) -> Vec<Workload> {
+pub(super) fn read(cache: &Cache, progress: &Progress, now: Timestamp) -> Vec<Workload> {
     let deployments = cache.game_deployments.store().all();
     let deployments = deployments.iter().map(|it| of_deployment(it));
     let sets = cache.game_stateful_sets.store().all();
@@ -128,7 +126,7 @@ impl Workload {
 }
 
 /// Labels of a workload in series of our own.
-pub fn labels(of: &WorkloadLabels) -> [(&'static str, &str); 3] {
+pub(super) fn labels(of: &WorkloadLabels) -> [(&'static str, &str); 3] {
     [
         ("kind", of.kind.as_str()),
         ("namespace", &of.namespace),
@@ -162,8 +160,7 @@ const STATES: [(&str, Count); 6] = [
     ("updated_ready", |it| it.status.updated_ready_replicas),
 ];
 
-/// Shows them.
-pub fn encode(
+pub(super) fn encode(
     workloads: &[Workload],
     now: Timestamp,
     to: &mut DescriptorEncoder<'_>,
