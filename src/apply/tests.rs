@@ -342,7 +342,7 @@ async fn what_rests_on_pods_is_planned_anew_when_what_came_first_took_long() {
     assert_eq!(sent, expected);
 }
 
-/// Who was frozen while it planned has seen pods as they were long ago.
+/// A process that was frozen while it planned has seen pods as they were long ago.
 #[tokio::test(start_paused = true)]
 async fn of_a_plan_that_took_long_only_what_lasts_is_done_the_first_time() {
     for seconds in [1.1, 60.0] {

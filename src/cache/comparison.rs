@@ -2,8 +2,8 @@
 //!
 //! A new leader compares every kind once, and wants it soon. A reconcile compares a kind after a write that
 //! was not answered, which happens most where the API server has too much to do already; so there the
-//! question is put once for all who wait, and a list is the last resort. It costs the reconciles of one
-//! workload a few seconds, where lists of all pods would cost everybody's requests.
+//! question is put once for all that wait, and a list is the last resort. It costs the reconciles of one
+//! workload a few seconds, where lists of all pods would slow the requests of all clients.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const LIST_PAUSE: Duration = Duration::from_secs(30);
 /// Shortest time between two questions what the newest version of a kind is.
 const QUESTION_PAUSE: Duration = Duration::from_secs(1);
 
-/// What the API server's newest version of a kind is, asked once for all who want to know.
+/// What the API server's newest version of a kind is, asked once for all that wait for it.
 #[derive(Default)]
 pub(super) struct Newest {
     last: Mutex<Last>,

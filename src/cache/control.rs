@@ -1,4 +1,4 @@
-//! Who controls an object, as far as it matters here.
+//! The controller of an object, as far as it matters here.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use gamekeeper_core::api::GROUP;
 
-/// Who controls an object.
+/// The controller of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Control {
     /// One of our workloads, by uid.
@@ -30,7 +30,7 @@ impl Control {
     }
 }
 
-/// Tells who controls an object.
+/// The controller that the owner references name.
 pub(super) fn control(meta: &ObjectMeta) -> Control {
     let mut owners = meta.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.controller == Some(true));

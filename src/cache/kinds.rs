@@ -46,7 +46,7 @@ impl<K: Resource<DynamicType = ()>> Whole<K> {
     }
 }
 
-/// Uid of whoever controls an object, ours or not.
+/// Uid of the controller of an object, ours or not.
 fn controller_uid(meta: &ObjectMeta) -> Option<String> {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     let controlling = owners.iter().find(|owner| owner.controller == Some(true));
@@ -105,7 +105,7 @@ pub(crate) struct CachedRevision {
 }
 
 impl CachedRevision {
-    /// The cached form; None for one that somebody else controls.
+    /// The cached form; None for one of another controller.
     pub(crate) fn new(object: ControllerRevision) -> Option<Self> {
         let controller = match control(&object.metadata) {
             Control::Ours(uid) => Some(uid),

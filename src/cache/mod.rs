@@ -1,7 +1,7 @@
 //! What the cluster looks like: one watch per kind for the whole process, indexed by owner.
 //!
 //! Controllers read it without a lock held over an await, and without asking the API server.
-//! What it promises: after a change is in the store, everybody it concerns is told (deletes too);
+//! What it promises: after a change is in the store, all objects it concerns are queued (deletes too);
 //! [`Cache::caught_up`] makes a controller read its own writes; [`Cache::catch_up_with_server`]
 //! makes a new leader see at least what the API server had when it took over.
 
@@ -58,7 +58,7 @@ pub(crate) struct Cache {
     pub game_stateful_sets: Arc<Reflector<CachedGameStatefulSet>>,
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
     pub hook_templates: Arc<Reflector<CachedHookTemplate>>,
-    /// Pods that our workloads control, and those that nobody does.
+    /// Pods that our workloads control, and those without a controller.
     pub pods: Arc<Reflector<CachedPod>>,
     /// Likewise ControllerRevisions.
     pub revisions: Arc<Reflector<CachedRevision>>,
@@ -306,7 +306,7 @@ impl Cache {
 }
 
 /// What a workload or revision may take, whose pod templates are kept as maps, in bytes. A thousand
-/// variables of containers take 1 MB, and 2 MB more as fields that somebody manages.
+/// variables of containers take 1 MB, and 2 MB more as managed fields.
 const MAX_TEMPLATE_BYTES: usize = 16 << 20;
 /// What a HookTemplate or HookRun may take while it is read. What is kept of it is little more than its
 /// text.

@@ -1,4 +1,4 @@
-//! A reflector of one kind: fed by one watch, read by everybody, and able to say how far it has seen.
+//! The reflector of one kind: fed by one watch, shared by all readers, and able to say how far it has seen.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -32,7 +32,7 @@ pub(crate) struct Reflector<T> {
     seen: watch::Sender<Seen>,
     /// When the API server last said something; when this was made, if it never did.
     heard: Mutex<Instant>,
-    /// The list (counted as in [`Seen::begun`]) that somebody waits for.
+    /// The list (counted as in [`Seen::begun`]) that a caller waits for.
     wanted: watch::Sender<u64>,
 }
 
@@ -99,7 +99,7 @@ impl<T: Cached> Reflector<T> {
         }
     }
 
-    /// Returns when somebody waits for a list that is not begun, and none is under way.
+    /// Returns when a caller waits for a list that has not begun, and none is in progress.
     async fn list_is_due(&self) {
         let (mut seen, mut wanted) = (self.seen(), self.wanted.subscribe());
         loop {
@@ -167,7 +167,7 @@ struct Feed<'a, T, C, R> {
 }
 
 impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
-    /// Takes one change in: first the store, then those who must look, then how far it has seen.
+    /// Takes one change in: first into the store, then to the router, then into how far it has seen.
     fn take_in<O>(&mut self, change: Change<O>)
     where
         C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,

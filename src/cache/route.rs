@@ -1,6 +1,6 @@
-//! Who must look when something changed: from objects to the keys of the workloads they concern.
+//! Which workloads to reconcile after a change: from objects to the keys of the workloads they concern.
 //!
-//! Both the old and the new object count, so that nobody misses that something was taken away.
+//! Both the old and the new object count, so that a workload also learns what was taken away.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -14,10 +14,10 @@ use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Claim, is_read_alike};
 
-/// Takes keys that must be looked at; must not block.
+/// Takes keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
-/// Takes keys of workloads that must be looked at; must not block.
+/// Takes keys of workloads to reconcile; must not block.
 pub(crate) type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
 
 /// Takes objects that cannot be read: their kind, their name, and why. Must not block.
@@ -45,7 +45,7 @@ impl Router {
         }
     }
 
-    /// A workload changed: it looks itself.
+    /// A workload changed: it is queued itself.
     pub(crate) fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
         let mut workloads = self
             .workloads
@@ -68,8 +68,8 @@ impl Router {
         (self.to_broken)(kind, key, reason);
     }
 
-    /// A run changed: its own controller looks, and so does the workload that waits for it, unless that
-    /// makes no difference to a plan. Runs that go on measuring change all the time.
+    /// A run changed: it is queued, and so is the workload that waits for it, unless the change makes no
+    /// difference to a plan. Runs that go on measuring change all the time.
     pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
@@ -83,7 +83,7 @@ impl Router {
         self.owners(transition);
     }
 
-    /// A pod changed: whoever controls it looks, and who might adopt it when nobody does.
+    /// A pod changed: its controller is queued, or the workloads that might adopt it.
     pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
         self.owners(transition);
         let [old, new] =
@@ -106,14 +106,14 @@ impl Router {
         }
     }
 
-    /// A template changed: the workloads that name it look.
+    /// A template changed: the workloads that name it are queued.
     pub(crate) fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
         for template in sides(transition) {
             self.tell(self.read().hooked(template.namespace(), template.name()));
         }
     }
 
-    /// A claim changed: whoever controls it looks, and whose pods it is named after.
+    /// A claim changed: its controller is queued, and the workload whose pods it is named after.
     pub(crate) fn claim(&self, transition: &Transition<Claim>) {
         self.owners(transition);
         for claim in sides(transition) {
@@ -121,8 +121,8 @@ impl Router {
         }
     }
 
-    /// A node was lost, or came back: workloads that force pods off lost nodes look. Its kubelet was
-    /// upgraded: those with native sidecars do.
+    /// A node was lost, or came back: workloads that force pods off lost nodes are queued. Its kubelet
+    /// was upgraded: those with native sidecars are.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_deleted_or_let_go_concerns_its_owner() {
+    fn a_pod_that_is_deleted_or_released_concerns_its_owner() {
         let (router, keys) = router();
         router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), None));
         assert_eq!(told(&keys), ["workload games/lobby"]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_concerns_who_selects_it() {
+    fn an_orphan_concerns_the_workloads_that_select_it() {
         let (router, keys) = router();
         router.pod(&(None, pod(json!({"app": "lobby"}), None)));
         assert_eq!(told(&keys), ["workload games/lobby"]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_concerns_whose_pod_it_is_named_after() {
+    fn a_claim_concerns_the_workload_whose_pods_it_is_named_after() {
         let (router, keys) = router();
         let claim = |name: &str| {
             let claim = json!({"metadata": {"namespace": "games", "name": name}});
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_node_concerns_who_forces_pods_off_it() {
+    fn a_lost_node_concerns_the_workloads_that_force_pods_off_it() {
         let (router, keys) = router();
         let node = |taint: &str| {
             let node = json!({

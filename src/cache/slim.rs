@@ -56,7 +56,7 @@ pub enum Sight {
     Listed,
 }
 
-/// The slim form of a pod; None for one that somebody else controls.
+/// The slim form of a pod; None for one of another controller.
 pub(super) fn slim(
     previous: Option<&Pod>,
     sight: Sight,

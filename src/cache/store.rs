@@ -107,7 +107,7 @@ impl<T: Cached> Store<T> {
         self.namespaces.get(namespace)?.objects.get(name).cloned()
     }
 
-    /// The objects that the object with this uid controls (None: that nobody controls), by name.
+    /// The objects that the object with this uid controls (None: those without a controller), by name.
     pub fn controlled_by(&self, namespace: &str, controller: Option<&str>) -> Vec<Arc<T>> {
         let Some(space) = self.namespaces.get(namespace) else {
             return Vec::new();

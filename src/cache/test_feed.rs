@@ -18,7 +18,7 @@ pub(crate) fn pod(
     CachedPod::read(previous, sight, &identity, object, interner).expect("a pod")
 }
 
-/// Shows the cache a list with exactly these pods, which nobody controls.
+/// Shows the cache a list with exactly these pods, without controllers.
 pub(crate) fn pods(cache: &Cache, version: u64, names: &[&str]) {
     let mut interner = Interner::default();
     let pods = names.iter().filter_map(|name| {

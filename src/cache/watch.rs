@@ -5,7 +5,7 @@
 //! have caught up), and one object that does not convert makes it drop the event without a name.
 //!
 //! Guarantees: a list is never older than the request for it; between two lists every change is
-//! handed over once, in order. Of an object only who it is and who controls it is read here; the rest
+//! handed over once, in order. Of an object only its identity and its controller are read here; the rest
 //! is handed over as text, so that what is not wanted is not read at all.
 
 use std::borrow::Cow;
@@ -106,7 +106,7 @@ pub struct Identity {
     pub uid: String,
     /// resourceVersion.
     pub resource_version: String,
-    /// Who controls it.
+    /// Its controller.
     #[serde(rename = "ownerReferences")]
     pub control: Control,
 }
@@ -191,8 +191,8 @@ pub(super) async fn watch<F: Future<Output = ()>>(
                 continue;
             }
         };
-        // A server also ends watches whose events come faster than they are read; whoever waits
-        // then falls behind more and more.
+        // A server also ends watches whose events come faster than they are read; a pause here would
+        // make them fall behind more and more.
         let went_well = begun.elapsed() > HEALTHY_AFTER || position != from;
         if went_well {
             retry = FIRST_RETRY;

@@ -1,7 +1,7 @@
-//! The workloads as far as it must be known to tell what concerns them, found by what does.
+//! An index of the workloads by what concerns them: labels, claims, HookTemplates.
 //!
 //! A cluster has thousands of claims and of pods that nothing controls, and a change of each is
-//! asked about: so nobody goes through all workloads for it.
+//! looked up here: so no lookup goes through all workloads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

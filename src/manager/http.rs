@@ -1,7 +1,7 @@
 //! What the process says of itself over HTTP.
 //!
 //! Every pod of the cluster may reach the port, so it is served within the bounds of [`crate::inbound`], and
-//! a page of metrics is rendered once for all who ask within a second, away from the threads that serve
+//! a page of metrics is rendered once for all scrapes within a second, away from the threads that serve
 //! timers and sockets.
 
 use std::fmt;
@@ -104,7 +104,7 @@ struct Page(Arc<Mutex<Option<Rendered>>>);
 type Rendered = (Instant, Arc<str>);
 
 impl Page {
-    /// The page of this second. One is rendered at a time, also when the one who asked for it has gone.
+    /// The page of this second. One is rendered at a time, also when its caller has gone.
     async fn of(
         &self,
         render: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,

@@ -1,12 +1,12 @@
-//! Who leads: the rules of client-go's leader election, on a Lease.
+//! Leader election on a Lease, by the rules of client-go.
 //!
 //! A holder that stops renewing is only taken to be gone when its record has not changed for a
-//! whole lease duration on our own monotonic clock: nobody's wall clock is believed. Every write
-//! carries the resourceVersion it was decided on, so that two who try at once cannot both win. The
+//! whole lease duration on our own monotonic clock: no wall clock is trusted. Every write
+//! carries the resourceVersion it was decided on, so that two candidates that try at once cannot both win. The
 //! leader may write until a while before others may take over: see [`Fence`].
 //!
 //! A candidate watches the lease, so that it knows at once when it is given back, and to the moment
-//! when it is over. Whoever has lost the lease is done for: others may have led meanwhile, and what
+//! when it is over. A process that has lost the lease ends: others may have led meanwhile, and what
 //! this process knows and intends is from before.
 
 mod record;
@@ -31,7 +31,7 @@ use gamekeeper_core::causes::with_causes;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between attempts.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// A candidate's pause is longer by up to so many times itself, so that candidates who failed at once do
+/// A candidate's pause is longer by up to so many times itself, so that candidates that failed at once do
 /// not go on trying at once.
 const JITTER: f64 = 1.2;
 
@@ -106,7 +106,7 @@ impl Elector {
     async fn keep(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;
-            // A process that was stopped for long must not go on, even if nobody leads now.
+            // A process that was stopped for long must not go on, even if no other leads now.
             if self.renewed.elapsed() >= RENEW_DEADLINE {
                 return false;
             }
@@ -212,8 +212,8 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits until another attempt may succeed: somebody else's lease is given back or over. Who has
-    /// watched it for longer than a pause, until the server ended the watch, looks again at once.
+    /// Waits until another attempt may succeed: the lease was given back or has expired. A candidate that
+    /// has watched it for longer than a pause, until the server ended the watch, tries again at once.
     async fn wait_for_next_attempt(&mut self) {
         let pause = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait
@@ -229,7 +229,7 @@ impl Elector {
         sleep_until(next).await;
     }
 
-    /// Follows the lease while it is somebody else's.
+    /// Watches the lease while another candidate holds it.
     async fn watch(&mut self) -> Result<(), kube::Error> {
         let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         let leases = self.leases.clone();

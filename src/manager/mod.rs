@@ -66,7 +66,7 @@ pub enum RunError {
     /// Signals cannot be heard.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
-    /// Somebody else may lead.
+    /// Another process may lead.
     #[error("lost the lease; exiting, so that the process restarts with empty caches")]
     LeaseLost,
     /// Others may see what this process does not.
@@ -142,7 +142,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             figures,
             &mut lasting,
         );
-        // Nobody else sets it.
+        // It is set only here.
         let _ = health.webhook.set(serving.map_err(RunError::Webhook)?);
     }
     let work = async {
@@ -161,7 +161,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             counters.clone(),
             Arc::clone(&fence),
         );
-        // Nobody else sets them.
+        // They are set only here.
         let _ = health.cache.set(operator.cache());
         let metrics = MetricsRegistry::new(counters, operator.queues(), operator.cache(), fence);
         let _ = health.metrics.set(Arc::new(metrics));

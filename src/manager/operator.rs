@@ -58,7 +58,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, who signs as `instance`. The fence is the client's.
+    /// Starts the watches, and the writer of events, which signs as `instance`. The fence is the client's.
     pub(super) fn new(
         client: &Client,
         namespace: Option<&str>,

@@ -15,7 +15,7 @@ use prometheus_client::metrics::MetricType;
 
 pub(crate) use timing::Timing;
 
-/// A value for each set of labels, shared by those who count and those who show.
+/// A value for each set of labels, shared by the code that counts and the scrape.
 pub(crate) struct Family<L, V> {
     rows: Arc<Mutex<BTreeMap<L, V>>>,
     new: fn() -> V,
@@ -70,7 +70,7 @@ impl<L: Ord, V> Family<L, V> {
 }
 
 impl<L: Ord + Clone, V: Clone> Family<L, V> {
-    /// The series as they are now. They are written out from this copy: nobody who counts waits for that.
+    /// The series as they are now. The scrape encodes this copy, so that counting never waits for it.
     fn rows(&self) -> Vec<(L, V)> {
         let rows = self.lock();
         let rows = rows.iter();

@@ -1,4 +1,4 @@
-//! How a call shows who it is: basic, bearer, and OAuth2 client credentials, all from Secrets.
+//! How a call authenticates itself: basic, bearer, and OAuth2 client credentials, all from Secrets.
 
 use std::time::Duration;
 

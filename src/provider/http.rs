@@ -38,7 +38,7 @@ pub(super) const MAX_ANSWER: usize = 1 << 20;
 const READ_AHEAD: usize = 32 << 10;
 /// Redirects that are followed.
 const MAX_REDIRECTS: usize = 5;
-/// Who calls.
+/// The user agent of hook calls.
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
 

@@ -269,7 +269,7 @@ async fn served(serving: &Arc<ServingCertificate>, metrics: AdmissionMetrics) ->
     let port = listener.local_addr().expect("an address").port();
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start().expect("threads"),
-        dry_run: DryRun::new(nobody(), AdmissionMetrics::default()),
+        dry_run: DryRun::new(unused_client(), AdmissionMetrics::default()),
         metrics,
         scope: None,
         // One that watches nothing is filled from the start.
@@ -279,8 +279,8 @@ async fn served(serving: &Arc<ServingCertificate>, metrics: AdmissionMetrics) ->
     format!("https://localhost:{port}")
 }
 
-/// An API server that nobody is to ask.
-fn nobody() -> Client {
+/// An API server that must not be called.
+fn unused_client() -> Client {
     let silent = service_fn(|_: http::Request<Body>| async {
         Err::<http::Response<Body>, _>(std::io::Error::other("nobody is there"))
     });

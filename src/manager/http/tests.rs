@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::inbound;
 
-/// Longer than the server waits for anybody.
+/// Longer than the server waits for any caller.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn served() -> SocketAddr {

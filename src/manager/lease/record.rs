@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-/// A record unchanged for this long belongs to nobody.
+/// A record unchanged for this long has expired.
 pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 
 /// What a candidate may do about a lease.
@@ -15,9 +15,9 @@ pub(super) const LEASE_DURATION: Duration = Duration::from_secs(15);
 pub(super) enum LeaseAction {
     /// It is ours: renew it.
     Renew,
-    /// It is nobody's: take it.
+    /// It has no holder, or has expired: take it.
     Take,
-    /// It is somebody else's.
+    /// Another candidate holds it.
     Wait,
 }
 
@@ -37,7 +37,7 @@ impl Record {
         Self { lease, since }
     }
 
-    /// The lease is not there any more. What it said still binds: whoever wrote it may not know yet.
+    /// The lease is not there any more. What it said still holds: its holder may not know yet.
     pub(super) fn is_gone(&mut self) {
         self.lease.metadata = ObjectMeta::default();
     }
@@ -47,7 +47,7 @@ impl Record {
         self.lease.metadata.resource_version.as_deref()
     }
 
-    /// When it will be nobody's, unless it changes.
+    /// When it expires, unless it changes.
     pub(super) fn expiry(&self) -> Instant {
         self.since + LEASE_DURATION
     }
@@ -72,7 +72,7 @@ impl Record {
         lease
     }
 
-    /// The same, given back: whoever comes next need not wait.
+    /// The same, given back: the next leader need not wait.
     pub(super) fn given_back(&self) -> Lease {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();

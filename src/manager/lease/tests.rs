@@ -94,7 +94,7 @@ impl Server {
         (200, next)
     }
 
-    /// Somebody else changes a field.
+    /// Another client changes a field.
     fn set(&self, field: &str, value: Value) {
         self.0.send_modify(|lease| {
             let lease = lease.as_mut().unwrap();
@@ -103,7 +103,7 @@ impl Server {
         });
     }
 
-    /// Somebody deletes it.
+    /// A user deletes it.
     fn delete(&self) {
         self.0.send_replace(None);
     }
@@ -146,7 +146,7 @@ async fn one_leads_and_the_other_takes_over_when_it_is_silent_for_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_takes_a_lease_that_is_renewed() {
+async fn a_lease_that_is_renewed_is_not_taken() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -170,7 +170,7 @@ async fn a_wall_clock_that_is_wrong_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_renew_stops_before_anybody_takes_over() {
+async fn a_leader_that_cannot_renew_stops_before_another_takes_over() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;

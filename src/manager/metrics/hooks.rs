@@ -1,4 +1,4 @@
-//! The HookRuns that there are, by owner: how many, and for how long somebody has waited for them.
+//! The HookRuns that there are, by owner: how many, and how long workloads have waited for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,7 +63,7 @@ impl Hooks {
         let Some(at) = workload_point(run, owners) else {
             return;
         };
-        // A step's run that has ended keeps nobody waiting: the rollout goes on, or is paused.
+        // Nothing waits for a step's run that has ended: the rollout goes on, or is paused.
         if at.point != HookPoint::Step || status.finished_at.is_none() {
             let began = waits.began(run, at.point, now);
             longest(&mut self.waits, at.clone(), seconds(began, now));

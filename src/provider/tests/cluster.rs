@@ -247,7 +247,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     }});
     assert_eq!(played.patches, [expected]);
 
-    // Anybody who may create HookRuns can name any pod in one.
+    // A user who may create HookRuns can name any pod in one.
     for (annotations, kind) in [
         (&[][..], None),
         (&[], own),

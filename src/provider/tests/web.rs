@@ -320,7 +320,7 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     }
 }
 
-/// A server could fill the process with connections that nobody waits for.
+/// A server could fill the process with abandoned connections.
 #[tokio::test]
 async fn a_connection_ends_with_its_call() {
     let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();

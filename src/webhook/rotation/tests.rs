@@ -9,7 +9,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// More writes than anybody should make in a minute.
+/// More writes than all replicas should make in a minute.
 const TOO_MANY: usize = 100;
 
 /// How many writes an operator makes in its first minute, when each is answered so.

@@ -1,4 +1,4 @@
-//! Callers who mean no good, over real sockets: others are answered all the same.
+//! Hostile callers, over real sockets: other callers are still served.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-/// Longer than the server waits for anybody.
+/// Longer than the server waits for any caller.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A webhook that is served, and whom to trust.
