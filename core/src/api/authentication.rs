@@ -50,7 +50,7 @@ pub struct OAuth2Authentication {
     pub client_id: SecretKeyRef,
     /// The client's secret.
     pub client_secret: SecretKeyRef,
-    /// Scopes asked for.
+    /// Requested scopes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub scopes: Vec<String>,

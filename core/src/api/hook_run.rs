@@ -151,7 +151,7 @@ pub struct HookRunStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// One entry a metric.
+    /// One entry per metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
@@ -179,19 +179,19 @@ pub struct MetricResult {
     /// Whether it has no effect on the result of the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Measurements made, errors not counted.
+    /// Measurements, excluding errors.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub count: i32,
-    /// Successful ones.
+    /// Successful measurements.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub successful: i32,
-    /// Failed ones.
+    /// Failed measurements.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: i32,
-    /// Inconclusive ones.
+    /// Inconclusive measurements.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub inconclusive: i32,
-    /// Errors.
+    /// Measurements that ended in an error.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub error: i32,
     /// Errors since the last measurement without an error.

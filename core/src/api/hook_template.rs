@@ -92,7 +92,7 @@ pub struct SecretKeyRef {
     /// The Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Its key.
+    /// The key.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }

@@ -21,7 +21,7 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::delay")]
     pub initial_delay: Option<String>,
-    /// Measurements to make; without count and interval one, with interval alone until terminated. 0 is as if absent.
+    /// Measurements to make; without count and interval one, with interval alone until terminated. 0 means unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub count: Option<i32>,
@@ -45,11 +45,11 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub consecutive_error_limit: Option<i32>,
-    /// Successful measurements that end the metric; 0 is as if absent.
+    /// Successful measurements that end the metric; 0 means unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub successful_limit: Option<i32>,
-    /// Successful measurements in a row that end the metric; 0 is as if absent.
+    /// Successful measurements in a row that end the metric; 0 means unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub consecutive_successful_limit: Option<i32>,

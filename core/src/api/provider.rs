@@ -136,7 +136,7 @@ pub struct KubernetesField {
     /// `metadata.annotations.NAME` or a jsonPath.
     #[schemars(length(min = 1, max = 512))]
     pub path: String,
-    /// The value compared with, or written.
+    /// The value to compare with, or to write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

@@ -122,9 +122,9 @@ pub enum PauseReason {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseCondition {
-    /// Why.
+    /// Reason of the pause.
     pub reason: PauseReason,
-    /// Since when.
+    /// Start of the pause.
     pub start_time: Time,
 }
 
