@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::core::{Selector, SelectorExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::kinds::Whole;
 use super::store::Cached;
@@ -53,25 +53,20 @@ pub(super) struct WorkloadIndex {
 impl WorkloadIndex {
     pub(super) fn insert<K: GameWorkload>(&mut self, workload: &Whole<K>) {
         let object = &workload.object;
-        let claim_names = object.claim_templates().iter();
-        let claim_names = claim_names.map(names::claim_template_name);
-        let claim_prefixes = claim_names.map(|name| names::claim_prefix(name, workload.name()));
         let templates = object.hook_templates().into_iter().map(str::to_owned);
         let selector = object.selector();
         let label = selector.as_ref().map(|_| self.rarest_label(workload));
-        let metadata = object.pod_template().get("metadata");
-        let annotations = metadata.and_then(|it| it.get("annotations"));
-        let forced = annotations.and_then(|it| it.get(names::FORCE_OFF_LOST_NODES));
         let known = Entry {
             kind: K::KIND,
             key: workload.key(),
             selector,
-            keys: claim_prefixes
+            keys: object
+                .claim_prefixes()
                 .map(IndexKey::ClaimPrefix)
                 .chain(templates.map(IndexKey::HookTemplate))
                 .chain(label.map(IndexKey::Label))
                 .collect(),
-            forced_off_lost_nodes: forced == Some(&json!("true")),
+            forced_off_lost_nodes: object.is_forced_off_lost_nodes(),
             has_sidecars: has_sidecars(object.pod_template()),
         };
         let by_key = self.by_key.entry(known.key.namespace.clone()).or_default();
@@ -169,6 +164,7 @@ impl WorkloadIndex {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
 
     use super::*;
     use gamekeeper_core::api::GameDeployment;

@@ -94,19 +94,6 @@ pub(crate) struct Queue {
     limiter: NamespaceLimiter,
 }
 
-/// Concurrent reconciles of a queue, unless it is given a capacity.
-const DEFAULT_CAPACITY: Capacity = Capacity {
-    shared: 64,
-    per_namespace: 48,
-    reserved: 4,
-};
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self::new(DEFAULT_CAPACITY)
-    }
-}
-
 #[derive(Default)]
 struct State {
     ready: RoundRobin<ObjectKey>,

@@ -9,7 +9,6 @@ use kube::core::SelectorExt;
 use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Whole};
 use gamekeeper_core::api::GameWorkload;
-use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
 /// The part of a workload's memory that a plan reads.
@@ -118,14 +117,14 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
 
 /// Claims that are named after the workload's pods, or that it owns.
 fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
-    let templates = workload.object.claim_templates();
-    if templates.is_empty() {
+    if workload.object.claim_templates().is_empty() {
         return BTreeMap::new();
     }
     let (namespace, store) = (workload.namespace(), cache.claims.store());
-    let template_names = templates.iter().map(names::claim_template_name);
-    let prefixes = template_names.map(|name| names::claim_prefix(name, workload.name()));
-    let keys = prefixes.chain([workload.uid().to_owned()]);
+    let keys = workload
+        .object
+        .claim_prefixes()
+        .chain([workload.uid().to_owned()]);
     let claims = keys.flat_map(|key| store.by_index(namespace, &key));
     claims.map(|claim| (claim.name.clone(), claim)).collect()
 }

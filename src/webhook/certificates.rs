@@ -4,8 +4,8 @@
 //! the authority's key is thrown away, so there is none to be stolen. A new pair is announced first
 //! (its authority joins the bundle that API servers trust) and served only later, when every API
 //! server has seen it; the old authority is trusted until it runs out, because another replica may
-//! serve its certificate for a little longer. So at no moment somebody is asked to trust what he has
-//! not been told of.
+//! serve its certificate for a little longer. So no API server is ever asked to trust an
+//! authority that it has not been told of.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::names::WorkloadKind;
+use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix, claim_template_name};
 use super::{CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, WorkloadStatus};
 
 /// A workload of either kind.
@@ -54,6 +54,20 @@ pub trait GameWorkload:
     fn selector(&self) -> Option<Selector> {
         let selector = Selector::try_from(self.label_selector().clone()).ok()?;
         (!selector.selects_all()).then_some(selector)
+    }
+
+    /// What the names of its claims begin with; a pod's ordinal follows.
+    fn claim_prefixes(&self) -> impl Iterator<Item = String> {
+        let workload = self.meta().name.as_deref().unwrap_or_default();
+        let templates = self.claim_templates().iter().map(claim_template_name);
+        templates.map(move |template| claim_prefix(template, workload))
+    }
+
+    /// Whether its pods are forced off nodes that are lost.
+    fn is_forced_off_lost_nodes(&self) -> bool {
+        let annotations = self.pod_template().pointer("/metadata/annotations");
+        let annotation = annotations.and_then(|it| it.get(FORCE_OFF_LOST_NODES));
+        annotation.is_some_and(|it| it == "true")
     }
 
     /// The HookTemplates that it names.

@@ -5,6 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
+/// Concurrent reconciles of a queue in tests.
+const DEFAULT_CAPACITY: Capacity = Capacity {
+    shared: 64,
+    per_namespace: 48,
+    reserved: 4,
+};
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::new(DEFAULT_CAPACITY)
+    }
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("games", name)
 }
