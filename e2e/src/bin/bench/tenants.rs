@@ -1,10 +1,11 @@
 //! What a tenant who attacks the operator costs another one who rolls out behind hooks: the victim's hooks
-//! and looks alone, and under all attacks at a time, on the same cluster, one after the other.
+//! and reconciles alone, under each attack, and under all attacks at once, on the same cluster, one after the
+//! other. The attacker's own requests and the API server's answers take part of the same processors.
 
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
-use e2e::tenants::{ATTACKS, Figures, Lease, Stage};
+use e2e::tenants::{ATTACKS, Attack, Figures, Lease, Stage};
 use futures::future::join_all;
 
 /// Rollouts of the victim with and without attacks, unless the command line asks for another number.
@@ -15,7 +16,7 @@ const PODS: i64 = 20;
 /// What was measured.
 pub struct Measured {
     alone: Figures,
-    attacked: Figures,
+    attacked: Vec<(&'static str, Figures)>,
     peak: u64,
 }
 
@@ -36,18 +37,44 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
     let lease: Lease = stage.lease().await?;
     roll_out(stage, 1, 2).await?;
     eprintln!("{rollouts} rollouts alone");
-    let alone = roll_out(stage, 3, rollouts).await?;
-    eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
-    let attacked = tokio::select! {
-        attacked = roll_out(stage, 3 + rollouts, rollouts) => attacked?,
-        ended = attack(stage) => return Err(ended?),
+    let mut next = 3;
+    let mut more = async |attacks| {
+        let first = next;
+        next += rollouts;
+        under(stage, attacks, first, rollouts).await
     };
+    let alone = more(&[]).await?;
+    let mut attacked = Vec::new();
+    for attack in ATTACKS {
+        eprintln!("{rollouts} rollouts under {}", attack.name);
+        attacked.push((attack.name, more(std::slice::from_ref(attack)).await?));
+    }
+    eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
+    attacked.push(("all at once", more(ATTACKS).await?));
     ensure!(stage.lease().await? == lease, "the lease was lost");
     Ok(Measured {
         alone,
         attacked,
         peak: stage.operator.peak_memory()?,
     })
+}
+
+/// Rollouts while these attacks go on.
+async fn under(
+    stage: &Stage,
+    attacks: &'static [Attack],
+    first: usize,
+    rollouts: usize,
+) -> Result<Figures> {
+    if attacks.is_empty() {
+        return roll_out(stage, first, rollouts).await;
+    }
+    let figures = tokio::select! {
+        figures = roll_out(stage, first, rollouts) => figures?,
+        ended = attack(stage, attacks) => return Err(ended?),
+    };
+    stage.clear().await?;
+    Ok(figures)
 }
 
 async fn roll_out(stage: &Stage, first: usize, rollouts: usize) -> Result<Figures> {
@@ -58,10 +85,10 @@ async fn roll_out(stage: &Stage, first: usize, rollouts: usize) -> Result<Figure
     stage.figures(&since).await
 }
 
-/// Plays all attacks side by side, again and again; returns what went wrong.
-async fn attack(stage: &Stage) -> Result<anyhow::Error> {
+/// Plays attacks side by side, again and again; returns what went wrong.
+async fn attack(stage: &Stage, attacks: &[Attack]) -> Result<anyhow::Error> {
     loop {
-        let played = join_all(ATTACKS.iter().map(|attack| async move {
+        let played = join_all(attacks.iter().map(|attack| async move {
             let played = (attack.play)(stage).await;
             played.with_context(|| attack.name.to_owned())
         }));
@@ -74,26 +101,29 @@ async fn attack(stage: &Stage) -> Result<anyhow::Error> {
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured {
-            alone,
-            attacked,
-            peak,
-        } = self;
         writeln!(
             f,
-            "| a victim's rollouts: {} and {} hooks | alone | under attack | ratio |",
-            alone.hooks, attacked.hooks
+            "| a victim's {} hooks each | hook p50 | p99 | to alone | reconcile p50 | p99 | to alone |",
+            self.alone.hooks
         )?;
-        writeln!(f, "|---|---|---|---|")?;
-        for (name, alone, attacked) in [
-            ("hook p50", alone.hook[0], attacked.hook[0]),
-            ("hook p99", alone.hook[1], attacked.hook[1]),
-            ("look p50", alone.look[0], attacked.look[0]),
-            ("look p99", alone.look[1], attacked.look[1]),
-        ] {
-            let ratio = attacked.as_secs_f64() / alone.as_secs_f64();
-            writeln!(f, "| {name} | {alone:.1?} | {attacked:.1?} | {ratio:.2} |")?;
+        writeln!(f, "|---|---|---|---|---|---|---|")?;
+        let alone = std::iter::once(("alone", self.alone));
+        for (name, figures) in alone.chain(self.attacked.iter().copied()) {
+            write!(f, "| {} |", name.replace('_', " "))?;
+            for (times, alone) in [
+                (figures.hook, self.alone.hook),
+                (figures.look, self.alone.look),
+            ] {
+                let [half, most] = times;
+                let ratio = most.as_secs_f64() / alone[1].as_secs_f64();
+                write!(f, " {half:.1?} | {most:.1?} | {ratio:.2} |")?;
+            }
+            writeln!(f)?;
         }
-        writeln!(f, "| memory at most | | {} MB | |", peak >> 20)
+        writeln!(
+            f,
+            "\nmemory of the operator at most: {} MB",
+            self.peak >> 20
+        )
     }
 }
