@@ -207,7 +207,7 @@ impl Stage {
     /// Takes away what the attacker has stored.
     pub async fn clear(&self) -> Result<()> {
         let all = "hookruns,hooktemplates,pods";
-        let delete = ["delete", all, "--all", "-n", ATTACKER, "--wait=false"];
+        let delete = ["delete", all, "--all", "-n", ATTACKER, "--wait"];
         self.plane.kubectl(&delete, "").await?;
         Ok(())
     }

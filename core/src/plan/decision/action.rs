@@ -239,7 +239,7 @@ pub enum DeletionReason {
     Replace,
     /// It ended by itself.
     Ended,
-    /// It ended by itself, as soon as it was started: see [`super::Backoff`].
+    /// It ended by itself, as soon as it was started: see [`Backoff`](crate::plan::Backoff).
     EndedAtOnce,
 }
 
