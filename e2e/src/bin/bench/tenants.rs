@@ -44,10 +44,13 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
         under(stage, attacks, first, rollouts).await
     };
     let alone = more(&[]).await?;
+    eprintln!("{alone:?}");
     let mut attacked = Vec::new();
     for attack in ATTACKS {
         eprintln!("{rollouts} rollouts under {}", attack.name);
-        attacked.push((attack.name, more(std::slice::from_ref(attack)).await?));
+        let figures = more(std::slice::from_ref(attack)).await?;
+        eprintln!("{figures:?}");
+        attacked.push((attack.name, figures));
     }
     eprintln!("{rollouts} rollouts under {} attacks", ATTACKS.len());
     attacked.push(("all at once", more(ATTACKS).await?));
