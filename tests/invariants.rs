@@ -1,7 +1,10 @@
 //! Each invariant of ARCHITECTURE.md is cited by its number where it is kept, and where it is checked.
 
+mod sources;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{files, root};
 
 /// Where an invariant is kept, and where it is checked. Only one of them is not the planner's, and of it
 /// the model knows nothing: who may write at all.
@@ -12,19 +15,10 @@ const PLACES: [(&str, &[u32]); 4] = [
     ("e2e/judge/src", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn text_of(folder: &Path) -> String {
-    let entries = fs::read_dir(folder).expect("a folder");
-    let mut paths: Vec<PathBuf> = entries.map(|it| it.expect("an entry").path()).collect();
-    paths.sort();
-    let texts = paths.iter().map(|path| match path.is_dir() {
-        true => text_of(path),
-        false => fs::read_to_string(path).unwrap_or_default(),
-    });
-    texts.collect()
+/// All that the sources of a folder say.
+fn text_of(folder: &str) -> String {
+    let read = |path| fs::read_to_string(path).expect("a source file");
+    files(&root().join(folder)).into_iter().map(read).collect()
 }
 
 /// The numbers of the list, in its order.
@@ -66,7 +60,7 @@ fn each_invariant_is_cited_where_it_is_kept_and_where_it_is_checked() {
     let invariants = invariants();
     assert_eq!(invariants, (1..=10).collect::<Vec<_>>());
     for (folder, wanted) in PLACES {
-        let cited = cited(&text_of(&root().join(folder)));
+        let cited = cited(&text_of(folder));
         for number in wanted {
             assert!(
                 invariants.contains(number),

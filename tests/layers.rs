@@ -2,9 +2,13 @@
 //! and in the core `api <- plan <- expr <- admission <- lint`, each using only those to its left. And
 //! decisions have no clock.
 
+mod sources;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use sources::{files, root};
 
 /// A folder of layers: each layer with those that it may use besides itself.
 type Layers = (
@@ -78,25 +82,6 @@ const IMPURE: [&str; 12] = [
     "Timestamp::now",
     "SystemTime",
 ];
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("a folder of the source");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths
-        .flat_map(|path| {
-            if path.is_dir() {
-                files(&path)
-            } else {
-                vec![path]
-            }
-        })
-        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
-        .collect()
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The files of a folder with their code, comments left out.
 fn code(folder: &str) -> Vec<(PathBuf, String)> {

@@ -40,7 +40,7 @@ pub fn plan(
         return Ok(Plan::nothing());
     }
     let workload = Workload::of_game_stateful_set(gsts)?;
-    let identity = Identity::of(&gsts.spec);
+    let identity = Identity::of(gsts);
     let shown = gsts.status.as_ref();
     let common = shown.map(|shown| &shown.workload);
     let mut draft = Draft::default();

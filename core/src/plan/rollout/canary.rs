@@ -9,6 +9,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
+use crate::api::names::{self, HookPoint};
+use crate::api::{
+    CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
+};
 use crate::plan::decision::{Action, Draft};
 use crate::plan::hooks::run_maker;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
@@ -18,11 +22,6 @@ use crate::plan::time::{duration, whole_seconds};
 use crate::plan::workload::limits::partition;
 use crate::plan::workload::{Progress, Workload};
 use crate::plan::world::World;
-
-use crate::api::names::{self, HookPoint};
-use crate::api::{
-    CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
-};
 
 /// How far a rollout may go right now.
 #[derive(Clone, Debug, PartialEq)]

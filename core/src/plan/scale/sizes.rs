@@ -160,7 +160,6 @@ impl<'a> Sizing<'a> {
         let Progress {
             canary,
             update_revision,
-            step_index,
             step_hash,
             ..
         } = &self.workload.progress;
@@ -173,8 +172,7 @@ impl<'a> Sizing<'a> {
             return update.clone();
         }
         let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();
-        let steps_over = usize::try_from(step_index.unwrap_or(0))
-            .is_ok_and(|index| index >= self.workload.steps.len());
+        let steps_over = self.workload.progress.is_past(self.workload.steps.len());
         let all = kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
         if same_rollout && steps_over && all {
             update.clone()

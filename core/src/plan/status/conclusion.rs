@@ -142,15 +142,11 @@ fn has_arrived(scene: &Scene, sizes: &Sizes, counts: &status::PodCounts) -> bool
         rollout,
         ..
     } = scene;
-    let steps_over = rollout
-        .progress
-        .step_index
-        .is_none_or(|index| index as usize >= workload.steps.len());
     let is_stopped = rollout.paused && sizes.stable != revisions.update.name;
     // With OnDelete it is for the user to say when a pod moves.
     let is_moved =
         workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;
-    steps_over
+    rollout.progress.is_past(workload.steps.len())
         && !is_stopped
         && is_moved
         && sizes.active.len() as i64 == workload.replicas

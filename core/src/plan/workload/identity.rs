@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::names;
-use crate::api::{GameStatefulSetSpec, PodManagementPolicy, PvcRetentionPolicy};
+use crate::api::{GameStatefulSet, GameWorkload, PodManagementPolicy, PvcRetentionPolicy};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
@@ -27,16 +27,16 @@ pub struct Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// As a spec has it.
-    pub fn of(spec: &'a GameStatefulSetSpec) -> Self {
-        let annotation = |key: &str| spec.template.get("metadata")?.get("annotations")?.get(key);
+    /// As a GameStatefulSet has it.
+    pub fn of(gsts: &'a GameStatefulSet) -> Self {
+        let spec = &gsts.spec;
         Self {
             start: i64::from(spec.ordinals.start),
             ordered: spec.pod_management_policy == PodManagementPolicy::OrderedReady,
             service: &spec.service_name,
             templates: &spec.volume_claim_templates,
             retention: spec.persistent_volume_claim_retention_policy,
-            forced_off_lost_nodes: annotation(names::FORCE_OFF_LOST_NODES) == Some(&json!("true")),
+            forced_off_lost_nodes: gsts.is_forced_off_lost_nodes(),
         }
     }
 

@@ -125,6 +125,14 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// Whether all of so many canary steps are over.
+    pub fn is_past(&self, steps: usize) -> bool {
+        let is_past = |index| usize::try_from(index).is_ok_and(|index| index >= steps);
+        self.step_index.map_or(steps == 0, is_past)
+    }
+}
+
 impl<'a> PodHooks<'a> {
     /// The strategy of a point; the canary's steps have theirs in the step list.
     fn strategy(&self, point: HookPoint) -> Option<&'a PodHookStrategy> {
@@ -202,7 +210,7 @@ impl<'a> Workload<'a> {
         let spec = &gsts.spec;
         let strategy = &spec.update_strategy;
         let rolling = strategy.rolling_update.as_ref();
-        let identity = Identity::of(spec);
+        let identity = Identity::of(gsts);
         let own = Spec {
             replicas: spec.replicas,
             min_ready_seconds: spec.min_ready_seconds,
