@@ -25,7 +25,7 @@ install-plugin: ## build `kubectl game` and put it, with its completion, into PR
 	cargo build --release --locked --package kubectl-game
 	install -D -t $(PREFIX)/bin target/release/kubectl-game kubectl-game/kubectl_complete-game
 
-crds: ## write crds/ and the chart's CRDs anew from the types in core/src/api
+crds: ## regenerate crds/ and the chart's CRDs from the types in core/src/api
 	WRITE_CRDS=1 cargo test --quiet --package gamekeeper-core --lib the_crds_folders_hold_what_the_types_say
 
 test: ## formatting, lints, documentation, unit and property tests, then e2e on a real control plane

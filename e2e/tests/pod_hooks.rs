@@ -176,7 +176,7 @@ async fn a_success_before_a_revert_does_not_count_after_it(case: &mut Case) -> R
     case.until("the run is called off", |view| view.runs.is_empty())
         .await?;
     case.set_image("game:v2").await?;
-    let second = case.until("the hook runs anew", asked).await?;
+    let second = case.until("the hook runs again", asked).await?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
     case.keeps("the pod is not touched", 2, |view| {
         view.ready_with("game:v1") == 1

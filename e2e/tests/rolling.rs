@@ -170,7 +170,7 @@ async fn a_quick_second_update_does_not_take_every_pod(case: &mut Case) -> Resul
     let game = Game::rolling(4).set("/spec/minReadySeconds", 4);
     case.apply(game.max_unavailable(1)).await?;
     case.until_counts([4; 5]).await?;
-    // Nobody is available yet, and no pod goes before enough of them are.
+    // No pod is available yet, and no pod goes before enough of them are.
     case.set_image("game:v2").await?;
     case.until("one is updated", |view| {
         let updated = view.with_image("game:v2");

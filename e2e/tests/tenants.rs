@@ -35,10 +35,10 @@ async fn play(stage: &Stage) -> Result<()> {
         Ok(())
     };
     try_join(attacks, victim).await?;
-    ensure!(stage.lease().await? == lease, "somebody else leads");
+    ensure!(stage.lease().await? == lease, "another replica leads");
     ensure!(
         stage.operator.id()? == process,
-        "the operator was started anew"
+        "the operator was restarted"
     );
     let peak = stage.operator.peak_memory()?;
     ensure!(peak < MEMORY, "the operator took {} MB", peak >> 20);

@@ -23,7 +23,7 @@ use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
 use crate::suggest::closest;
 
-/// How often a write is decided anew when somebody else was faster.
+/// How often a write is decided again when somebody else was faster.
 const ATTEMPTS: usize = 5;
 /// How often a busy server is asked again, and how long after.
 const RETRIES: usize = 5;
@@ -239,7 +239,7 @@ impl Cluster {
         Ok(found.items)
     }
 
-    /// Changes a workload, on the state that the change was decided on; decides anew when somebody
+    /// Changes a workload, on the state that the change was decided on; decides again when somebody
     /// else was faster. Returns it as it is then.
     pub async fn change(
         &self,

@@ -17,14 +17,14 @@ use crate::verdict::{End, Verdict, judge};
 use crate::view::tree::tree;
 use crate::watch::{Loss, SceneWatch, Sight};
 
-/// How often the ages on a terminal are drawn anew.
+/// How often the ages on a terminal are drawn again.
 const TICK: Duration = Duration::from_secs(1);
 /// How long the first frame waits until the operator has looked at a change that was just made.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// Takes a terminal's cursor to the top and clears what is below.
 const REDRAW: &str = "\x1b[H\x1b[2J";
 
-/// Draws the tree anew whenever something changes, until the workload is gone.
+/// Draws the tree again whenever something changes, until the workload is gone.
 pub async fn follow_tree(
     cluster: &Cluster,
     reference: &Reference,

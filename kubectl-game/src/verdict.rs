@@ -34,7 +34,7 @@ pub struct Verdict {
     /// In a sentence.
     pub sentence: String,
     /// What a person may do about it.
-    pub mend: Option<String>,
+    pub fix: Option<String>,
     /// What else keeps it, or will.
     pub also: Vec<String>,
     /// Whether a user's pause will keep the next rollout, although this one is complete.
@@ -74,7 +74,7 @@ struct Finding {
     end: End,
     word: &'static str,
     sentence: String,
-    mend: Option<String>,
+    fix: Option<String>,
 }
 
 fn finding(end: End, word: &'static str, sentence: String) -> Finding {
@@ -82,7 +82,7 @@ fn finding(end: End, word: &'static str, sentence: String) -> Finding {
         end,
         word,
         sentence,
-        mend: None,
+        fix: None,
     }
 }
 
@@ -120,7 +120,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         end: first.end,
         word: first.word,
         sentence: first.sentence,
-        mend: first.mend,
+        fix: first.fix,
         also: findings.map(|finding| finding.sentence).collect(),
         holds_next,
     }
@@ -142,7 +142,7 @@ fn unseen(game: &Game) -> Finding {
         game.generation, game.status.observed_generation
     );
     Finding {
-        mend: Some("if this persists, check that gamekeeper is running".to_owned()),
+        fix: Some("if this persists, check that gamekeeper is running".to_owned()),
         ..finding(End::UnderWay, "Unseen", sentence)
     }
 }
@@ -208,7 +208,7 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
     let held = game.status.pause_conditions.first();
     let Some(held) = held else {
         return game.paused.then(|| Finding {
-            mend: Some(format!(
+            fix: Some(format!(
                 "continue with: kubectl game resume {}",
                 game.short_name()
             )),
@@ -246,7 +246,7 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
             let left = span(end.duration_since(now).as_secs());
             let end = end.round(jiff::Unit::Second).unwrap_or(end);
             Finding {
-                mend: Some(format!("continue immediately with: {resume}")),
+                fix: Some(format!("continue immediately with: {resume}")),
                 ..finding(
                     End::UnderWay,
                     "Paused",
@@ -257,7 +257,7 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
         None => {
             let since = span(now.duration_since(began).as_secs());
             Finding {
-                mend: Some(format!("continue with: {resume}")),
+                fix: Some(format!("continue with: {resume}")),
                 ..finding(
                     End::Stopped,
                     "Paused",
@@ -284,7 +284,7 @@ fn at_hook_step(scene: &Scene, since: &str) -> Finding {
     );
     let workload = game.short_name();
     Finding {
-        mend: Some(format!(
+        fix: Some(format!(
             "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"
         )),
         ..finding(
@@ -342,7 +342,7 @@ fn failed_hooks(scene: &Scene) -> Vec<Finding> {
             first.pod_name, first.phase
         );
         Some(Finding {
-            mend: Some(format!(
+            fix: Some(format!(
                 "fix what it checks, then: kubectl game retry {} --point {point}",
                 scene.game.short_name()
             )),

@@ -1,7 +1,7 @@
 //! A scene that changes before one's eyes: watches of the workload and of what belongs to it.
 //!
 //! A watch that hears nothing may be quiet or cut off, so the server is asked now and then whether it is
-//! still there. When it is not, or when a watch breaks, all of them begin anew, and their first lists show
+//! still there. When it is not, or when a watch breaks, all of them begin again, and their first lists show
 //! that the connection is back.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const PULSE: Duration = Duration::from_secs(5);
 /// How long it may take to answer that.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long there is between two tries to begin anew.
+/// How long there is between two tries to begin again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Seconds after which each watch is renewed, so that none is cut off for long unseen.
 const RENEWED: u32 = 30;
@@ -71,7 +71,7 @@ pub struct SceneWatch {
     heard: Timestamp,
     /// How it stands with the connection.
     connection: Connection,
-    /// When the watches begin anew; they are not listened to until then.
+    /// When the watches begin again; they are not listened to until then.
     again: Option<Instant>,
 }
 
@@ -143,10 +143,10 @@ impl SceneWatch {
         self.until.get_or_insert_with(|| Instant::now() + TOGETHER);
     }
 
-    /// A watch broke: says so if it could not be mended at once.
+    /// A watch broke: says so if it could not be fixed at once.
     fn breaks(&mut self, error: Error) -> Result<Option<Loss>, Error> {
         match self.connection {
-            // A watch that has fallen behind lists anew by itself.
+            // A watch that has fallen behind lists again by itself.
             _ if error.is_expired() => Ok(None),
             Connection::Whole if !error.is_final() => {
                 self.connection = Connection::Broken;
@@ -157,7 +157,7 @@ impl SceneWatch {
         }
     }
 
-    /// Says so, once. Nothing mends a refusal.
+    /// Says so, once. Nothing fixes a refusal.
     fn is_lost(&mut self, error: Error) -> Result<Option<Loss>, Error> {
         if error.is_final() {
             return Err(error);

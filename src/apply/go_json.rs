@@ -1,7 +1,7 @@
 //! JSON exactly as Go's encoder writes it.
 //!
 //! A ControllerRevision's data must not change, and the API server compares its bytes. When
-//! another client patches the object (the garbage collector does), Go encodes the data anew: had we
+//! another client patches the object (the garbage collector does), Go encodes the data again: had we
 //! written other bytes for the same meaning, that patch would be refused as a change.
 
 use std::io;

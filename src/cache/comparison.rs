@@ -16,7 +16,7 @@ use super::watch::Source;
 use crate::objects::Kind;
 use gamekeeper_core::causes::with_causes;
 
-/// How long a new leader waits for an event or bookmark before a kind is listed anew.
+/// How long a new leader waits for an event or bookmark before a kind is listed again.
 const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
 /// How long a reconcile waits for one. The watch of a busy API server lags by seconds, and then by less again.
 const MAX_LAG: Duration = Duration::from_secs(5);

@@ -104,7 +104,7 @@ impl Cache {
         }
     }
 
-    /// Lists the kinds anew whose writes are overdue: then what the cache shows is the truth.
+    /// Lists the kinds again whose writes are overdue: then what the cache shows is the truth.
     async fn check(&self, owner: &str, expected: &Expected) {
         warn!(
             owner,

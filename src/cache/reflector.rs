@@ -50,7 +50,7 @@ impl<T> Default for Reflector<T> {
 impl<T: Cached> Reflector<T> {
     /// The store as it is now. Not to be held over an await.
     pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
-        // A panic while writing leaves a store of whole objects; the next list mends the rest.
+        // A panic while writing leaves a store of whole objects; the next list fixes the rest.
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 

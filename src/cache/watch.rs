@@ -1,4 +1,4 @@
-//! One endless watch: lists, follows, resumes, and lists anew when the server has forgotten.
+//! One endless watch: lists, follows, resumes, and lists again when the server has forgotten.
 //!
 //! Why not `kube::runtime::watcher`: it starts streaming lists from resourceVersion 0 (a stale
 //! cache of the server will do), keeps bookmarks to itself (a quiet kind would never be known to

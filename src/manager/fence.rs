@@ -72,7 +72,7 @@ impl Fence {
             match self.until() {
                 Until::Closed => return,
                 Until::Always => std::future::pending().await,
-                // The lease may be renewed meanwhile; then it is waited for anew.
+                // The lease may be renewed meanwhile; then it is waited for again.
                 Until::Open(deadline) if Instant::now() < deadline => sleep_until(deadline).await,
                 Until::Open(_) => return,
             }

@@ -190,7 +190,7 @@ impl Measurement {
     }
 
     /// What the texts of the metric are with arguments filled in. Where that is long, it is filled in
-    /// anew once there is a permit for long texts.
+    /// again once there is a permit for long texts.
     pub(super) async fn filled<T: Send + 'static>(
         &self,
         permit: &mut CallPermit,

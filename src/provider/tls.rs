@@ -40,7 +40,7 @@ impl Tls {
         })
     }
 
-    /// The configuration for a call. One with authorities of its own is made anew: kept ones would be
+    /// The configuration for a call. One with authorities of its own is recreated: kept ones would be
     /// memory that tenants fill.
     pub(super) fn of_call(
         &self,

@@ -16,7 +16,7 @@ pub enum Severity {
 pub struct Finding {
     /// The field, as in `spec.metrics[0].interval`; empty for the object as a whole.
     pub field: String,
-    /// What is wrong, and the mend.
+    /// What is wrong, and the fix.
     pub message: String,
     /// Whether it is refused.
     pub severity: Severity,
@@ -33,8 +33,8 @@ impl Finding {
     }
 
     /// A refusal of a text.
-    pub fn invalid(field: impl Into<String>, value: &str, mend: impl fmt::Display) -> Self {
-        Finding::error(field, format!("Invalid value: {value:?}: {mend}"))
+    pub fn invalid(field: impl Into<String>, value: &str, fix: impl fmt::Display) -> Self {
+        Finding::error(field, format!("Invalid value: {value:?}: {fix}"))
     }
 
     /// A refusal of a field that is not known: misspelt, or at the wrong place.

@@ -115,9 +115,8 @@ fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
         .map(|(index, argument)| {
             let field = format!("{}.args[{index}].name", hook.field);
             let template = &hook.step.template_name;
-            let mend =
-                format!("HookTemplate {template:?} has no such argument; check its spelling");
-            Finding::invalid(field, &argument.name, mend).as_warning()
+            let fix = format!("HookTemplate {template:?} has no such argument; check its spelling");
+            Finding::invalid(field, &argument.name, fix).as_warning()
         })
         .collect()
 }

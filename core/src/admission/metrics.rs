@@ -19,7 +19,7 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// Texts of a metric that are found fault with: who writes them sees the rest once these are mended.
+/// Texts of a metric that are found fault with: who writes them sees the rest once these are fixed.
 const MAX_FINDINGS: usize = 32;
 
 /// What is wrong with a template. Arguments without a value get one from the workload.
@@ -140,8 +140,8 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
 fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     let text = metric.interval.as_deref()?;
     let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
-    let mend = "must be at least 1s";
-    is_short.then(|| Finding::invalid(format!("{at}.interval"), text, mend))
+    let fix = "must be at least 1s";
+    is_short.then(|| Finding::invalid(format!("{at}.interval"), text, fix))
 }
 
 /// Conditions that cannot be read, or compare what can never be equal.
@@ -231,11 +231,11 @@ fn url(field: &str, url: &str) -> Option<Finding> {
     // Any number does for a host, a port and a part of a path.
     let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
     let error = url::Url::parse(filled.trim()).err()?;
-    let mend = "write one such as http://{{ args.PodIP }}:8080/drained";
+    let fix = "write one such as http://{{ args.PodIP }}:8080/drained";
     Some(Finding::invalid(
         field,
         url,
-        format!("is not a URL: {error}; {mend}"),
+        format!("is not a URL: {error}; {fix}"),
     ))
 }
 
@@ -244,8 +244,8 @@ fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
     for (index, header) in headers.iter().enumerate() {
         let at = format!("{at}.headers[{index}]");
         if HeaderName::try_from(&header.key).is_err() {
-            let mend = "is not a header name: use letters, digits and '-'";
-            findings.push(Finding::invalid(format!("{at}.key"), &header.key, mend));
+            let fix = "is not a header name: use letters, digits and '-'";
+            findings.push(Finding::invalid(format!("{at}.key"), &header.key, fix));
         }
         if HeaderValue::from_str(&header.value).is_err() {
             // Not shown: it may hold a secret.

@@ -55,8 +55,8 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
         let message = "Required value: set the image of the container";
         findings.push(Finding::error(format!("{field}.image"), message));
     } else if image.trim() != image {
-        let mend = "must not have leading or trailing whitespace";
-        findings.push(Finding::invalid(format!("{field}.image"), image, mend));
+        let fix = "must not have leading or trailing whitespace";
+        findings.push(Finding::invalid(format!("{field}.image"), image, fix));
     }
     findings.extend(quantities(field, &container["resources"]));
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();

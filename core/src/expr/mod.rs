@@ -3,7 +3,7 @@
 //!
 //! All of it comes from people, and is evaluated in the process that decides whether players are
 //! thrown out of a match. So each part has hard limits, and whatever goes wrong is an error with a
-//! mend in it, never a result.
+//! fix in it, never a result.
 
 mod condition;
 mod deep_stack;

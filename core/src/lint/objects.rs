@@ -73,8 +73,8 @@ fn place<'a>(file: &'a str, mut document: Document, schemas: &Schemas) -> Placed
             format!("write {API_VERSION}"),
         ));
     } else if !KINDS.contains(&kind.as_str()) {
-        let mend = format!("must be one of {}", KINDS.join(", "));
-        findings.push(Finding::invalid("kind", &kind, mend));
+        let fix = format!("must be one of {}", KINDS.join(", "));
+        findings.push(Finding::invalid("kind", &kind, fix));
     } else {
         let metadata = &document.object["metadata"];
         if metadata["name"].is_null() && metadata["generateName"].is_null() {

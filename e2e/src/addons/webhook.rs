@@ -38,7 +38,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Installs it, and starts the operator anew.
+    /// Installs it, and starts the operator again.
     pub async fn of(case: &mut Case, lifetime: &str) -> Result<Self> {
         let name = format!("admission-{}", case.namespace);
         let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();

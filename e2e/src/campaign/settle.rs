@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long a user waits at least to see what came of a resume or a retry: each one makes the operator
-/// plan anew.
+/// plan again.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Lets hooks say yes and the workload have so many replicas of a good image; resumes what pauses and

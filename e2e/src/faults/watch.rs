@@ -2,7 +2,7 @@
 //!
 //! A watch is a stream of lines, each an event. Faults hold lines back, swallow them, or put others in
 //! their place. A watch that has swallowed something cannot go on when the fault is over, or it would
-//! lie for ever: it ends, as that of a broken connection does, and its client resumes or lists anew.
+//! lie for ever: it ends, as that of a broken connection does, and its client resumes or lists again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ pub async fn program(package: &'static str) -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", package, "--bin", package]);
         build.current_dir(repository());
-        // What cargo says of this package is no news for another: ring would be built anew for it.
+        // What cargo says of this package is no news for another: ring would be built again for it.
         for (name, _) in std::env::vars_os() {
             let is_own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
             let name = name.to_string_lossy();

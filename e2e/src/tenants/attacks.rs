@@ -242,7 +242,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Names that no name server knows, each asked for anew.
+/// Names that no name server knows, each asked for again.
 async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
         let url = json!({"url": format!("http://nobody-{number}.invalid/")});

@@ -98,7 +98,7 @@ pub async fn rolls_back(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// What kubectl finds of our kinds; this command alone always asks the API server anew.
+/// What kubectl finds of our kinds; this command alone always asks the API server again.
 async fn kinds(plane: &ControlPlane) -> Result<String> {
     let find = ["api-resources", "--api-group=tkex.tencent.com"];
     plane.kubectl(&find, "").await
@@ -112,7 +112,7 @@ async fn games(plane: &ControlPlane) -> Result<Vec<Value>> {
     Ok(items(list)?.into_iter().map(identity).collect())
 }
 
-/// Somebody deletes the webhook's Secret, and an upgrade makes it again: certificates begin anew under the
+/// Somebody deletes the webhook's Secret, and an upgrade makes it again: certificates begin again under the
 /// operator that runs, and what only the webhook can refuse is refused.
 pub async fn makes_its_secret_again(
     plane: &ControlPlane,
@@ -123,7 +123,7 @@ pub async fn makes_its_secret_again(
     let delete = ["delete", "secret", "gamekeeper-webhook", "-n", SYSTEM];
     plane.kubectl(&delete, "").await?;
     plane.helm(upgrade).await?;
-    eventually("certificates begin anew", LIMIT, async || {
+    eventually("certificates begin again", LIMIT, async || {
         let [kept, _] = trusted_certificates(plane, operator).await?;
         ensure!(
             kept["tls.crt"] != before["tls.crt"],

@@ -245,7 +245,7 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
     )
     .await?;
     ends(case, 0, &["resume", GAME]).await?;
-    case.until("the step pauses anew", at_step).await?;
+    case.until("the step pauses again", at_step).await?;
     ends(case, 0, &["promote", GAME]).await?;
     case.until_settled(2).await?;
     Ok(())

@@ -39,7 +39,7 @@ fn refusal(game: &Game) -> Error {
         true => ", each after its PreDelete hook",
         false => "",
     };
-    let mend = match game.kind {
+    let fix = match game.kind {
         WorkloadKind::GameDeployment => format!(
             "list the pods in spec.scaleStrategy.podsToDelete to replace them one by one{behind_hook}"
         ),
@@ -49,7 +49,7 @@ fn refusal(game: &Game) -> Error {
         }
     };
     Error::Refused(format!(
-        "{} has updateStrategy.type {:?}: a new annotation is written into the running pods and restarts none of them; {mend}",
+        "{} has updateStrategy.type {:?}: a new annotation is written into the running pods and restarts none of them; {fix}",
         game.short_name(),
         game.update
     ))

@@ -1,4 +1,4 @@
-//! `retry`: hooks of pods that ended badly are run anew.
+//! `retry`: hooks of pods that ended badly are run again.
 
 use gamekeeper_core::api::names::HookPoint;
 

@@ -8,7 +8,7 @@ use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with
 fn told(scene: &Scene) -> (u8, String) {
     let verdict = judge(scene, now());
     let lines = [verdict.word.to_owned(), verdict.sentence];
-    let lines = lines.into_iter().chain(verdict.also).chain(verdict.mend);
+    let lines = lines.into_iter().chain(verdict.also).chain(verdict.fix);
     (verdict.end as u8, lines.collect::<Vec<_>>().join("\n"))
 }
 

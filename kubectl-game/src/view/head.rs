@@ -28,8 +28,8 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     for also in &verdict.also {
         row("", plain(format!("also: {also}")));
     }
-    if let Some(mend) = &verdict.mend {
-        row("", plain(mend));
+    if let Some(fix) = &verdict.fix {
+        row("", plain(fix));
     }
     row("Strategy", plain(strategy(game)));
     if let Some(hooks) = hooks(game) {

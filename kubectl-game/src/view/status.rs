@@ -17,8 +17,8 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     for also in &verdict.also {
         page.line(Tone::Plain, &format!("also: {also}"));
     }
-    if let Some(mend) = &verdict.mend {
-        page.line(Tone::Plain, mend);
+    if let Some(fix) = &verdict.fix {
+        page.line(Tone::Plain, fix);
     }
     page.text()
 }
@@ -46,7 +46,7 @@ pub fn data(game: &Game, verdict: &Verdict) -> Value {
         "status": verdict.word,
         "message": verdict.sentence,
         "also": verdict.also,
-        "fix": verdict.mend,
+        "fix": verdict.fix,
         "exitCode": verdict.exit_code(),
     })
 }

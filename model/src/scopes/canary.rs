@@ -49,7 +49,7 @@ fn paused_by_a_user() {
     walk("paused without steps", paused_without_steps());
 }
 
-/// A canary whose workload is made anew.
+/// A canary whose workload is recreated.
 pub fn renewed() -> Scope {
     Scope {
         pre_delete: false,

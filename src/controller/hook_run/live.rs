@@ -148,7 +148,7 @@ impl Live {
         if self.status.phase.is_completed() {
             self.end_calls();
             if self.unsaved.is_none() {
-                // A cache that lags would have the run taken up anew, so it is waited for.
+                // A cache that lags would have the run taken up again, so it is waited for.
                 let seen = run.version() >= self.version;
                 return if seen {
                     RunAction::Over

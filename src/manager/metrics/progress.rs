@@ -2,7 +2,7 @@
 //!
 //! A pod that is ready, breaks, and is ready again is no progress, or a build that crashes again and
 //! again would pass for one that comes up. So only what was never reached before counts. Each replica
-//! remembers, also while another one leads: a change of leaders begins nothing anew.
+//! remembers, also while another one leads: a change of leaders begins nothing again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! The schemas of the CRDs: what the types' derives cannot say by themselves.
 //!
 //! What OpenAPI can say (bounds, enums, keys of lists) stands on the types as attributes. What it
-//! cannot say is a CEL rule with a message that names the mend. A rule stands on the deepest field
+//! cannot say is a CEL rule with a message that names the fix. A rule stands on the deepest field
 //! it concerns, so that the API server's ratcheting lets old objects be written as long as that
 //! field stays as it is; the one on the root binds on create only.
 //!

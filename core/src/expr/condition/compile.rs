@@ -2,8 +2,8 @@
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
+use super::fix;
 use super::functions::Function;
-use super::mend;
 
 /// Longest source, in bytes.
 const MAX_SOURCE: usize = 1024;
@@ -100,7 +100,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
         .with_optional_support(false)
         .parser()
         .parse(source)
-        .map_err(|errors| mend::parse_errors(source, &errors))?;
+        .map_err(|errors| fix::parse_errors(source, &errors))?;
     Compiler {
         nodes: 0,
         locals: Vec::new(),
@@ -168,7 +168,7 @@ impl Compiler {
         match name {
             "result" => Ok(Node::Result),
             "value" => Ok(Node::Value),
-            _ => Err(mend::unknown_name(name)),
+            _ => Err(fix::unknown_name(name)),
         }
     }
 
@@ -258,7 +258,7 @@ impl Compiler {
     fn function(&mut self, call: &CallExpr, depth: usize) -> Result<Node> {
         let name = &call.func_name;
         let (function, arguments) =
-            Function::named(name).ok_or_else(|| mend::unknown_function(name))?;
+            Function::named(name).ok_or_else(|| fix::unknown_function(name))?;
         let mut operands = Vec::new();
         if let Some(target) = &call.target {
             operands.push(self.node(target, depth)?);

@@ -403,7 +403,7 @@ fn may_be_equal(left: &Val<'_>, right: &Val<'_>) -> bool {
 }
 
 fn cannot_compare(left: &Val<'_>, right: &Val<'_>) -> String {
-    let mend = match (left, right) {
+    let fix = match (left, right) {
         (Val::List(_), _) | (_, Val::List(_)) => ": pick an element, as in result[0]",
         (Val::Text(_), Val::Int(_) | Val::Double(_))
         | (Val::Int(_) | Val::Double(_), Val::Text(_)) => {
@@ -414,7 +414,7 @@ fn cannot_compare(left: &Val<'_>, right: &Val<'_>) -> String {
         }
         _ => "",
     };
-    format!("{} is compared with {}{mend}", left.kind(), right.kind())
+    format!("{} is compared with {}{fix}", left.kind(), right.kind())
 }
 
 /// Equality at any depth; kinds that differ are not equal.

@@ -39,16 +39,16 @@ const SPELLINGS: [(&str, &str); 12] = [
     ("..", "write x >= A && x <= B in place of x in A..B"),
 ];
 
-/// The parser's errors as one line, and the mend if there is a known one.
+/// The parser's errors as one line, and the fix if there is a known one.
 pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     if source.trim().is_empty() {
         return "it is empty: write a condition such as asInt(result) < 30".into();
     }
-    if let Some((_, mend)) = SPELLINGS
+    if let Some((_, fix)) = SPELLINGS
         .iter()
         .find(|(spelling, _)| source.contains(spelling))
     {
-        return format!("it is not CEL: {mend}");
+        return format!("it is not CEL: {fix}");
     }
     if is_assignment(source) {
         return "it is not CEL: write == in place of =".into();

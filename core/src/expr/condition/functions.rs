@@ -146,7 +146,7 @@ fn as_float(of: &Val<'_>) -> Result<f64> {
 }
 
 fn no_number(function: &str, of: &Val<'_>, wanted: &str) -> String {
-    let mend = match of {
+    let fix = match of {
         Val::List(_) => "pick an element, as in result[0]",
         Val::Object(_) => "select a number with jsonPath",
         Val::Text(_) if function == "asInt" => {
@@ -154,7 +154,7 @@ fn no_number(function: &str, of: &Val<'_>, wanted: &str) -> String {
         }
         _ => "select a number with jsonPath",
     };
-    format!("{function}({}) is not {wanted}: {mend}", of.brief())
+    format!("{function}({}) is not {wanted}: {fix}", of.brief())
 }
 
 fn as_text<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {

@@ -13,8 +13,8 @@
 
 mod compile;
 mod eval;
+mod fix;
 mod functions;
-mod mend;
 #[cfg(test)]
 mod tests;
 mod value;

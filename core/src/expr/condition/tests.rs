@@ -189,7 +189,7 @@ fn every_comparison_with_nan_is_false() {
 }
 
 #[test]
-fn what_cannot_be_decided_is_an_error_with_its_mend() {
+fn what_cannot_be_decided_is_an_error_with_its_fix() {
     // Path, condition, what the message says.
     let rows = [
         ("{$.age}", "result < 30", "write asInt(result)"),
@@ -283,7 +283,7 @@ fn what_cannot_be_decided_is_an_error_with_its_mend() {
 }
 
 #[test]
-fn expressions_that_cannot_be_right_are_refused_with_the_mend() {
+fn expressions_that_cannot_be_right_are_refused_with_the_fix() {
     let rows = [
         (
             "nosuch(result) || true",

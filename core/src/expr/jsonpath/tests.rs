@@ -81,8 +81,8 @@ fn a_missing_key_is_an_error_that_names_the_path() {
 }
 
 #[test]
-fn what_cannot_be_read_comes_with_its_mend() {
-    for (path, mend) in [
+fn what_cannot_be_read_comes_with_its_fix() {
+    for (path, fix) in [
         ("$.age", "write {$.age}"),
         ("age", "write {age}"),
         ("{age}", "write {$.age}"),
@@ -100,7 +100,7 @@ fn what_cannot_be_read_comes_with_its_mend() {
         ("{$....a}", "write .."),
     ] {
         let message = JsonPath::parse(path).expect_err(path).to_string();
-        assert!(message.contains(mend), "{path}: {message}");
+        assert!(message.contains(fix), "{path}: {message}");
     }
 }
 

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_that_hold_no_argument_are_an_error_with_the_mend() {
+    fn braces_that_hold_no_argument_are_an_error_with_the_fix() {
         for (text, message) in [
             (
                 "{{ arg.x }}",

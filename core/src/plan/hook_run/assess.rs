@@ -1,6 +1,6 @@
 //! Where a run stands: the next status, what to measure now, and when to look again.
 //!
-//! A run's state is its status alone, so an operator that starts anew goes on where the last one
+//! A run's state is its status alone, so an operator that starts again goes on where the last one
 //! stopped; a call that was under way then is made again, under the same number.
 
 use std::collections::BTreeSet;

@@ -108,7 +108,7 @@ fn waits(metric: &Metric) -> Result<Waits, String> {
 /// Whether a metric can be scheduled at all.
 ///
 /// # Errors
-/// Names the field that stands against it, and the mend.
+/// Names the field that stands against it, and the fix.
 pub(super) fn can_be_scheduled(metric: &Metric) -> Result<(), String> {
     waits(metric).map(drop)
 }

@@ -180,7 +180,7 @@ impl<'a> Hooks<'a> {
                 self.keep(run, pod, intent);
                 Answer::Cleared
             }
-            HookPhase::Successful if intent.possible => Answer::Held, // Settled away, then run anew.
+            HookPhase::Successful if intent.possible => Answer::Held, // Settled away, then run again.
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
                 self.keep(run, pod, intent);
                 Answer::Held

@@ -1,4 +1,4 @@
-//! `retry: true`: hooks that ended badly are run anew, without anybody deleting HookRuns by hand.
+//! `retry: true`: hooks that ended badly are run again, without anybody deleting HookRuns by hand.
 //!
 //! One patch sets `retry` back to false and notes the generation; then the ended, unsuccessful runs
 //! of that point made up to that generation go; then the note goes. A crash in between loses
@@ -28,7 +28,7 @@ impl Retry {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
 
-    /// Whether a run of that point is to be run anew.
+    /// Whether a run of that point is to be run again.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
         let made_at = run
             .annotations()

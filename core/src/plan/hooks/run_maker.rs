@@ -32,7 +32,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// Why a run cannot be made. It heals by itself once the template or the arguments are mended.
+/// Why a run cannot be made. It heals by itself once the template or the arguments are fixed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum CannotMake {
     /// There is no such template.

@@ -1,11 +1,12 @@
 //! Whether a pod is available.
 
+use jiff::Timestamp;
+
 use crate::plan::in_place::{hot_patch, is_under_way};
 use crate::plan::observed::{Gate, Pod};
 use crate::plan::workload::Workload;
-use jiff::Timestamp;
 
-/// Whether a pod is available: ready for minReadySeconds, and no change of it is under way.
+/// Whether a pod is available: ready for minReadySeconds, and no change of it is in progress.
 pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
     available_at(pod, workload).is_some_and(|at| at <= now)
 }

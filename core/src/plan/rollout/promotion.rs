@@ -1,8 +1,8 @@
 //! `kubectl game promote --full`: a user lets a rollout skip the canary steps that are left.
 //!
-//! Like a pause, a promotion is a note on the workload. It says which revision and step list it is
+//! Like a pause, a promotion is an annotation on the workload. It says which revision and step list it is
 //! about, so that it speaks for no later rollout, and is written together with `paused: false`: a
-//! pause, whoever makes it, holds it back. Hooks of pods, budget and partition are as ever.
+//! pause, by a user or by a step, holds it back. Hooks of pods, budget and partition are as ever.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::api::names;
 use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
-/// The note that makes a rollout skip its steps.
+/// The annotation that makes a rollout skip its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Promotion {

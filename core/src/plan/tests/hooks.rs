@@ -234,7 +234,7 @@ fn a_success_of_the_future_does_not_count() {
         story.hooks_end("", HookPhase::Successful);
         story.wait(-seconds).settle();
         assert_eq!(story.pods().len(), left, "{seconds} s ahead");
-        // It is asked anew.
+        // It is asked again.
         story.hooks_end("", HookPhase::Successful);
         story.settle();
         assert_eq!(story.pods().len(), 1);

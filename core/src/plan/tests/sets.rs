@@ -48,7 +48,7 @@ fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
     (created, deleted)
 }
 
-/// Breaks a pod, or mends it.
+/// Breaks a pod, or fixes it.
 fn ready(story: &mut Set, name: &str, ready: bool) {
     story.edit_pod(name, |pod| {
         if ready {

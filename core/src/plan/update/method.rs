@@ -9,13 +9,13 @@ use crate::plan::workload::{UpdateType, Workload};
 
 /// How a pod gets to the update revision.
 pub enum Method {
-    /// It is deleted, and made anew.
+    /// It is deleted, and recreated.
     Recreate,
     /// Its containers are restarted.
     InPlace(Change),
     /// Its containers take the change while they run.
     HotPatch(Change),
-    /// It cannot, and is not to be made anew.
+    /// It cannot, and is not to be recreated.
     Refused(NotInPlace),
 }
 
@@ -49,7 +49,7 @@ pub fn not_in_place(error: &NotInPlace) -> Blocked {
     }
 }
 
-/// Whether pods are never changed, only made anew.
+/// Whether pods are never changed, only recreated.
 fn recreates(workload: &Workload) -> bool {
     matches!(
         workload.update,

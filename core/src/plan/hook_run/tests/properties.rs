@@ -74,7 +74,7 @@ fn any_answer() -> impl Strategy<Value = HookPhase> {
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     answer: HookPhase,
-    /// The operator starts anew, from what is written.
+    /// The operator starts again, from what is written.
     restart: bool,
     /// And the calls under way are lost.
     lost: bool,
