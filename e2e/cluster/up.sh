@@ -20,7 +20,7 @@ export KWOK_WORKDIR=$cache
 export KUBECONFIG=$state/kubeconfig
 kubectl=$bin/kubectl
 
-# A port is free when nobody answers on it; start.lock keeps two starts from choosing the same one.
+# A port is free when no process listens on it; start.lock keeps two starts from choosing the same one.
 free_port() {
   local port
   for port in $(seq "$1" $(($1 + 200))); do

@@ -26,7 +26,7 @@ show kubectl get hookrun
 show_status "$(kubectl get hookrun -o name)"
 show_status gamedeployment test-gamedeployment
 
-say "Somebody resumes all the same: the rest is updated"
+say "The user resumes all the same: the rest is updated"
 replace /spec/updateStrategy/paused false
 wait_counts "4 4 4 4 4"
 get

@@ -47,7 +47,7 @@ show kubectl get hookrun
 get
 show_status gamedeployment test-gamedeployment
 
-say "The hook is mended, and somebody retries"
+say "The hook is fixed, and the user retries"
 apply_example examples/hooks/hook-template-success.yaml "${seconds[@]}"
 replace /spec/preDeleteUpdateStrategy/retry true
 wait_for "the hook runs" Running phases

@@ -98,7 +98,7 @@ answers_or_ended() {
   curl --silent --fail --output /dev/null "$2" || ! kill -0 "$(cat "$state/$1.pid")" 2>/dev/null
 }
 
-# A port from $1 on that nobody answers on.
+# A port from $1 on that no process listens on.
 free_port() {
   local port=$1
   while (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do port=$((port + 1)); done

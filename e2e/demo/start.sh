@@ -45,7 +45,7 @@ echo
 
 cat <<END
 
-That was all of it, in $((SECONDS - started)) s. The cluster is up, with the operator; go on with
+All walkthroughs have run, in $((SECONDS - started)) s. The cluster is up, with the operator; go on with
 
   export KUBECONFIG=$KUBECONFIG PATH=${KUBECTL%/*}:$PWD/target/debug:\$PATH
   kubectl apply -f examples/first-hour
