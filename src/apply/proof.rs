@@ -5,6 +5,7 @@
 //! lets one plan create or delete a thousand pods without a pause.
 
 use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -90,14 +91,18 @@ pub(super) struct Proof {
     decided: Instant,
     /// What only the workload bears on. None when it is known to have moved, or is asked no more.
     proven: watch::Sender<Option<Instant>>,
+    /// Actions that have not begun and depend on the workload alone: without them, a renewal serves nothing.
+    waiting: AtomicUsize,
 }
 
 impl Proof {
-    /// Good until then, unless it is renewed.
-    pub(super) fn until(decided: Instant) -> Self {
+    /// A proof for these actions that is valid until then, unless it is renewed.
+    pub(super) fn until(decided: Instant, actions: &[Action]) -> Self {
+        let lasting = actions.iter().filter(|action| action.lasts());
         Self {
             begun: Instant::now(),
             decided,
+            waiting: AtomicUsize::new(lasting.count()),
             proven: watch::Sender::new(Some(decided)),
         }
     }
@@ -110,12 +115,16 @@ impl Proof {
         }
         let is_decisive = |until: &Option<Instant>| until.is_none_or(|it| Instant::now() <= it);
         let mut proven = self.proven.subscribe();
-        let proven = proven.wait_for(is_decisive).await;
-        proven.is_ok_and(|proven| proven.is_some())
+        let is_good = match proven.wait_for(is_decisive).await {
+            Ok(proven) => proven.is_some(),
+            Err(_) => false,
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        is_good
     }
 
-    /// Asks again and again, until the answer is another one or it has gone on for long enough;
-    /// then nothing is proven any more. Never returns.
+    /// Asks again and again while actions wait for it, until the answer is another one or it has gone on for
+    /// long enough; then nothing is proven any more. Never returns.
     pub(super) async fn renew(
         &self,
         applier: &Applier,
@@ -124,6 +133,9 @@ impl Proof {
     ) {
         while self.begun.elapsed() < MAX_RUN_TIME {
             sleep(PROOF_LIFETIME / 2).await;
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return pending().await;
+            }
             let Ok(until) = ask(applier, target, timeout).await else {
                 break;
             };

@@ -177,7 +177,7 @@ impl<S: Serialize> Execution<'_, S> {
     ) -> Result<ApplyOutcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let proof = Proof::until(good_until);
+        let proof = Proof::until(good_until, &actions);
         let (applier, on_write) = (self.applier, self.on_write);
         let target = &*self.target;
         let act = async |action: &Action| {

@@ -282,6 +282,21 @@ async fn creations_go_on_for_as_long_as_the_workload_is_proven_unmoved() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
+    for (slow, action) in [
+        (Method::POST, create(0)),
+        (Method::PATCH, change(pod("a"))),
+        (Method::DELETE, delete("a")),
+    ] {
+        let mut play = Play::slow_to(slow, Duration::from_secs(5), willing);
+        play.carry_out(plan(vec![action])).await;
+        let sent = play.sent();
+        let proofs = sent.iter().filter(|line| **line == format!("GET {WORKLOAD}"));
+        assert_eq!(proofs.count(), 1, "{sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn creations_wait_for_a_proof_that_is_slow_to_come() {
     let mut play = Play::with_proofs_after(Duration::from_millis(450), willing);
     let report = play.carry_out(plan((0..500).map(create).collect())).await;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
-    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameStatefulSetStatus,
-    GameStatefulSetUpdateStrategy, HookRun, HookRunStatus, PodManagementPolicy,
+    GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetSpec,
+    GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun, HookRunStatus,
+    PodManagementPolicy,
 };
 use gamekeeper_core::plan;
 use jiff::SignedDuration;
@@ -69,7 +70,11 @@ impl Translator {
                 ..ManagedFieldsEntry::default()
             }]);
         }
-        gd.status = (workload.status != 0).then(|| self.status_value(workload.status));
+        // Which generation a status shows is not modelled: no rule depends on it.
+        gd.status = (workload.status != 0).then(|| GameDeploymentStatus {
+            observed_generation: i64::from(workload.generation),
+            ..self.status_value(workload.status)
+        });
         gd
     }
 

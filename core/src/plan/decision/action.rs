@@ -18,8 +18,9 @@ pub struct Plan<S> {
     pub actions: Vec<Action>,
     /// The status to show; None leaves the old one.
     pub status: Option<S>,
-    /// Whether the status must be written before actions of [`Phase::After`], because they rest on
-    /// it (step index, stable revision, held replicas); else it only shows, and may wait a second.
+    /// Whether the status must be written before actions of [`Phase::After`], because they depend on
+    /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
+    /// Otherwise it is only informative, and may wait a second.
     pub status_first: bool,
     /// When to plan again though nothing is seen to change.
     pub wake: Option<Timestamp>,

@@ -170,7 +170,9 @@ pub fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         let (old, new) = (old.as_ref(), new.as_ref());
         let steps = workload.steps.len();
         draft.events.extend(events::of_change(old, new, steps));
-        status_first = Progress::of(old) != Progress::of(new);
+        // A change by the user is acknowledged before the pods follow it: a pause shows at once.
+        status_first = Progress::of(old) != Progress::of(new)
+            || old.observed_generation != new.observed_generation;
     }
     Plan {
         wake: draft.wake,

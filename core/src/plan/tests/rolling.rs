@@ -286,3 +286,15 @@ fn a_revisions_name_that_is_somebody_elses_is_gone_round() {
     assert_eq!(status.collision_count, 1);
     assert_ne!(status.update_revision, first.name);
 }
+
+#[test]
+fn a_change_by_the_user_is_acknowledged_before_the_pods_follow_it() {
+    let mut story = story(4, json!({"updateStrategy": {"maxUnavailable": 1}}));
+    story.settle();
+    story.user(json!({"replicas": 6}));
+    assert!(story.plan().status_first);
+    story.settle().image("v2");
+    story.sync();
+    story.user(json!({"updateStrategy": {"paused": true}}));
+    assert!(story.plan().status_first);
+}
