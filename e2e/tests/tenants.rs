@@ -1,25 +1,25 @@
-//! One tenant does what it can to hurt the others: in vain.
+//! A tenant who attacks the operator does not stop another tenant.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::tenants::{ATTACKS, Stage};
 use futures::future::{join_all, try_join};
 
-e2e::tests![whatever_a_tenant_does_others_go_on];
+e2e::tests![a_tenants_attacks_do_not_stop_another_tenant];
 
 /// Pods of the victim.
 const PODS: i64 = 6;
-/// The most memory that the operator may have occupied.
+/// The peak memory the operator may reach, in bytes.
 const MEMORY: u64 = 400 << 20;
 
-async fn whatever_a_tenant_does_others_go_on(case: &mut Case) -> Result<()> {
-    let stage = Stage::set(case.folder(), PODS).await?;
+async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {
+    let stage = Stage::start(case.folder(), PODS).await?;
     let outcome = play(&stage).await;
-    let ended = stage.strike().await;
+    let ended = stage.stop().await;
     outcome.and(ended)
 }
 
-/// All attacks at a time, while the victim rolls out again and again.
+/// Runs all attacks concurrently while the victim rolls out repeatedly.
 async fn play(stage: &Stage) -> Result<()> {
     stage.lease_has_a_flow().await?;
     let (lease, process) = (stage.lease().await?, stage.operator.id()?);

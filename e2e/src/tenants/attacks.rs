@@ -1,6 +1,6 @@
-//! What a tenant can think of who may write HookRuns, HookTemplates and Secrets in a namespace, and whose
-//! pods reach the operator's ports. Each attack ends as it should, or is an error: refused by the API
-//! server, or with HookRuns that end and say why.
+//! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
+//! reach the operator's ports. An attack succeeds as a test if the API server refuses it, or if its HookRuns
+//! end with a reason.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::servers::hook_server::Answer;
 use crate::servers::raw_server::{Raw, RawServer};
 use crate::wait::eventually;
 
-/// How long an attack may take to come to its end.
+/// The longest an attack may take.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Objects that are stored at a time.
+/// Objects created concurrently.
 const AT_ONCE: usize = 16;
 
-/// An attack: what it is, and what is done and expected.
+/// An attack and what it expects.
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// Plays it to its end.
+    /// Runs it to its end.
     pub play: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>,
 }
 
@@ -75,7 +75,7 @@ fn web(name: &str, web: Value, more: &Value) -> Value {
     run(name, json!({"metrics": [metric]}))
 }
 
-/// Stores HookRuns; returns the names of those that were not refused.
+/// Creates HookRuns. Returns the names of those that the API server accepted.
 async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<Vec<String>> {
     let stored = stream::iter(runs).map(async |run| {
         let stored = stage.store("hookruns", &run).await?;
@@ -86,7 +86,7 @@ async fn store(stage: &Stage, runs: impl IntoIterator<Item = Value>) -> Result<V
     Ok(stored.into_iter().flatten().collect())
 }
 
-/// Waits until these have ended, each with an error.
+/// Waits until each of these runs has ended with an error.
 async fn end_in_error(stage: &Stage, runs: &[String]) -> Result<()> {
     for name in runs {
         eventually(&format!("{name} ends"), LIMIT, async || {
@@ -99,7 +99,7 @@ async fn end_in_error(stage: &Stage, runs: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// More calls than there are turns, for an hour.
+/// More calls than the operator makes concurrently, each open for an hour.
 async fn servers_that_never_answer(stage: &Stage) -> Result<()> {
     stage.hooks.answer("/never", Answer::Never);
     let never = json!({"url": stage.hooks.url("/never"), "timeoutSeconds": 3600});
@@ -108,7 +108,7 @@ async fn servers_that_never_answer(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Measurements each second, for ever, each with a condition that is worked at for as long as it may be.
+/// A measurement every second, each with a condition that runs into its evaluation limit.
 async fn statuses_and_conditions_without_end(stage: &Stage) -> Result<()> {
     let numbers: Vec<u32> = (0..2_000).collect();
     stage.hooks.answer("/numbers", Answer::Json(json!(numbers)));
@@ -122,7 +122,7 @@ async fn statuses_and_conditions_without_end(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// One argument of nearly a megabyte, in a body that names it thousands of times.
+/// An argument of nearly a megabyte in a body that repeats it thousands of times.
 async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
     let body = "{{ args.big }}".repeat(6_000);
     let mut big = web(
@@ -135,7 +135,7 @@ async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
     end_in_error(stage, &stored).await
 }
 
-/// As many arguments as fit, each a field of the run, in a body that names them all.
+/// As many arguments as fit, each with a field reference, in a body that uses them all.
 async fn references_that_take_for_ever(stage: &Stage) -> Result<()> {
     let names: Vec<String> = (0..3_000).map(|number| format!("a{number}")).collect();
     let body: String = names
@@ -155,7 +155,7 @@ async fn references_that_take_for_ever(stage: &Stage) -> Result<()> {
     many["spec"]["args"] = json!(args);
     let stored = store(stage, [many]).await?;
     for name in stored {
-        eventually("it ends in some way", LIMIT, async || {
+        eventually("the run ends", LIMIT, async || {
             let status = stage.run(&name).await?["status"].take();
             let is_over = !status["finishedAt"].is_null();
             ensure!(is_over, "{status:#}");
@@ -166,7 +166,7 @@ async fn references_that_take_for_ever(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Bodies that are small as text and large as maps, in all that the operator caches.
+/// Bodies that are small as text and large as maps, in objects that the operator caches.
 async fn maps_that_fill_the_caches(stage: &Stage) -> Result<()> {
     let maps = vec![json!({}); 400_000];
     for number in 0..9 {
@@ -178,7 +178,7 @@ async fn maps_that_fill_the_caches(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// A connection to a port of this machine from such a loopback address.
+/// A connection to a local port from the loopback address 127.0.1.`host`.
 async fn connected(host: u8, port: u16) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 1, host), 0)))?;
@@ -186,7 +186,7 @@ async fn connected(host: u8, port: u16) -> Result<TcpStream> {
     Ok(socket.connect(server).await?)
 }
 
-/// Connections from many addresses on which nothing is said, and pages that are asked for and not read.
+/// Idle connections from many addresses, and requests whose responses are not read.
 async fn connections_and_pages(stage: &Stage) -> Result<()> {
     let port = stage.operator.port()?;
     let mut held = Vec::new();
@@ -200,7 +200,7 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
         }
         held.push(stream);
     }
-    // The kubelet asks from an address of its own, and gives up after five seconds.
+    // The kubelet probes from an address of its own and times out after five seconds.
     for _ in 0..10 {
         let mut probe = connected(200, port).await?;
         probe
@@ -210,13 +210,13 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
         let read = probe.read_to_string(&mut answer);
         timeout(Duration::from_secs(5), read)
             .await
-            .context("the kubelet is not answered")??;
+            .context("the probe timed out")??;
         ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     Ok(())
 }
 
-/// Owners of any name, each of which could be a label.
+/// Owners with invented names, each of which could become a metric label.
 async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
     let runs = (0..200).map(|number| {
         let url = json!({"url": stage.hooks.url("/owned")});
@@ -242,7 +242,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Names that no name server knows, each asked for again.
+/// Host names that do not resolve, each looked up again.
 async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
         let url = json!({"url": format!("http://nobody-{number}.invalid/")});
@@ -252,7 +252,7 @@ async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
     end_in_error(stage, &runs).await
 }
 
-/// Answers of which the head alone never ends.
+/// Responses with a header of 16 MiB.
 async fn heads_without_end(stage: &Stage) -> Result<()> {
     let head = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &[b'x'; 16 << 20]].concat();
     let server = RawServer::start(Raw::Bytes(head)).await?;
@@ -264,7 +264,7 @@ async fn heads_without_end(stage: &Stage) -> Result<()> {
     end_in_error(stage, &runs).await
 }
 
-/// Tokens as long as answers may be, each of which would be kept.
+/// OAuth2 tokens as long as a response may be, each of which would be cached.
 async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
     let token = json!({"access_token": "x".repeat(1_000_000), "expires_in": 3600});
     stage.hooks.answer("/token", Answer::Json(token));
@@ -293,7 +293,7 @@ async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
     end_in_error(stage, &runs).await
 }
 
-/// A label for a pod that the run is not about.
+/// A patch of a pod that is not the run's own.
 async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
@@ -313,7 +313,7 @@ async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Where clouds keep credentials, under other names too.
+/// The metadata addresses of clouds, in several notations.
 async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
     let addresses = [
         "169.254.169.254",
@@ -337,7 +337,7 @@ async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Reviews that any client asks for that reaches the port, of objects with endless names.
+/// Admission reviews from any client that reaches the port, of objects with very long names.
 async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let name = "gamekeeper-webhook";
     let configuration = stage
@@ -364,7 +364,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(review.as_bytes()).await?;
         let mut answer = Vec::new();
-        // What counts is what the operator logs.
+        // Only what the operator logs counts.
         let _ = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
     }
     let log = std::fs::read_to_string(stage.operator.log())?;

@@ -1,7 +1,8 @@
-//! How well the victim is served: how long its hooks take, and looks at its workload.
+//! How the victim fares: how long its hooks and the reconciles of its workload take, and how much of
+//! that is the API server's.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -10,58 +11,85 @@ use judge::object::text;
 
 use super::{Stage, VICTIM};
 
-/// Histogram of the looks at a GameDeployment.
-const LOOKS: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";
+/// Histogram of the reconciles of a GameDeployment.
+const RECONCILES: &str = "bkbcs_gamedeployment_reconcile_duration_seconds_bucket{";
 
-/// Looks so far, by the upper bound of their time in microseconds; each bound counts those below it too.
-type Looks = BTreeMap<u64, f64>;
+/// Reconciles so far, by the upper bound of their time in microseconds. Buckets are cumulative.
+type Reconciles = BTreeMap<u64, f64>;
 
-/// A moment from which on it is measured.
+/// The start of a measurement.
 pub struct Since {
     moment: Timestamp,
-    looks: Looks,
+    begun: Instant,
+    busy: [Duration; 2],
+    reconciles: Reconciles,
 }
 
-/// What was measured.
+/// Latencies as `[p50, p99]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// HookRuns that ended Successful.
+    /// How many HookRuns ended Successful.
     pub hooks: usize,
-    /// From a HookRun's creation to its end: the time that half of them and 99 of 100 stay below.
+    /// From a HookRun's creation to its end.
     pub hook: [Duration; 2],
-    /// The same of looks at the workload.
-    pub look: [Duration; 2],
+    /// Of the workload's reconciles.
+    pub reconcile: [Duration; 2],
+    /// Of writes in the victim's namespace, from the API server's receipt to its response.
+    pub write: [Duration; 2],
+    /// Processors that the operator and the API server used on average.
+    pub busy: [f64; 2],
 }
 
 impl Stage {
-    /// From now on.
+    /// Starts a measurement.
     pub async fn since_now(&self) -> Result<Since> {
         Ok(Since {
             moment: Timestamp::now(),
-            looks: self.looks().await?,
+            begun: Instant::now(),
+            busy: self.processor_time()?,
+            reconciles: self.reconciles().await?,
         })
     }
 
-    /// What was measured since then.
+    /// Ends a measurement.
     pub async fn figures(&self, since: &Since) -> Result<Figures> {
         let events = self.plane.audit.writes(VICTIM)?;
         let hooks = hook_times(&events, since.moment);
-        let mut looks = self.looks().await?;
-        for (bound, count) in &mut looks {
-            *count -= since.looks.get(bound).copied().unwrap_or_default();
+        let mut reconciles = self.reconciles().await?;
+        for (bound, count) in &mut reconciles {
+            *count -= since.reconciles.get(bound).copied().unwrap_or_default();
         }
+        let mut writes: Vec<Duration> = events
+            .iter()
+            .filter(|event| event.received >= since.moment)
+            .map(|event| Duration::try_from(event.done.duration_since(event.received)))
+            .map(Result::unwrap_or_default)
+            .collect();
+        writes.sort();
+        let elapsed = since.begun.elapsed();
+        let busy = self.processor_time()?;
         Ok(Figures {
             hooks: hooks.len(),
+            write: [50, 99].map(|percent| at(&writes, percent)),
+            busy: [0, 1].map(|of| (busy[of] - since.busy[of]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| at(&hooks, percent)),
-            look: [0.5, 0.99].map(|part| below(&looks, part)),
+            reconcile: [0.5, 0.99].map(|part| below(&reconciles, part)),
         })
     }
 
-    async fn looks(&self) -> Result<Looks> {
+    /// Of the operator and the API server.
+    fn processor_time(&self) -> Result<[Duration; 2]> {
+        let server = self.plane.processor_time("kube-apiserver")?;
+        Ok([self.operator.processor_time()?, server])
+    }
+
+    async fn reconciles(&self) -> Result<Reconciles> {
         let (_, page) = self.operator.get("/metrics").await?;
         let of_victim = format!("gd=\"{VICTIM}/");
-        let mut looks = Looks::new();
-        let lines = page.lines().filter_map(|line| line.strip_prefix(LOOKS));
+        let mut reconciles = Reconciles::new();
+        let lines = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(RECONCILES));
         for line in lines.filter(|line| line.contains(&of_victim)) {
             let (bound, rest) = line
                 .strip_prefix("le=\"")
@@ -72,14 +100,14 @@ impl Stage {
                 bound => (bound.parse::<f64>()? * 1e6) as u64,
             };
             let count: f64 = rest.rsplit(' ').next().unwrap_or_default().parse()?;
-            *looks.entry(bound).or_default() += count;
+            *reconciles.entry(bound).or_default() += count;
         }
-        Ok(looks)
+        Ok(reconciles)
     }
 }
 
-/// How long each HookRun took that was made after a moment, the shortest first. By name, which is another
-/// one in each rollout: of what the operator writes, it has little sent back.
+/// How long each HookRun took that was created after a moment, in ascending order. Matched by name: the
+/// operator's patches do not have the object sent back.
 fn hook_times(events: &[Event], since: Timestamp) -> Vec<Duration> {
     let mut made = BTreeMap::new();
     let mut times = BTreeMap::new();
@@ -105,19 +133,19 @@ fn hook_times(events: &[Event], since: Timestamp) -> Vec<Duration> {
     times
 }
 
-/// The time that so many in a hundred stay below.
+/// A percentile of ascending times.
 fn at(times: &[Duration], percent: usize) -> Duration {
     let last = times.len().saturating_sub(1);
     let at = times.get((last * percent).div_ceil(100));
     at.copied().unwrap_or_default()
 }
 
-/// The time that this part of what is in a histogram stays below, as Prometheus reckons it.
-fn below(looks: &Looks, part: f64) -> Duration {
-    let all = looks.values().copied().fold(0.0, f64::max);
+/// A quantile of a histogram, interpolated as Prometheus does.
+fn below(reconciles: &Reconciles, part: f64) -> Duration {
+    let all = reconciles.values().copied().fold(0.0, f64::max);
     let wanted = all * part;
     let (mut low, mut before) = (0, 0.0);
-    for (&bound, &count) in looks {
+    for (&bound, &count) in reconciles {
         if count >= wanted && count > before {
             if bound == u64::MAX {
                 break;
@@ -136,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_takes_from_its_creation_to_the_write_that_says_how_it_ended() {
+    fn a_hook_time_lasts_from_creation_to_the_final_status() {
         let event = |second: i64, verb: &str, name: &str, sent: serde_json::Value| {
             let moment = Timestamp::from_second(1_700_000_000 + second).expect("a moment");
             let event = serde_json::json!({
@@ -164,16 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_histogram_is_found_between_its_bounds() {
-        let looks = Looks::from([
+    fn a_quantile_is_interpolated_within_its_bucket() {
+        let reconciles = Reconciles::from([
             (1_000, 50.0),
             (2_000, 90.0),
             (4_000, 100.0),
             (u64::MAX, 100.0),
         ]);
-        assert_eq!(below(&looks, 0.5), Duration::from_micros(1_000));
-        assert_eq!(below(&looks, 0.7), Duration::from_micros(1_500));
-        assert_eq!(below(&looks, 0.95), Duration::from_micros(3_000));
-        assert_eq!(below(&Looks::new(), 0.99), Duration::ZERO);
+        assert_eq!(below(&reconciles, 0.5), Duration::from_micros(1_000));
+        assert_eq!(below(&reconciles, 0.7), Duration::from_micros(1_500));
+        assert_eq!(below(&reconciles, 0.95), Duration::from_micros(3_000));
+        assert_eq!(below(&Reconciles::new(), 0.99), Duration::ZERO);
     }
 }

@@ -1,6 +1,5 @@
-//! Two tenants of one operator, on a cluster of their own: the chart as it is installed, an operator with
-//! no more memory than the chart gives it, a victim whose rollouts wait for hooks, and an attacker in
-//! another namespace.
+//! Two tenants of one operator on a cluster of their own: the chart as users install it, an operator with
+//! the chart's memory limit, a victim whose rollouts wait for hooks, and an attacker in another namespace.
 
 mod attacks;
 mod figures;
@@ -25,27 +24,27 @@ use crate::workload::manifest::{Game, hook_template};
 
 /// Namespace of the release.
 const SYSTEM: &str = "gamekeeper-system";
-/// Namespace of the tenant that only wants to play.
+/// Namespace of the tenant whose latencies are measured.
 pub const VICTIM: &str = "victim";
-/// Namespace of the other one.
+/// Namespace of the tenant who attacks.
 pub const ATTACKER: &str = "attacker";
-/// The memory that the chart gives an operator.
+/// The chart's memory limit, in bytes.
 const MEMORY: u64 = 1 << 30;
-/// How long a rollout may take, under any attack.
+/// The longest a rollout may take under any attack.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The cluster and all who are on it.
+/// The cluster, the operator and both tenants.
 pub struct Stage {
     /// The control plane.
     pub plane: ControlPlane,
     /// The operator of the release.
     pub operator: Operator,
-    /// What both tenants' hooks call.
+    /// The server that both tenants' hooks call.
     pub hooks: HookServer,
     pods: i64,
 }
 
-/// Who leads, and how often that has changed.
+/// The leader, and how often it has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     holder: Value,
@@ -53,8 +52,8 @@ pub struct Lease {
 }
 
 impl Stage {
-    /// Sets it up, with so many pods of the victim's; `folder` is for the operator's files.
-    pub async fn set(folder: &Path, pods: i64) -> Result<Self> {
+    /// Sets the stage up with this number of victim pods. The operator keeps its files in `folder`.
+    pub async fn start(folder: &Path, pods: i64) -> Result<Self> {
         let plane = ControlPlane::fair("tenants").await?;
         match Self::on(&plane, folder).await {
             Ok((operator, hooks)) => {
@@ -64,7 +63,7 @@ impl Stage {
                     hooks,
                     pods,
                 };
-                stage.open().await?;
+                stage.create_victim().await?;
                 Ok(stage)
             }
             Err(error) => {
@@ -99,8 +98,8 @@ impl Stage {
         Ok((operator, HookServer::start().await?))
     }
 
-    /// The victim's pods come up, behind its first rollout.
-    async fn open(&self) -> Result<()> {
+    /// Creates the victim's workload and waits for its pods.
+    async fn create_victim(&self) -> Result<()> {
         let template = hook_template("check", &self.hooks.url("/check"));
         self.apply(VICTIM, &template.to_string()).await?;
         let steps = json!([{"partition": self.pods / 2}, {"hook": {"templateName": "check"}}]);
@@ -112,8 +111,8 @@ impl Stage {
         self.until_complete().await
     }
 
-    /// Takes everything away.
-    pub async fn strike(mut self) -> Result<()> {
+    /// Stops the operator and the cluster.
+    pub async fn stop(mut self) -> Result<()> {
         let ended = self.operator.terminate().await;
         self.plane.stop().await?;
         ended
@@ -144,7 +143,7 @@ impl Stage {
         .await
     }
 
-    /// The victim rolls another image out, through its steps and hooks; how long that took.
+    /// Rolls out another image of the victim, through its steps and hooks. Returns how long that took.
     pub async fn roll_out(&self, image: &str) -> Result<Duration> {
         let begun = Instant::now();
         let path = "/spec/template/spec/containers/0/image";
@@ -158,7 +157,7 @@ impl Stage {
         Ok(begun.elapsed())
     }
 
-    /// The lease, as it is now.
+    /// The current lease.
     pub async fn lease(&self) -> Result<Lease> {
         let path = "/apis/coordination.k8s.io/v1/namespaces";
         let lease = self
@@ -172,12 +171,12 @@ impl Stage {
         })
     }
 
-    /// Waits until renewals of the lease are seen to be taken up as those of the control plane's own
-    /// controllers are.
+    /// Waits until the API server handles renewals of the lease at the priority of the control plane's own
+    /// controllers.
     pub async fn lease_has_a_flow(&self) -> Result<()> {
         let series = "apiserver_flowcontrol_dispatched_requests_total\
             {flow_schema=\"gamekeeper-lease\",priority_level=\"leader-election\"}";
-        eventually("the lease has a flow", LIMIT, async || {
+        eventually("the lease has a flow schema", LIMIT, async || {
             let metrics = ["get", "--raw", "/metrics"];
             let figures = self.plane.kubectl(&metrics, "").await?;
             let mut lines = figures.lines();
@@ -188,7 +187,7 @@ impl Stage {
         .await
     }
 
-    /// The attacker asks the API server to store something; None when that is refused.
+    /// Creates an object of the attacker. None if the API server refuses it.
     async fn store(&self, plural: &str, object: &Value) -> Result<Option<Value>> {
         let api = match plural {
             "secrets" | "pods" => "/api/v1",
@@ -200,19 +199,27 @@ impl Stage {
         match self.plane.client().request(request).await {
             Ok(stored) => Ok(Some(stored)),
             Err(kube::Error::Api(status)) if status.code < 500 => Ok(None),
-            Err(error) => Err(error).context("the API server refuses an attack without an answer"),
+            Err(error) => Err(error).context("the API server failed while it stored an attack"),
         }
     }
 
-    /// Takes away what the attacker has stored.
+    /// Deletes the attacker's objects by collection. kubectl deletes them one by one, which takes longer than
+    /// the attacks.
     pub async fn clear(&self) -> Result<()> {
-        let all = "hookruns,hooktemplates,pods";
-        let delete = ["delete", all, "--all", "-n", ATTACKER, "--wait"];
-        self.plane.kubectl(&delete, "").await?;
+        let ours = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}");
+        let pods = format!("/api/v1/namespaces/{ATTACKER}/pods?gracePeriodSeconds=0");
+        let collections = [
+            format!("{ours}/hookruns"),
+            format!("{ours}/hooktemplates"),
+            pods,
+        ];
+        for collection in &collections {
+            self.plane.delete(collection).await?;
+        }
         Ok(())
     }
 
-    /// A HookRun of the attacker's, as it is now.
+    /// A HookRun of the attacker.
     async fn run(&self, name: &str) -> Result<Value> {
         let runs = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{ATTACKER}/hookruns");
         self.plane.get(&format!("{runs}/{name}")).await

@@ -1,6 +1,6 @@
-//! What a tenant who attacks the operator costs another one who rolls out behind hooks: the victim's hooks
-//! and reconciles alone, under each attack, and under all attacks at once, on the same cluster, one after the
-//! other. The attacker's own requests and the API server's answers take part of the same processors.
+//! How an attack by one tenant slows down another that rolls out behind hooks: the victim's hooks, reconciles
+//! and API writes alone, under each attack, and under all attacks at once. The attacker, the API server and
+//! the operator share the machine's processors.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use anyhow::{Context, Result, ensure};
 use e2e::tenants::{ATTACKS, Attack, Figures, Lease, Stage};
 use futures::future::join_all;
 
-/// Rollouts of the victim with and without attacks, unless the command line asks for another number.
+/// Rollouts of the victim per row, by default.
 pub const ROLLOUTS: usize = 15;
 /// Pods of the victim.
 const PODS: i64 = 20;
 
-/// What was measured.
+/// The results.
 pub struct Measured {
     alone: Figures,
     attacked: Vec<(&'static str, Figures)>,
     peak: u64,
 }
 
-/// Measures so many rollouts of each sort.
+/// Measures this number of rollouts alone, under each attack and under all.
 pub async fn measure(rollouts: usize) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bench-tenants-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let stage = Stage::set(&folder, PODS).await?;
+    let stage = Stage::start(&folder, PODS).await?;
     let measured = play(&stage, rollouts).await;
-    let ended = stage.strike().await;
+    let ended = stage.stop().await;
     let measured = measured?;
     ended?;
     std::fs::remove_dir_all(&folder)?;
@@ -62,7 +62,7 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
     })
 }
 
-/// Rollouts while these attacks go on.
+/// Rolls out while these attacks run.
 async fn under(
     stage: &Stage,
     attacks: &'static [Attack],
@@ -88,7 +88,7 @@ async fn roll_out(stage: &Stage, first: usize, rollouts: usize) -> Result<Figure
     stage.figures(&since).await
 }
 
-/// Plays attacks side by side, again and again; returns what went wrong.
+/// Runs attacks concurrently and repeatedly. Returns the first failure.
 async fn attack(stage: &Stage, attacks: &[Attack]) -> Result<anyhow::Error> {
     loop {
         let played = join_all(attacks.iter().map(|attack| async move {
@@ -106,22 +106,25 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| a victim's {} hooks each | hook p50 | p99 | to alone | reconcile p50 | p99 | to alone |",
+            "| a victim's {} hooks each | hook p50 | p99 | to alone | reconcile p50 | p99 | to alone \
+             | API write p50 | p99 | to alone | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks
         )?;
-        writeln!(f, "|---|---|---|---|---|---|---|")?;
+        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
         let alone = std::iter::once(("alone", self.alone));
         for (name, figures) in alone.chain(self.attacked.iter().copied()) {
             write!(f, "| {} |", name.replace('_', " "))?;
             for (times, alone) in [
                 (figures.hook, self.alone.hook),
-                (figures.look, self.alone.look),
+                (figures.reconcile, self.alone.reconcile),
+                (figures.write, self.alone.write),
             ] {
                 let [half, most] = times;
                 let ratio = most.as_secs_f64() / alone[1].as_secs_f64();
                 write!(f, " {half:.1?} | {most:.1?} | {ratio:.2} |")?;
             }
-            writeln!(f)?;
+            let [operator, server] = figures.busy;
+            writeln!(f, " {operator:.2} | {server:.2} |")?;
         }
         writeln!(
             f,
