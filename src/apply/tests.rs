@@ -291,7 +291,9 @@ async fn a_proof_is_renewed_only_while_actions_wait_for_it() {
         let mut play = Play::slow_to(slow, Duration::from_secs(5), willing);
         play.carry_out(plan(vec![action])).await;
         let sent = play.sent();
-        let proofs = sent.iter().filter(|line| **line == format!("GET {WORKLOAD}"));
+        let proofs = sent
+            .iter()
+            .filter(|line| **line == format!("GET {WORKLOAD}"));
         assert_eq!(proofs.count(), 1, "{sent:?}");
     }
 }

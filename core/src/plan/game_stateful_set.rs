@@ -153,8 +153,7 @@ fn remove<'a>(
             continue;
         };
         let intent = guard::removal(possible, world.now);
-        let cleared = may_touch(pod, &intent, hooks, draft).filter(|_| possible);
-        if let Some(cleared) = cleared
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft)
             && (wanted.contains(&ordinal) || claims.give(&cleared, ordinal, draft))
         {
             draft.push(cleared.delete(reason));

@@ -1,9 +1,9 @@
 //! When may a pod be deleted or changed? Here, and nowhere else.
 //!
-//! Only this file makes a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
-//! in-place update. So whoever wants to touch a pod has asked its hook. Two changes need no asking,
-//! and `update` says so where it makes them: a hot patch, which restarts nothing, and the next
-//! target of a pod that is changed already.
+//! Only this file creates a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
+//! in-place update. It exists only for an action that is possible now. Three writes need no permit,
+//! and `update` says so where it decides on them: a hot patch, which restarts nothing; the next target
+//! of a pod that has been changed already; and another time for a gate that is closed already.
 
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use crate::plan::decision::{Action, Deletion, DeletionReason, Draft, InPlacePatc
 use crate::plan::hooks::{Answer, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase};
 
-/// A pod whose hook said yes, or that has nothing to lose.
+/// The permit for one action on a pod, now: its hook allows it, or the pod has nothing to lose.
 pub struct Cleared<'a> {
     pod: &'a Pod,
     ground: Ground,
@@ -92,9 +92,10 @@ pub fn may_have_players(pod: &Pod) -> bool {
     })
 }
 
-/// Invariant 1. A pod may be deleted, or changed in place, when it is not Terminating already, and
+/// Invariant 1. A pod may be deleted, or changed in place, when that is possible now, the pod is not
+/// Terminating already, and
 /// - no hook guards this (the intent says which one would), or
-/// - nobody can be playing on it, or
+/// - no players can be on it, or
 /// - its hook was successful, for this very pod, target and hook, a short while ago.
 pub fn may_touch<'a>(
     pod: &'a Pod,
@@ -102,20 +103,54 @@ pub fn may_touch<'a>(
     hooks: &mut Hooks<'a>,
     draft: &mut Draft,
 ) -> Option<Cleared<'a>> {
+    let ground = ground(pod, intent, hooks, draft)?;
+    intent.possible.then_some(Cleared { pod, ground })
+}
+
+/// What becomes of a gate that is closed already.
+pub enum ClosedGate<'a> {
+    /// It opens again: nothing allows the change any more.
+    Opens,
+    /// It stays closed: the change is allowed, and is not possible now.
+    Stays,
+    /// The change may be made.
+    Change(Cleared<'a>),
+}
+
+/// What becomes of a pod whose gate is closed already, by the rule of [`may_touch`].
+pub fn closed_gate<'a>(
+    pod: &'a Pod,
+    intent: &Intent,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) -> ClosedGate<'a> {
+    match ground(pod, intent, hooks, draft) {
+        None => ClosedGate::Opens,
+        Some(_) if !intent.possible => ClosedGate::Stays,
+        Some(ground) => ClosedGate::Change(Cleared { pod, ground }),
+    }
+}
+
+/// What allows an action, as soon as it is possible; None while nothing does.
+fn ground<'a>(
+    pod: &'a Pod,
+    intent: &Intent,
+    hooks: &mut Hooks<'a>,
+    draft: &mut Draft,
+) -> Option<Ground> {
     if pod.terminating {
         return None;
     }
-    let ground = if !hooks.is_configured(intent.point) {
-        Ground::Unguarded
-    } else if !may_have_players(pod) {
-        Ground::NothingRuns
-    } else {
-        match hooks.clear(pod, intent, draft) {
-            Answer::Cleared => Ground::Hook,
-            Answer::Held => return None,
-        }
-    };
-    Some(Cleared { pod, ground })
+    if !hooks.is_configured(intent.point) {
+        return Some(Ground::Unguarded);
+    }
+    if !may_have_players(pod) {
+        return Some(Ground::NothingRuns);
+    }
+    match hooks.clear(pod, intent, draft) {
+        Answer::Cleared => Some(Ground::Hook),
+        Answer::Held => None,
+    }
 }
 
 /// The point that guards a recreation for an update, whatever the update type: PreDelete, and where

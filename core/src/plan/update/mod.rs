@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::HookPoint;
-use crate::plan::decision::{Action, Blocked, DeletionReason, Draft};
-use crate::plan::hooks::guard::may_touch;
+use crate::plan::decision::{Action, Blocked, DeletionReason, Draft, PodRef};
+use crate::plan::hooks::guard::{ClosedGate, may_touch};
 use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
@@ -53,7 +53,7 @@ pub fn replace_named<'a>(
     for pod in scene.kept.iter().filter(|pod| scene.workload.is_named(pod)) {
         let possible = budget.take(scene, pod);
         let intent = guard::removal(possible, scene.world.now);
-        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| possible) {
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
             draft.push(cleared.delete(DeletionReason::Replace));
         }
     }
@@ -228,7 +228,7 @@ impl<'a> Mover<'_, 'a> {
             at: self.scene.world.now,
             ..self.intent(pod, point, &[], may_start)
         };
-        if let Some(cleared) = may_touch(pod, &intent, hooks, draft).filter(|_| may_start) {
+        if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
             draft.push(cleared.delete(DeletionReason::Update));
         }
     }
@@ -244,41 +244,49 @@ impl<'a> Mover<'_, 'a> {
         let update = &self.scene.revisions.update.name;
         let patch = |now| in_place::patch_of(pod, update, change, now, false);
         let now = self.scene.world.now;
-        if let InPlaceState::Patched(_) = in_place::state(pod) {
-            // Its permission holds until it is done: the newest target at once.
-            if may_start {
+        let (point, modified) = self.point_and_modified(pod, hooks);
+        let intent = self.intent(pod, point, &modified, may_start);
+        match in_place::state(pod) {
+            // Its permit holds until it is done: the newest target at once.
+            InPlaceState::Patched(_) if may_start => {
                 draft.keep_closed(&pod.uid);
                 draft.push(Action::PatchInPlace(patch(now)));
             }
-            return;
-        }
-        let (point, modified) = self.point_and_modified(pod, hooks);
-        let intent = self.intent(pod, point, &modified, may_start);
-        let Some(cleared) = may_touch(pod, &intent, hooks, draft) else {
-            return; // A gate that is closed already opens again: see `follow`.
-        };
-        let ahead = now.checked_add(CLOCKS_MAY_DIFFER_BY).unwrap_or(now);
-        match (in_place::state(pod), pod.gate) {
-            // By a clock that was ahead. Its grace period would not end before that time comes.
-            (InPlaceState::Closed(since), _) if since > ahead => {
+            InPlaceState::Patched(_) => {}
+            InPlaceState::Closed(since) => {
+                let gate = guard::closed_gate(pod, &intent, hooks, draft);
+                if matches!(gate, ClosedGate::Opens) {
+                    return; // See `follow`.
+                }
                 draft.keep_closed(&pod.uid);
-                draft.push(cleared.close_gate(update, None));
-            }
-            (InPlaceState::Closed(since), _) => {
-                draft.keep_closed(&pod.uid);
-                match self.grace_ends(since) {
-                    at if at <= now && may_start => draft.push(cleared.change(patch(now))),
-                    at => draft.wake_at(at),
+                let ahead = now.checked_add(CLOCKS_MAY_DIFFER_BY).unwrap_or(now);
+                match (gate, self.grace_ends(since)) {
+                    // A clock that was ahead closed it: its grace period would last until then.
+                    _ if since > ahead => draft.push(Action::CloseGate {
+                        pod: PodRef::of(pod),
+                        revision: update.clone(),
+                        then: None,
+                    }),
+                    (ClosedGate::Change(cleared), at) if at <= now => {
+                        draft.push(cleared.change(patch(now)));
+                    }
+                    (_, at) => draft.wake_at(at),
                 }
             }
-            _ if !may_start => {}
-            // `follow` opens it first: a gate that is closed then says that an update is under way.
-            (_, Gate::Unset) => {}
-            (_, Gate::Open) if !is_new(pod) => {
-                let at_once = self.scene.workload.grace.is_zero();
-                draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
+            InPlaceState::Idle => {
+                let Some(cleared) = may_touch(pod, &intent, hooks, draft) else {
+                    return;
+                };
+                match pod.gate {
+                    // `follow` opens it first: a gate that is closed then says that an update is in progress.
+                    Gate::Unset => {}
+                    Gate::Open if !is_new(pod) => {
+                        let at_once = self.scene.workload.grace.is_zero();
+                        draft.push(cleared.close_gate(update, at_once.then(|| patch(now))));
+                    }
+                    _ => draft.push(cleared.change(patch(now))),
+                }
             }
-            _ => draft.push(cleared.change(patch(now))),
         }
     }
 
