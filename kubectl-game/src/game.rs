@@ -7,7 +7,7 @@ use gamekeeper_core::api::{
     InPlacePolicy, PodHookStrategy, WorkloadStatus,
 };
 use gamekeeper_core::plan::{InvalidWorkload, Workload};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -138,17 +138,6 @@ impl Game {
     /// Whether the status is about the newest spec.
     pub fn is_observed(&self) -> bool {
         self.status.observed_generation >= self.generation && self.status.observed_generation > 0
-    }
-
-    /// A condition, while it is True.
-    pub fn holds(&self, type_: &str) -> Option<&Condition> {
-        let mut conditions = self.status.conditions.iter();
-        conditions.find(|it| it.type_ == type_ && it.status == "True")
-    }
-
-    /// A condition.
-    pub fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.status.conditions.iter().find(|it| it.type_ == type_)
     }
 
     /// Index of the canary step where it stands; None without steps.

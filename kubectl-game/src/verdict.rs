@@ -2,7 +2,9 @@
 //! exit code for a script.
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{CanaryStep, HookRun, PauseReason, PodHookCondition};
+use gamekeeper_core::api::{
+    CanaryStep, ConditionType, HookRun, PauseReason, PodHookCondition, Reason,
+};
 use gamekeeper_core::plan::duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -95,7 +97,7 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.push(finding(End::UnderWay, "Deleting", sentence.to_owned()));
     } else if !game.is_observed() {
         findings.push(unseen(game));
-    } else if game.holds("Ready").is_some() {
+    } else if game.status.holds(ConditionType::Ready).is_some() {
         findings.push(finding(End::Done, "Complete", done(game)));
         if game.is_paused_by_user() {
             findings.push(holds_next(game));
@@ -167,9 +169,8 @@ fn done(game: &Game) -> String {
 }
 
 fn under_way(game: &Game) -> String {
-    let said = game
-        .condition("Ready")
-        .map(|condition| condition.message.clone());
+    let ready = game.status.condition(ConditionType::Ready);
+    let said = ready.map(|condition| condition.message.clone());
     let said = said.unwrap_or_else(|| "the rollout is in progress".to_owned());
     match game.step() {
         Some((index, step)) if game.is_rolling() => {
@@ -224,11 +225,10 @@ fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
         PauseReason::PausedByCanaryPauseStep => at_pause_step(game, held.start_time.0, now),
         PauseReason::PausedByStepBasedHook => at_hook_step(scene, &since),
     };
-    let ignored = game
-        .condition("Progressing")
-        .is_some_and(|it| it.reason == "ResumeByApplyIgnored");
+    let progressing = game.status.condition(ConditionType::Progressing);
+    let reason = progressing.and_then(|it| Reason::parse(&it.reason));
     let mut found = found;
-    if ignored {
+    if reason == Some(Reason::ResumeByApplyIgnored) {
         found.sentence.push_str("; `paused: false` was set by an apply, which does not resume: remove it from the manifest");
     }
     Some(found)
@@ -298,18 +298,16 @@ fn at_hook_step(scene: &Scene, since: &str) -> Finding {
 }
 
 fn failures(game: &Game) -> Vec<Finding> {
-    let conditions = ["FailedUpdate", "FailedScale"].into_iter();
-    let conditions = conditions.filter_map(|type_| game.holds(type_));
-    let told = |it: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        let what = if it.type_ == "FailedUpdate" {
-            "the update"
-        } else {
-            "scaling"
-        };
+    let types = [
+        (ConditionType::FailedUpdate, "the update"),
+        (ConditionType::FailedScale, "scaling"),
+    ];
+    let told = |(type_, what): (ConditionType, &str)| {
+        let it = game.status.holds(type_)?;
         let sentence = format!("{what} is blocked ({}): {}", it.reason, it.message);
-        finding(End::Stopped, "Blocked", sentence)
+        Some(finding(End::Stopped, "Blocked", sentence))
     };
-    conditions.map(told).collect()
+    types.into_iter().filter_map(told).collect()
 }
 
 /// Pods whose hook did not end Successful, by point.

@@ -3,7 +3,7 @@
 //! has to see stands in its way; and a plan at rest writes nothing (invariant 8).
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{GameDeploymentStatus, HookPhase};
+use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase};
 use gamekeeper_core::plan;
 
 use super::explore::Settled;
@@ -167,15 +167,11 @@ fn unsettled(why: String) -> Result<(), Broken> {
 /// Judges a world at rest.
 fn at_rest(model: &Model, state: &State) -> Result<(), Broken> {
     let status = shown(model, state)?;
-    let condition = |name: &str| {
-        let mut conditions = status.conditions.iter();
-        conditions.any(|it| it.type_ == name && it.status == "True")
-    };
     if let Some(why) = litter(model, state) {
         return unsettled(why);
     }
     let unmet = unmet(model, state);
-    let is_ready = condition("Ready");
+    let is_ready = status.holds(ConditionType::Ready).is_some();
     match (unmet, blockade(model, state)) {
         (None, _) if !is_ready => unsettled(format!("all is done, and not Ready: {status:?}")),
         (None, _) => Ok(()),

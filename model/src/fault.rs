@@ -319,7 +319,7 @@ fn retarget(run: &mut HookRun, world: &World) {
     let uid = run.annotations().get(names::RUN_POD_UID).cloned();
     let pod = world.pods.iter().find(|pod| Some(&pod.uid) == uid.as_ref());
     if let (Some(update), Some(pod)) = (update, pod) {
-        let is_old = pod.revision() != update.name;
+        let is_old = pod.revision() != update.name();
         note(
             run,
             names::RUN_TARGET,

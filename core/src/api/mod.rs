@@ -5,6 +5,7 @@
 //! (`gamekeeper crds`); names, casing and enum values are those of bk-bcs, so its manifests apply.
 
 mod authentication;
+mod condition;
 mod game_deployment;
 mod game_stateful_set;
 mod hook;
@@ -21,6 +22,7 @@ mod workload;
 mod workload_status;
 
 pub use authentication::*;
+pub use condition::{ConditionType, Reason};
 pub use game_deployment::*;
 pub use game_stateful_set::*;
 pub use hook::*;

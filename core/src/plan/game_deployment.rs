@@ -22,7 +22,7 @@ use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
-use crate::plan::update::new_pods::{Made, NewPods, Place};
+use crate::plan::update::new_pods::{NewPods, Place};
 use crate::plan::workload::{InvalidWorkload, Workload};
 use crate::plan::world::World;
 use crate::plan::{revision, update};
@@ -96,7 +96,7 @@ pub fn plan(
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
     obstacles.update = obstacles.update.or(not_moved).or(not_finished);
-    held.tell(&revisions.update.name, &sizes.stable, &mut obstacles);
+    held.tell(revisions.update.name(), sizes.stable, &mut obstacles);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, shown, &mut draft);
     Ok(close(&workload, draft, shown, Some(status)))
 }
@@ -104,7 +104,7 @@ pub fn plan(
 /// Old pods beyond those that the partition keeps. Surge pods that have taken the places of others
 /// let those go.
 fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
-    let update = &revisions.update.name;
+    let update = revisions.update.name();
     let is_old = |pod: &&&Pod| pod.revision() != update;
     let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
     let target = sizes.rollout.target;
@@ -126,12 +126,12 @@ fn remove<'a>(
     for pod in own {
         let reason = if pod.ended() {
             DeletionReason::of_end(pod)
-        } else if sizes.victims.contains(pod.uid.as_str()) {
+        } else if sizes.victims.contains(&pod.uid()) {
             DeletionReason::ScaleIn
         } else {
             continue;
         };
-        let intent = guard::removal(true, world.now);
+        let intent = guard::removal(world.now);
         if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
             draft.push(cleared.delete(reason));
         }
@@ -141,14 +141,14 @@ fn remove<'a>(
 /// Creates the pods that are missing: at the update revision as many as the rollout allows and the
 /// API server takes, the others at the stable one.
 fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obstacles {
-    let mut new_pods = NewPods::new(scene, &sizes.stable);
+    let mut new_pods = NewPods::new(scene, sizes.stable);
     let there = scene.kept.len() as i64 + held.count();
     let regular = scene.workload.replicas - there;
     let missing = (regular + new_pods.surge(sizes.surge)).max(0);
     if missing == 0 {
         return new_pods.obstacles;
     }
-    let update = &scene.revisions.update.name;
+    let update = scene.revisions.update.name();
     let updated = scene.kept.iter().filter(|pod| pod.revision() == update);
     let reached = (scene.rollout.target - updated.count() as i64).clamp(0, missing);
     let surge = missing - regular.max(missing - reached).max(0);
@@ -159,8 +159,8 @@ fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obsta
     };
     let mut names = PodNames::new(scene.workload, scene.world);
     for number in (0..missing).take(draft.room()) {
-        if let Some(Made { revision, template }) = new_pods.made_at(place(number), draft) {
-            draft.push(Action::CreatePod(names.new_pod(revision, template)));
+        if let Some(revision) = new_pods.made_at(place(number), draft) {
+            draft.push(Action::CreatePod(names.new_pod(revision)));
         }
     }
     new_pods.obstacles

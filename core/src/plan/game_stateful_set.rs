@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::plan::decision::{Action, DeletionReason, Draft, Obstacles, Plan, PodRef};
 use crate::plan::hooks::guard::may_touch;
-use crate::plan::hooks::{Hooks, guard, retry};
+use crate::plan::hooks::{Hooks, Intent, guard, retry};
 use crate::plan::observed::{Pod, PodPhase};
 use crate::plan::pods::creation::pod_with_ordinal;
 use crate::plan::pods::{active, own_pods};
@@ -22,7 +22,7 @@ use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
-use crate::plan::update::new_pods::{Made, NewPods, Place};
+use crate::plan::update::new_pods::{NewPods, Place};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::{InvalidWorkload, Workload, identity};
 use crate::plan::world::{Attempt, World};
@@ -126,7 +126,7 @@ pub fn plan(
     prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
 
     obstacles.update = obstacles.update.or(not_moved).or(not_finished);
-    held.tell(&revisions.update.name, &sizes.stable, &mut obstacles);
+    held.tell(revisions.update.name(), sizes.stable, &mut obstacles);
     let status = conclusion::status(&scene, &sizes, &hooks, obstacles, common, &mut draft);
     Ok(close(&workload, draft, shown, Some(show(status, &sizes))))
 }
@@ -147,12 +147,15 @@ fn remove<'a>(
         let ordinal = ordinals.of(pod);
         let (possible, reason) = if pod.ended() {
             (true, DeletionReason::of_end(pod))
-        } else if sizes.victims.contains(pod.uid.as_str()) {
+        } else if sizes.victims.contains(&pod.uid()) {
             (ordinals.may_go(pod), DeletionReason::ScaleIn)
         } else {
             continue;
         };
-        let intent = guard::removal(possible, world.now);
+        let intent = Intent {
+            possible,
+            ..guard::removal(world.now)
+        };
         if let Some(cleared) = may_touch(pod, &intent, hooks, draft)
             && (wanted.contains(&ordinal) || claims.give(&cleared, ordinal, draft))
         {
@@ -170,7 +173,7 @@ fn create(
     claims: &Claims,
     draft: &mut Draft,
 ) -> Obstacles {
-    let mut new_pods = NewPods::new(scene, &sizes.stable);
+    let mut new_pods = NewPods::new(scene, sizes.stable);
     let reach = Reach::of(ordinals, scene.rollout);
     let mut room = reach.room(ordinals.updated(scene.revisions, sizes));
     let surge = new_pods.surge(sizes.surge);
@@ -182,10 +185,10 @@ fn create(
         } else {
             Place::Kept
         };
-        let Some(Made { revision, template }) = new_pods.made_at(place, draft) else {
+        let Some(revision) = new_pods.made_at(place, draft) else {
             continue;
         };
-        if place == Place::Reached && revision == scene.revisions.update.name {
+        if place == Place::Reached && revision.name() == scene.revisions.update.name() {
             room -= 1;
         }
         match claims.prepare(ordinal, draft) {
@@ -196,7 +199,7 @@ fn create(
                 continue;
             }
         }
-        let pod = pod_with_ordinal(scene.workload, ordinal, revision, template);
+        let pod = pod_with_ordinal(scene.workload, ordinal, revision);
         draft.push(Action::CreatePod(pod));
     }
     new_pods.obstacles
@@ -240,12 +243,11 @@ fn repair(
 }
 
 fn show(workload: WorkloadStatus, sizes: &Sizes) -> GameStatefulSetStatus {
-    let current_revision = workload.canary.revision.clone();
-    let is_current = |pod: &&&Pod| pod.revision() == current_revision;
+    let is_current = |pod: &&&Pod| pod.revision() == sizes.stable;
     let current = sizes.active.iter().filter(is_current).count();
     GameStatefulSetStatus {
-        workload,
+        current_revision: workload.canary.revision.clone(),
         current_replicas: i32::try_from(current).unwrap_or(i32::MAX),
-        current_revision,
+        workload,
     }
 }

@@ -53,7 +53,7 @@ pub use hooks::is_read_alike;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,
-    InPlaceRecord, Pod, PodPhase, Resize,
+    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName,
 };
 pub use planned::Planned;
 pub use revision::{Revisions, canonical, recorded_template};

@@ -10,26 +10,22 @@ use serde_json::{Map, Value};
 
 use crate::api::names;
 use crate::plan::decision::{Action, Draft, NewRevision};
+use crate::plan::observed::RevisionName;
 use crate::plan::quantity;
 use crate::plan::workload::Workload;
 use crate::plan::world::{Revision, World};
 
 /// The revisions of a workload.
 pub struct Revisions<'a> {
-    by_name: BTreeMap<&'a str, &'a Arc<Revision>>,
+    by_name: BTreeMap<RevisionName<'a>, &'a Revision>,
     /// The one that the template stands for.
-    pub update: &'a Arc<Revision>,
+    pub update: &'a Revision,
 }
 
 impl<'a> Revisions<'a> {
-    /// A revision's pod template.
-    pub fn template(&self, name: &str) -> Option<&'a Value> {
-        self.by_name.get(name).map(|revision| &revision.template)
-    }
-
-    /// Whether there is a revision of that name.
-    pub fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
+    /// The revision of that name.
+    pub fn get(&self, name: RevisionName) -> Option<&'a Revision> {
+        self.by_name.get(&name).copied()
     }
 }
 
@@ -80,7 +76,10 @@ pub fn find<'a>(
             number: highest + 1,
         });
     }
-    let by_name = revisions.iter().map(|it| (it.name.as_str(), it)).collect();
+    let by_name = revisions
+        .iter()
+        .map(|it| (it.name(), it.as_ref()))
+        .collect();
     Some(Revisions { by_name, update })
 }
 
@@ -97,11 +96,11 @@ fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -
 pub fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],
-    named: &HashSet<&str>,
+    named: &HashSet<RevisionName>,
 ) -> Vec<Action> {
     let mut unused: Vec<_> = revisions
         .iter()
-        .filter(|revision| revision.controlled && !named.contains(revision.name.as_str()))
+        .filter(|revision| revision.controlled && !named.contains(&revision.name()))
         .collect();
     unused.sort_by_key(|revision| std::cmp::Reverse(revision.number));
     unused

@@ -3,8 +3,8 @@
 //! A pause of the operator's own is `paused: true` with a note in an annotation; `paused: false` by
 //! a person ends it. A pause of a user's has no note, so taking the note off takes a pause over.
 
-use gamekeeper_core::api::CanaryStep;
 use gamekeeper_core::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
+use gamekeeper_core::api::{CanaryStep, ConditionType};
 use gamekeeper_core::plan::Promotion;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
     let mut after = game.object.clone();
     if !game.paused {
         set(&mut after, &PAUSED, true);
-        let is_complete = game.is_observed() && game.holds("Ready").is_some();
+        let is_complete = game.is_observed() && game.status.holds(ConditionType::Ready).is_some();
         return Ok(Change {
             note: is_complete.then(|| {
                 "its rollout is complete: the next template change waits until resumed".to_owned()

@@ -85,7 +85,7 @@ fn what_an_adoption_is_decided_on_is_kept_of_an_orphan() {
         ("game-1", "uid-game-1")
     );
     assert_eq!(
-        (running.revision(), running.resource_version),
+        (running.revision().as_str(), running.resource_version),
         ("game-1", 7)
     );
     assert_eq!(running.controller, None);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::progress::{Progress, Snapshot};
@@ -12,7 +11,9 @@ use crate::apply::WorkloadLabels;
 use crate::cache::{Cache, Cached, Whole};
 use crate::metrics::gauge;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, WorkloadStatus};
+use gamekeeper_core::api::{
+    ConditionType, GameDeployment, GameStatefulSet, GameWorkload, Reason, WorkloadStatus,
+};
 
 pub(super) struct Workload {
     of: WorkloadLabels,
@@ -87,18 +88,12 @@ impl Workload {
         labels(&self.of)
     }
 
-    fn condition(&self, type_: &str) -> Option<&Condition> {
-        let mut conditions = self.status.conditions.iter();
-        conditions.find(|condition| condition.type_ == type_)
-    }
-
     /// What of it tells whether it makes progress.
     fn snapshot(&self) -> (WorkloadLabels, Snapshot) {
         let status = &self.status;
-        let progressing = self.condition("Progressing");
-        let paused = progressing.is_some_and(|it| {
-            it.reason.starts_with("Paused") || it.reason == "ResumeByApplyIgnored"
-        });
+        let progressing = status.condition(ConditionType::Progressing);
+        let reason = progressing.and_then(|it| Reason::parse(&it.reason));
+        let paused = reason.is_some_and(Reason::is_pause);
         let (uid, revision) = (self.uid.clone(), status.update_revision.clone());
         let snapshot = Snapshot {
             aim: (uid, revision, status.current_step_index),
@@ -116,7 +111,7 @@ impl Workload {
 
     /// Seconds since it stopped being as its spec says; 0 when it is.
     fn age(&self, now: Timestamp) -> Option<f64> {
-        let ready = self.condition("Ready")?;
+        let ready = self.status.condition(ConditionType::Ready)?;
         let since = now.duration_since(ready.last_transition_time.0);
         Some(match ready.status == "True" {
             true => 0.0,
@@ -216,9 +211,10 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         steps,
     )?;
     let states = workloads.iter().filter_map(|it| {
-        let reason = it.condition("Progressing")?.reason.as_str();
+        let progressing = it.status.condition(ConditionType::Progressing)?;
+        let reason = ("reason", progressing.reason.as_str());
         let [kind, namespace, name] = it.labels();
-        Some(([kind, namespace, name, ("reason", reason)], 1.0))
+        Some(([kind, namespace, name, reason], 1.0))
     });
     let help = "1 for the reason of condition Progressing";
     gauge(to, "gamekeeper_rollout_state", help, states)?;

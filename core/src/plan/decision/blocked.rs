@@ -1,10 +1,13 @@
 //! What a workload is held up by.
 
+use crate::api::Reason;
+use crate::plan::observed::RevisionName;
+
 /// Why updates or scaling do not go on; becomes condition FailedUpdate or FailedScale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// CamelCase reason.
-    pub reason: &'static str,
+    /// Why, in a word.
+    pub reason: Reason,
     /// Sentence for people.
     pub message: String,
 }
@@ -12,9 +15,9 @@ pub struct Blocked {
 impl Blocked {
     /// Pods of a revision cannot be made again: a build that the rollout has not proven yet must
     /// not take their place.
-    pub fn by_lost(revision: &str) -> Self {
+    pub fn by_lost(revision: RevisionName) -> Self {
         Self {
-            reason: "RevisionNotFound",
+            reason: Reason::RevisionNotFound,
             message: format!(
                 "ControllerRevision {revision} was deleted, so no pod can be created from it; apply its \
                  template again, or let the rollout reach every pod"

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::Timestamp;
 
 use crate::plan::decision::{Action, Event, Phase, WorkloadPatch};
+use crate::plan::observed::Pod;
 use crate::plan::time::earlier;
 
 /// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
@@ -84,13 +85,13 @@ impl Draft {
     }
 
     /// Notes that a pod's gate is to stay closed, because an update of it goes on.
-    pub fn keep_closed(&mut self, uid: &str) {
-        self.kept_closed.insert(uid.to_owned());
+    pub fn keep_closed(&mut self, pod: &Pod) {
+        self.kept_closed.insert(pod.uid.clone());
     }
 
     /// Whether a pod's gate is to stay closed.
-    pub fn is_kept_closed(&self, uid: &str) -> bool {
-        self.kept_closed.contains(uid)
+    pub fn is_kept_closed(&self, pod: &Pod) -> bool {
+        self.kept_closed.contains(&pod.uid)
     }
 
     /// Asks to be called again at that moment at the latest.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Deletion, DeletionReason, Draft, InPlacePatch, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target};
-use crate::plan::observed::{Pod, PodPhase};
+use crate::plan::observed::{Pod, PodPhase, RevisionName};
 
 /// The permit for one action on a pod, now: its hook allows it, or the pod has nothing to lose.
 pub struct Cleared<'a> {
@@ -39,7 +39,7 @@ impl<'a> Cleared<'a> {
 
     /// The first write of its in-place update: no traffic from now on. Where there is nothing to
     /// wait for, the change follows at once.
-    pub fn close_gate(self, revision: &str, then: Option<InPlacePatch>) -> Action {
+    pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
         let pod = self.as_decided_on();
         let then = then.map(|patch| InPlacePatch {
             pod: pod.clone(),
@@ -47,7 +47,7 @@ impl<'a> Cleared<'a> {
         });
         Action::CloseGate {
             pod,
-            revision: revision.to_owned(),
+            revision: revision.to_string(),
             then: then.map(Box::new),
         }
     }
@@ -173,12 +173,12 @@ pub fn point_of_change(hooks: &Hooks) -> HookPoint {
 }
 
 /// The intent to delete a pod for good, or to replace it by one of the same revision.
-pub fn removal(possible: bool, now: Timestamp) -> Intent<'static> {
+pub fn removal(now: Timestamp) -> Intent<'static> {
     Intent {
         point: HookPoint::PreDelete,
         target: Target::Removal,
         modified: &[],
-        possible,
+        possible: true,
         at: now,
     }
 }

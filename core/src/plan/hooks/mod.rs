@@ -20,7 +20,7 @@ use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
 use crate::plan::decision::{Action, Concern, Draft, PodRef};
 use crate::plan::hooks::retry::Retry;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
@@ -36,7 +36,7 @@ pub enum Target<'a> {
     /// The pod goes for good, or one of the same revision takes its place.
     Removal,
     /// The pod is brought to this revision.
-    Revision(&'a str),
+    Revision(RevisionName<'a>),
 }
 
 impl<'a> Target<'a> {
@@ -44,7 +44,7 @@ impl<'a> Target<'a> {
     pub fn annotation(self) -> &'a str {
         match self {
             Self::Removal => "",
-            Self::Revision(name) => name,
+            Self::Revision(name) => name.as_str(),
         }
     }
 
@@ -88,14 +88,14 @@ pub struct Hooks<'a> {
     /// Those of pods, in the order in which they were seen.
     of_pods: Vec<&'a HookRun>,
     /// The same by point and pod.
-    runs: HashMap<(HookPoint, &'a str), Vec<&'a HookRun>>,
+    runs: HashMap<(HookPoint, PodUid<'a>), Vec<&'a HookRun>>,
     /// The hooks that are configured.
     hooks: BTreeMap<HookPoint, Hook<'a>>,
     /// Names of all runs, once one is to be made.
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
-    marked: HashSet<&'a str>,
+    marked: HashSet<PodUid<'a>>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// Why hooks could not be made, and what that holds up.
@@ -112,7 +112,7 @@ impl<'a> Hooks<'a> {
             let pod = run.annotations().get(names::RUN_POD_UID);
             if let (Some(point), Some(pod)) = (point, pod) {
                 of_pods.push(run.as_ref());
-                runs.entry((point, pod.as_str()))
+                runs.entry((point, PodUid::of(pod)))
                     .or_default()
                     .push(run.as_ref());
             }
@@ -142,13 +142,13 @@ impl<'a> Hooks<'a> {
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
     pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
         self.runs
-            .get(&(point, pod.uid.as_str()))
+            .get(&(point, pod.uid()))
             .is_some_and(|runs| !runs.is_empty())
     }
 
     /// Whether a HookRun of this pod asks whether it may go for good.
     pub fn waits_to_go(&self, pod: &Pod) -> bool {
-        let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid.as_str()));
+        let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid()));
         runs.into_iter().flatten().any(|run| run.is_for_removal())
     }
 
@@ -171,7 +171,7 @@ impl<'a> Hooks<'a> {
             } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
             {
                 // The run of another intent is going; the pod stays chosen meanwhile.
-                self.marked.insert(&pod.uid);
+                self.marked.insert(pod.uid());
             }
             return Answer::Held;
         };
@@ -196,7 +196,10 @@ impl<'a> Hooks<'a> {
     /// it cannot be told yet who is updated, a success of the last one must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod], draft: &mut Draft) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            let intent = guard::removal(false, self.world.now);
+            let intent = Intent {
+                possible: false,
+                ..guard::removal(self.world.now)
+            };
             if let Some(run) = self.run_for(pod, &intent) {
                 self.keep(run, pod, &intent);
             }
@@ -217,7 +220,7 @@ impl<'a> Hooks<'a> {
             }
         }
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            match (pod.marked_deleting, self.marked.contains(pod.uid.as_str())) {
+            match (pod.marked_deleting, self.marked.contains(&pod.uid())) {
                 (false, true) => draft.push(Action::MarkDeleting(PodRef::of(pod))),
                 (true, false) => draft.push(Action::UnmarkDeleting(PodRef::of(pod))),
                 _ => {}
@@ -242,7 +245,7 @@ impl<'a> Hooks<'a> {
 
     fn run_for(&self, pod: &Pod, intent: &Intent) -> Option<&'a HookRun> {
         let hook = self.hooks.get(&intent.point)?;
-        let runs = self.runs.get(&(intent.point, pod.uid.as_str()))?;
+        let runs = self.runs.get(&(intent.point, pod.uid()))?;
         let name = run_maker::pod_run_name(hook.step, intent.point, pod, intent.target);
         runs.iter().copied().find(|run| {
             let notes = run.annotations();
@@ -269,13 +272,13 @@ impl<'a> Hooks<'a> {
         self.wanted
             .insert(run.metadata.name.as_deref().unwrap_or_default());
         if intent.point == HookPoint::PreDelete {
-            self.marked.insert(&pod.uid);
+            self.marked.insert(pod.uid());
         }
     }
 
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         if intent.point == HookPoint::PreDelete {
-            self.marked.insert(&pod.uid);
+            self.marked.insert(pod.uid());
         }
         if self
             .retry
@@ -316,8 +319,7 @@ impl<'a> Hooks<'a> {
             // Enough are started already, or a run of that name is about an earlier pod of the same
             // ordinal, and goes first.
             Ok(maker) if !draft.may_start_hook() || self.is_taken(&maker.name(&subject)) => {
-                self.marked
-                    .extend(pod.marked_deleting.then_some(pod.uid.as_str()));
+                self.marked.extend(pod.marked_deleting.then_some(pod.uid()));
                 return;
             }
             Ok(maker) => maker.make(&subject),
@@ -327,7 +329,7 @@ impl<'a> Hooks<'a> {
             Ok(run) => {
                 draft.push(Action::CreateHookRun(Box::new(run)));
                 if intent.point == HookPoint::PreDelete {
-                    self.marked.insert(&pod.uid);
+                    self.marked.insert(pod.uid());
                 }
             }
             Err(problem) => {

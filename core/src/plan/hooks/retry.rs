@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::decision::{Draft, WorkloadPatch};
+use crate::plan::observed::PodUid;
 use crate::plan::workload::Workload;
 
 use crate::api::names::{self, HookPoint};
@@ -45,7 +46,7 @@ impl Retry {
     /// Takes the note off once no run that it covers is left.
     pub fn finish_when_cleared<'r>(
         &self,
-        mut runs: impl Iterator<Item = (&'r (HookPoint, &'r str), &'r Vec<&'r HookRun>)>,
+        mut runs: impl Iterator<Item = (&'r (HookPoint, PodUid<'r>), &'r Vec<&'r HookRun>)>,
         draft: &mut Draft,
     ) {
         if !runs.any(|((point, _), runs)| runs.iter().any(|run| self.covers(*point, run))) {

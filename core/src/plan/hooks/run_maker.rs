@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate};
+use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate, Reason};
+use crate::plan::decision::Blocked;
 use crate::plan::hook_run;
 use crate::plan::hooks::Target;
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
@@ -17,7 +18,7 @@ pub enum Subject<'a> {
     /// A canary step.
     Step {
         /// The update revision.
-        revision: &'a str,
+        revision: RevisionName<'a>,
         /// The step's index.
         index: i32,
     },
@@ -57,12 +58,16 @@ pub enum CannotMake {
 }
 
 impl CannotMake {
-    /// CamelCase reason for conditions and events.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            CannotMake::NoTemplate(_) => "HookTemplateNotFound",
-            CannotMake::NoValue { .. } => "HookArgumentMissing",
-            CannotMake::CannotSucceed { .. } => "HookCannotSucceed",
+    /// What holds a workload up.
+    pub fn blocked(&self) -> Blocked {
+        let reason = match self {
+            CannotMake::NoTemplate(_) => Reason::HookTemplateNotFound,
+            CannotMake::NoValue { .. } => Reason::HookArgumentMissing,
+            CannotMake::CannotSucceed { .. } => Reason::HookCannotSucceed,
+        };
+        Blocked {
+            reason,
+            message: self.to_string(),
         }
     }
 }
@@ -73,18 +78,18 @@ pub fn hook_hash(hook: &HookStep) -> String {
 }
 
 /// Name of the run of a canary step.
-pub fn step_run_name(hook: &HookStep, revision: &str, index: i32) -> String {
-    HookPoint::Step.run_name(revision, &index.to_string(), &hook.template_name)
+pub fn step_run_name(hook: &HookStep, revision: RevisionName, index: i32) -> String {
+    HookPoint::Step.run_name(revision.as_str(), &index.to_string(), &hook.template_name)
 }
 
 /// Name of the run of a pod's hook.
 pub fn pod_run_name(hook: &HookStep, point: HookPoint, pod: &Pod, target: Target) -> String {
     let revision = revision_in_name(point, pod, target);
-    point.run_name(revision, pod.instance(), &hook.template_name)
+    point.run_name(revision.as_str(), pod.instance(), &hook.template_name)
 }
 
 /// The revision that a pod's run is named after.
-fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> &'a str {
+fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> RevisionName<'a> {
     match (point, target) {
         (HookPoint::PostInplace, Target::Revision(target)) => target,
         _ => pod.revision(),
@@ -132,7 +137,7 @@ impl<'a> HookMaker<'a> {
     /// The name of the run about a subject.
     pub fn name(&self, subject: &Subject) -> String {
         match subject {
-            Subject::Step { revision, index } => step_run_name(self.hook, revision, *index),
+            Subject::Step { revision, index } => step_run_name(self.hook, *revision, *index),
             Subject::Pod { pod, target, .. } => pod_run_name(self.hook, self.point, pod, *target),
         }
     }
@@ -176,13 +181,13 @@ impl<'a> HookMaker<'a> {
         let kind = self.workload.kind;
         let own = match subject {
             Subject::Step { revision, index } => [
-                (kind.revision_label(), (*revision).to_owned()),
+                (kind.revision_label(), revision.to_string()),
                 (names::RUN_STEP_LABEL, index.to_string()),
             ],
             Subject::Pod { pod, target, .. } => [
                 (
                     names::RUN_POD_REVISION_LABEL,
-                    revision_in_name(self.point, pod, *target).to_owned(),
+                    revision_in_name(self.point, pod, *target).to_string(),
                 ),
                 (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
             ],

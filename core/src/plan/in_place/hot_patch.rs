@@ -5,9 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::Reason;
 use crate::plan::decision::{Blocked, Draft};
 use crate::plan::in_place::same_image;
-use crate::plan::observed::{Container, ContainerChange, Pod};
+use crate::plan::observed::{Container, ContainerChange, Pod, RevisionName};
 
 /// What the hot-patched pods of a revision have shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +27,12 @@ pub fn is_under_way(pod: &Pod) -> bool {
 }
 
 /// What the pods of a revision have shown.
-pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: &str) -> Proof {
+pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: RevisionName) -> Proof {
     let mut proof = Proof::None;
     let patched = |pod: &&Pod| {
         pod.record
             .as_ref()
-            .is_some_and(|record| record.hot && record.revision == revision)
+            .is_some_and(|record| record.hot && record.revision == revision.as_str())
     };
     for pod in pods.filter(patched) {
         let restarted = changes(pod).any(|(container, change)| is_restarted(container, change));
@@ -57,7 +58,7 @@ pub fn overdue(pod: &Pod, now: Timestamp, draft: &mut Draft) -> Option<Blocked> 
         return None;
     }
     Some(Blocked {
-        reason: "HotPatchNotShown",
+        reason: Reason::HotPatchNotShown,
         message: format!(
             "pod {} was hot-patched at {patched_at} and does not report the new image yet; no other pod is patched before \
              it does; check that its node can pull the image and that its kubelet supports hot patches",
@@ -70,7 +71,7 @@ fn changes(pod: &Pod) -> impl Iterator<Item = (&Container, &ContainerChange)> {
     let record = pod
         .record
         .as_deref()
-        .filter(|record| record.hot && record.revision == pod.revision());
+        .filter(|record| record.hot && record.revision == pod.revision().as_str());
     pod.containers.iter().filter_map(move |container| {
         let change = record?.containers.get(&container.name)?;
         Some((container, change.as_ref()))

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{Change, same_image};
 use crate::api::names;
 use crate::plan::decision::{ImageChange, InPlacePatch, PodRef};
-use crate::plan::observed::{Container, ContainerChange, Gate, InPlaceRecord, Pod};
+use crate::plan::observed::{Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName};
 
 /// How far a pod is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +39,24 @@ pub fn is_under_way(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
 }
 
+/// What becomes of the containers whose image changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patching {
+    /// They are restarted.
+    InPlace,
+    /// They take the image while they run.
+    Hot,
+}
+
 /// The one patch that brings a pod to a revision.
 pub fn patch_of(
     pod: &Pod,
-    revision: &str,
+    revision: RevisionName,
     change: &Change,
     now: Timestamp,
-    hot: bool,
+    patching: Patching,
 ) -> InPlacePatch {
+    let hot = patching == Patching::Hot;
     // A change that overtakes another one waits for the containers of both.
     let mut containers = match state(pod) {
         InPlaceState::Patched(record) if !hot => record.containers.clone(),
@@ -82,7 +92,7 @@ pub fn patch_of(
         entry.resources = Some(resources.clone());
     }
     let mut labels = change.labels.clone();
-    labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_owned())));
+    labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
     if hot {
         annotations.push((
@@ -103,13 +113,13 @@ pub fn patch_of(
     };
     InPlacePatch {
         pod: PodRef::of(pod),
-        from_revision: pod.revision().to_owned(),
+        from_revision: pod.revision().to_string(),
         images,
         labels,
         annotated: pod.annotated,
         annotations,
         record: InPlaceRecord {
-            revision: revision.to_owned(),
+            revision: revision.to_string(),
             gate_closed_at,
             patched_at: now,
             hot,

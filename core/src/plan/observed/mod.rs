@@ -1,9 +1,11 @@
 //! Slim forms of the objects that a plan is made from.
 
 mod claim;
+mod ids;
 mod pod;
 
 pub use claim::{Claim, ClaimOwner};
+pub use ids::{PodUid, RevisionName};
 pub use pod::{
     Container, ContainerChange, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase,
     Resize,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::{PodUid, RevisionName};
 use crate::api::names;
 
 /// A pod, slim.
@@ -198,11 +199,15 @@ pub struct ContainerChange {
 }
 
 impl Pod {
-    /// The revision it was made or updated from; empty when it has no such label.
-    pub fn revision(&self) -> &str {
-        self.labels
-            .get(names::REVISION_LABEL)
-            .map_or("", String::as_str)
+    /// Its uid.
+    pub fn uid(&self) -> PodUid<'_> {
+        PodUid::of(&self.uid)
+    }
+
+    /// The revision it was created at or updated to; empty when it has no such label.
+    pub fn revision(&self) -> RevisionName<'_> {
+        let label = self.labels.get(names::REVISION_LABEL);
+        RevisionName::of(label.map_or("", String::as_str))
     }
 
     /// The instance id: the label, or (for an adopted pod) the last part of the name.

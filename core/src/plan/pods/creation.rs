@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::api::names;
 use crate::plan::decision::NewPod;
 use crate::plan::workload::{UpdateType, Workload, identity};
-use crate::plan::world::World;
+use crate::plan::world::{Revision, World};
 
 /// Names for new pods, a function of the pods that were observed (invariant 10). Should two operators, or one
 /// before and after a crash, ever plan from the same past, they create the same pods, and the API server
@@ -53,53 +53,49 @@ impl<'a> PodNames<'a> {
     }
 
     /// A new pod of a revision.
-    pub fn new_pod(&mut self, revision: &str, template: &Value) -> NewPod {
+    pub fn new_pod(&mut self, revision: &Revision) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
-        let mut pod = pod_of(self.workload, revision, template, &name);
+        let mut pod = pod_of(self.workload, revision, &name);
         pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
         NewPod {
             name,
-            revision: revision.to_owned(),
+            revision: revision.name.clone(),
             pod,
         }
     }
 }
 
 /// The pod of an ordinal.
-pub fn pod_with_ordinal(
-    workload: &Workload,
-    ordinal: i64,
-    revision: &str,
-    template: &Value,
-) -> NewPod {
+pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) -> NewPod {
     let name = workload.pod_name(ordinal);
-    let mut pod = pod_of(workload, revision, template, &name);
+    let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::give(workload, identity, ordinal, &mut pod);
     }
     NewPod {
         name,
-        revision: revision.to_owned(),
+        revision: revision.name.clone(),
         pod,
     }
 }
 
 /// A pod to ask the API server about; nothing of it stays.
-pub fn dry_run_pod(workload: &Workload, revision: &str, template: &Value) -> Value {
+pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
-    let mut pod = pod_of(workload, revision, template, &name);
+    let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::give(workload, identity, identity.start, &mut pod);
     }
     pod
 }
 
-/// The pod that a template stands for.
-fn pod_of(workload: &Workload, revision: &str, template: &Value, name: &str) -> Value {
+/// The pod that a revision stands for.
+fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
+    let template = &revision.template;
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
     let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
-    labels[names::REVISION_LABEL] = Value::String(revision.to_owned());
+    labels[names::REVISION_LABEL] = Value::String(revision.name.clone());
     let mut metadata = Map::from_iter([
         ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(workload.namespace)),

@@ -10,14 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{
-    CanaryPause, CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason,
-};
+use crate::api::{CanaryStep, HookPhase, HookRun, HookStep, PauseCondition, PauseReason};
 use crate::plan::decision::{Action, Draft};
 use crate::plan::hooks::run_maker;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
-use crate::plan::rollout::pause::{PauseNote, drop_note, lift, note_of, write_note};
-use crate::plan::rollout::promotion;
+use crate::plan::observed::RevisionName;
+use crate::plan::rollout::pause::{PauseNote, drop_note, lift, note_of};
+use crate::plan::rollout::{pause, promotion};
 use crate::plan::time::{duration, whole_seconds};
 use crate::plan::workload::limits::partition;
 use crate::plan::workload::{Progress, Workload};
@@ -66,8 +65,8 @@ pub struct Advance {
 pub fn advance(
     workload: &Workload,
     world: &World,
-    stable: &str,
-    update: &str,
+    stable: RevisionName,
+    update: RevisionName,
     counts: Counts,
 ) -> Advance {
     let mut draft = Draft::default();
@@ -80,13 +79,12 @@ pub fn advance(
         .filter(|run| is_step(workload, run))
         .collect();
     let mut progress = Progress {
-        update_revision: update.to_owned(),
+        update_revision: update.to_string(),
         step_hash: hash.clone(),
         ..workload.progress.clone()
     };
-    progress.canary.revision = stable.to_owned();
-    let started_over =
-        workload.progress.update_revision != update || workload.progress.step_hash != hash;
+    progress.canary.revision = stable.to_string();
+    let started_over = workload.progress.update() != update || workload.progress.step_hash != hash;
     if started_over {
         // What a step or a pause held back was another rollout.
         progress.canary.held_replicas = None;
@@ -117,9 +115,9 @@ pub fn advance(
         }
         progress.step_index = Some(0);
     }
-    let (own, strange): (Vec<&PauseNote>, Vec<_>) = note
-        .iter()
-        .partition(|note| note.revision == update && Some(&note.step_hash) == hash.as_ref());
+    let (own, strange): (Vec<&PauseNote>, Vec<_>) = note.iter().partition(|note| {
+        note.revision == update.as_str() && Some(&note.step_hash) == hash.as_ref()
+    });
     for note in &strange {
         draft.patch_workload(lift(workload, note));
     }
@@ -193,7 +191,7 @@ fn hold(progress: &mut Progress, paused: bool, wanted: i64, counts: Counts) -> i
 struct Walk<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
-    update: &'a str,
+    update: RevisionName<'a>,
     counts: Counts,
     runs: Vec<&'a HookRun>,
     note: Option<&'a PauseNote>,
@@ -347,7 +345,7 @@ impl<'a> Walk<'a> {
             if self.resumed(note) {
                 return Step::Done;
             }
-            self.hold_pause(note, step.pause.as_ref(), progress);
+            self.hold_pause(note, step, progress);
             return Step::Wait;
         }
         match (&step.pause, &step.hook) {
@@ -362,12 +360,7 @@ impl<'a> Walk<'a> {
 
     /// The operator's pause holds: shows it, ends it when its time is over, and makes good a
     /// `paused: false` that came with an apply.
-    fn hold_pause(
-        &mut self,
-        note: &PauseNote,
-        pause: Option<&CanaryPause>,
-        progress: &mut Progress,
-    ) {
+    fn hold_pause(&mut self, note: &PauseNote, step: &CanaryStep, progress: &mut Progress) {
         progress.pause_conditions.push(PauseCondition {
             reason: note.reason,
             start_time: Time(note.time),
@@ -376,31 +369,21 @@ impl<'a> Walk<'a> {
             progress.canary.pause_start_time = Some(Time(note.time));
         }
         self.resume_ignored = note.apply_ignored || self.workload.resume_by_apply;
-        let length = pause
-            .and_then(|pause| pause.duration.as_ref())
-            .and_then(duration);
+        let length = step.pause.as_ref().and_then(|it| it.duration.as_ref());
+        let length = length.and_then(duration);
         let end = length.and_then(|length| note.time.checked_add(length).ok());
         match end {
             Some(end) if end <= self.world.now => {
-                self.draft.patch_workload(write_note(
-                    &PauseNote {
-                        over: true,
-                        ..note.clone()
-                    },
-                    false,
-                ));
+                self.draft.patch_workload(pause::end(note));
             }
             Some(end) => self.draft.wake_at(end),
             None => {}
         }
         if !self.workload.paused && end.is_none_or(|end| end > self.world.now) {
-            self.draft.patch_workload(write_note(
-                &PauseNote {
-                    apply_ignored: true,
-                    ..note.clone()
-                },
-                true,
-            ));
+            self.draft.patch_workload(pause::pause(&PauseNote {
+                apply_ignored: true,
+                ..note.clone()
+            }));
         }
     }
 
@@ -411,7 +394,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let note = PauseNote {
-            revision: self.update.to_owned(),
+            revision: self.update.to_string(),
             step_hash: self.workload.step_hash().unwrap_or_default(),
             index,
             reason,
@@ -419,7 +402,7 @@ impl<'a> Walk<'a> {
             over: false,
             apply_ignored: false,
         };
-        self.draft.patch_workload(write_note(&note, true));
+        self.draft.patch_workload(pause::pause(&note));
     }
 
     fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {

@@ -39,11 +39,28 @@ pub fn note_of(workload: &Workload) -> Option<PauseNote> {
     serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
 }
 
-/// Writes the note and `paused` in one patch.
-pub fn write_note(note: &PauseNote, paused: bool) -> WorkloadPatch {
+/// Pauses: the annotation and `paused: true` in one patch.
+pub fn pause(note: &PauseNote) -> WorkloadPatch {
+    WorkloadPatch {
+        paused: Some(true),
+        ..write(note)
+    }
+}
+
+/// Ends a pause whose duration is over: marks the annotation in the patch that sets `paused: false`.
+pub fn end(note: &PauseNote) -> WorkloadPatch {
+    WorkloadPatch {
+        paused: Some(false),
+        ..write(&PauseNote {
+            over: true,
+            ..note.clone()
+        })
+    }
+}
+
+fn write(note: &PauseNote) -> WorkloadPatch {
     let text = serde_json::to_string(note).unwrap_or_default();
     WorkloadPatch {
-        paused: Some(paused),
         annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), Some(text))],
         ..WorkloadPatch::default()
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::names;
 use crate::plan::decision::WorkloadPatch;
+use crate::plan::observed::RevisionName;
 use crate::plan::workload::Workload;
 
 /// The annotation that makes a rollout skip its steps.
@@ -21,11 +22,11 @@ pub struct Promotion {
 }
 
 /// Whether a user promoted the rollout to `update`, and not another one.
-pub fn is_promoted(workload: &Workload, update: &str) -> bool {
+pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
     let promotion = text.and_then(|text| serde_json::from_str(text).ok());
     promotion.is_some_and(|promotion: Promotion| {
-        promotion.revision == update && Some(promotion.step_hash) == workload.step_hash()
+        promotion.revision == update.as_str() && Some(promotion.step_hash) == workload.step_hash()
     })
 }
 

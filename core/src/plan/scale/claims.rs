@@ -8,10 +8,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
-use crate::api::{PvcRetention, names};
+use crate::api::{PvcRetention, Reason, names};
 use crate::plan::decision::{Action, Blocked, ClaimOwnership, Draft, NewClaim};
 use crate::plan::hooks::guard::Cleared;
-use crate::plan::observed::{Claim, ClaimOwner, Pod};
+use crate::plan::observed::{Claim, ClaimOwner, Pod, PodUid};
 use crate::plan::workload::identity::{ClaimTemplate, Identity};
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::World;
@@ -25,7 +25,7 @@ pub struct Claims<'a> {
     /// The owner reference on claims of pods that stay.
     owner_of_kept: Option<Value>,
     /// Uids of pods that take their claims along, or are to.
-    given: BTreeSet<&'a str>,
+    given: BTreeSet<PodUid<'a>>,
     /// Their ordinals.
     leaving: BTreeSet<i64>,
 }
@@ -83,7 +83,7 @@ impl<'a> Claims<'a> {
         let goes = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
         if goes {
             return Some(Blocked {
-                reason: "ClaimTerminating",
+                reason: Reason::ClaimTerminating,
                 message: format!(
                     "claim {name} is being deleted; pod {pod} is created, with a new claim, after that"
                 ),
@@ -91,7 +91,7 @@ impl<'a> Claims<'a> {
         }
         let owner = claim.owners.iter().find(|owner| owner.controller)?;
         (owner.uid != self.workload.uid).then(|| Blocked {
-            reason: "ClaimNotOurs",
+            reason: Reason::ClaimNotOurs,
             message: format!(
                 "claim {name}, which pod {pod} needs, is owned by {} {}; delete the claim, or remove \
                  its owner reference",
@@ -107,7 +107,7 @@ impl<'a> Claims<'a> {
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
         }
-        self.given.insert(&pod.uid);
+        self.given.insert(pod.uid());
         self.leaving.insert(ordinal);
         let mut has_all = true;
         for claim in self.of_ordinal(ordinal) {
@@ -142,11 +142,16 @@ impl<'a> Claims<'a> {
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
+            // A pod that owns claims keeps them: it goes for good, and was or is allowed to.
+            let takes_along = |pod: &Pod| {
+                let going = pod.terminating || self.given.contains(&pod.uid());
+                self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
+            };
             let mut remove: Vec<String> = Vec::new();
             let mut goes_with_pod = false;
             let owners = claim.owners.iter();
             for pod in owners.filter_map(|owner| pods.get(owner.uid.as_str())) {
-                if self.takes_along(pod, is_wanted) {
+                if takes_along(pod) {
                     goes_with_pod = true;
                 } else {
                     remove.push(pod.uid.clone());
@@ -170,12 +175,6 @@ impl<'a> Claims<'a> {
                 }));
             }
         }
-    }
-
-    /// Whether a pod that owns claims keeps them: it goes for good, and was or is allowed to.
-    fn takes_along(&self, pod: &Pod, is_wanted: bool) -> bool {
-        let going = pod.terminating || self.given.contains(pod.uid.as_str());
-        self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
     }
 
     /// Pods named as owners that a claim of this ordinal may have had: with them it goes.

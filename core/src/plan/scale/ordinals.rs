@@ -67,7 +67,7 @@ impl<'a> Ordinals<'a> {
 
     /// Who goes when the rollout may go so far: pods below and above those that there are to be.
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
-        let update = &sizing.revisions.update.name;
+        let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
         let is_old = |pod: &&&Pod| pod.revision() != update && reach.covers(self.of(pod));
         let to_move = sizing.counted.iter().filter(is_old).count() as i64;
@@ -78,13 +78,13 @@ impl<'a> Ordinals<'a> {
         let too_many = too_many.filter(|pod| !wanted.contains(&self.of(pod)));
         Choice {
             surge,
-            victims: too_many.map(|pod| pod.uid.as_str()).collect(),
+            victims: too_many.map(|pod| pod.uid()).collect(),
         }
     }
 
     /// Old pods that the rollout reaches, highest first.
     pub fn moves(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
-        let update = &revisions.update.name;
+        let update = revisions.update.name();
         let reach = Reach::of(self, &sizes.rollout);
         let is_old = |pod: &&&Pod| pod.revision() != update && reach.covers(self.of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
@@ -106,7 +106,7 @@ impl<'a> Ordinals<'a> {
     /// Regular pods that are at the update revision.
     pub fn updated(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> i64 {
         let regular = self.regular_of(&sizes.kept);
-        let is_updated = |pod: &&&Pod| pod.revision() == revisions.update.name;
+        let is_updated = |pod: &&&Pod| pod.revision() == revisions.update.name();
         regular.iter().filter(is_updated).count() as i64
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::api::names::HookPoint;
 use crate::plan::hooks::Hooks;
-use crate::plan::observed::{Pod, PodPhase};
+use crate::plan::observed::{Pod, PodPhase, PodUid, RevisionName};
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::sizes::{Choice, Sizing};
 use crate::plan::workload::Workload;
@@ -107,10 +107,10 @@ impl<'a> ScaleIn<'a> {
     pub fn victims(
         &self,
         pods: &[&'a Pod],
-        update: &str,
+        update: RevisionName,
         waiting: impl Fn(&Pod) -> Waiting,
         keep: Keep,
-    ) -> HashSet<&'a str> {
+    ) -> HashSet<PodUid<'a>> {
         let count = |updated: bool| {
             pods.iter()
                 .filter(|pod| (pod.revision() == update) == updated)
@@ -130,7 +130,7 @@ impl<'a> ScaleIn<'a> {
                 let group = usize::from(pod.revision() == update);
                 let may_go = chosen_before || surplus[group] > 0;
                 if excess > 0 && first == chosen_before && may_go {
-                    victims.insert(pod.uid.as_str());
+                    victims.insert(pod.uid());
                     surplus[group] -= 1;
                     excess -= 1;
                 }
@@ -148,8 +148,8 @@ pub fn choose<'a>(
     rollout: &Rollout,
 ) -> Choice<'a> {
     let replicas = sizing.workload.replicas;
-    let revision = sizing.revisions.update.name.as_str();
-    let is_old = |pod: &&&Pod| pod.revision() != revision;
+    let update = sizing.revisions.update.name();
+    let is_old = |pod: &&&Pod| pod.revision() != update;
     let old = sizing.active.iter().filter(is_old).count() as i64;
     let surge = sizing.surge(old - (replicas - rollout.target));
     let keep = Keep {
@@ -168,6 +168,6 @@ pub fn choose<'a>(
     };
     Choice {
         surge,
-        victims: order.victims(sizing.active, revision, waiting, keep),
+        victims: order.victims(sizing.active, update, waiting, keep),
     }
 }

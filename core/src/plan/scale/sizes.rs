@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::plan::decision::Draft;
 use crate::plan::in_place::is_under_way;
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
 use crate::plan::rollout;
 use crate::plan::rollout::{Advance, Counts, Rollout};
-use crate::plan::workload::{Progress, UpdateType, Workload};
+use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
 
 /// Works out how many pods there are to be, of which revision, and which are too many.
@@ -30,8 +30,8 @@ pub struct Sizing<'a> {
 pub struct Choice<'a> {
     /// Pods by which replicas may be exceeded.
     pub surge: i64,
-    /// Uids of the pods that are too many.
-    pub victims: HashSet<&'a str>,
+    /// Pods that are too many.
+    pub victims: HashSet<PodUid<'a>>,
 }
 
 /// How many pods there are to be, and what the rollout takes to get there.
@@ -47,11 +47,11 @@ pub struct Sizes<'a> {
     /// How far the rollout may go.
     pub rollout: Rollout,
     /// The stable revision.
-    pub stable: String,
+    pub stable: RevisionName<'a>,
     /// Pods by which replicas may be exceeded.
     pub surge: i64,
-    /// Uids of the pods that are too many.
-    pub victims: HashSet<&'a str>,
+    /// Pods that are too many.
+    pub victims: HashSet<PodUid<'a>>,
     /// Pods that neither ended nor are Terminating.
     pub active: &'a [&'a Pod],
     /// Those of them that are no victims.
@@ -61,10 +61,8 @@ pub struct Sizes<'a> {
 impl Sizes<'_> {
     /// Whether pods of this one's revision are still made.
     pub fn makes(&self, pod: &Pod) -> bool {
-        let update = &self.rollout.progress.update_revision;
-        [update, &self.stable]
-            .into_iter()
-            .any(|it| it == pod.revision())
+        let update = self.rollout.progress.update();
+        [update, self.stable].contains(&pod.revision())
     }
 }
 
@@ -82,7 +80,7 @@ impl<'a> Sizing<'a> {
     fn sizes(
         &self,
         rollout: Rollout,
-        stable: String,
+        stable: RevisionName<'a>,
         choose: impl Fn(&Rollout) -> Choice<'a>,
     ) -> Sizes<'a> {
         let Choice { surge, victims } = choose(&rollout);
@@ -90,7 +88,7 @@ impl<'a> Sizing<'a> {
             .active
             .iter()
             .copied()
-            .filter(|pod| !victims.contains(pod.uid.as_str()))
+            .filter(|pod| !victims.contains(&pod.uid()))
             .collect();
         let Workload {
             replicas,
@@ -130,12 +128,12 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    fn advance(&self, victims: &HashSet<&str>) -> (Advance, String) {
-        let update = self.revisions.update.name.as_str();
+    fn advance(&self, victims: &HashSet<PodUid>) -> (Advance, RevisionName<'a>) {
+        let update = self.revisions.update.name();
         let kept = || {
             self.counted
                 .iter()
-                .filter(|pod| !victims.contains(pod.uid.as_str()))
+                .filter(|pod| !victims.contains(&pod.uid()))
         };
         let updated = || kept().filter(|pod| pod.revision() == update);
         let counts = Counts {
@@ -147,7 +145,7 @@ impl<'a> Sizing<'a> {
         };
         let stable = self.stable(counts, kept().count() as i64);
         (
-            rollout::advance(self.workload, self.world, &stable, update, counts),
+            rollout::advance(self.workload, self.world, stable, update, counts),
             stable,
         )
     }
@@ -155,41 +153,35 @@ impl<'a> Sizing<'a> {
     /// The stable revision. It moves to the update revision when the steps are over and every pod is
     /// available there; a workload without any pod proves nothing. One whose ControllerRevision is
     /// gone stays what it is while a pod is left that the rollout is to spare.
-    fn stable(&self, counts: Counts, kept: i64) -> String {
-        let update = &self.revisions.update.name;
-        let Progress {
-            canary,
-            update_revision,
-            step_hash,
-            ..
-        } = &self.workload.progress;
-        if canary.revision.is_empty() {
-            return self.stable_of_pods().unwrap_or(update).to_owned();
-        }
+    fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
+        let update = self.revisions.update.name();
+        let progress = &self.workload.progress;
+        let Some(stable) = progress.stable() else {
+            return self.stable_of_pods().unwrap_or(update);
+        };
         let is_old = |pod: &&Pod| pod.revision() != update;
-        let is_lost = !self.revisions.has(&canary.revision) && !self.active.iter().any(is_old);
-        if is_lost {
-            return update.clone();
-        }
-        let same_rollout = update_revision == update && *step_hash == self.workload.step_hash();
-        let steps_over = self.workload.progress.is_past(self.workload.steps.len());
+        let is_lost = self.revisions.get(stable).is_none() && !self.active.iter().any(is_old);
+        let same_rollout =
+            progress.update() == update && progress.step_hash == self.workload.step_hash();
+        let steps_over = progress.is_past(self.workload.steps.len());
         let all = kept == self.workload.replicas && counts.updated_available == kept && kept > 0;
-        if same_rollout && steps_over && all {
-            update.clone()
-        } else {
-            canary.revision.clone()
+        match is_lost || (same_rollout && steps_over && all) {
+            true => update,
+            false => stable,
         }
     }
 
     /// The stable revision of a workload that shows none although it has pods, orphans that are being
     /// adopted among them: its status was lost in the middle of a rollout (restored from a backup,
     /// deleted with `--cascade=orphan`). It is the one that most of the old pods are at.
-    fn stable_of_pods(&self) -> Option<&'a str> {
+    fn stable_of_pods(&self) -> Option<RevisionName<'a>> {
         let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
         let pods = self.world.pods.iter().map(AsRef::as_ref);
         let pods = pods.filter(|pod| is_active(pod) && self.workload.is_member(pod));
-        let update = self.revisions.update.name.as_str();
-        let is_old = |revision: &&str| *revision != update && self.revisions.has(revision);
+        let update = self.revisions.update.name();
+        let is_old = |revision: &RevisionName| {
+            *revision != update && self.revisions.get(*revision).is_some()
+        };
         let mut pods_at = BTreeMap::new();
         for revision in pods.map(Pod::revision).filter(is_old) {
             *pods_at.entry(revision).or_insert(0) += 1;

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
-use crate::plan::decision::{Blocked, Concern, Draft, Obstacles, Plan};
+use crate::plan::decision::{Concern, Draft, Obstacles, Plan};
 use crate::plan::hooks::Hooks;
+use crate::plan::hooks::run_maker::CannotMake;
 use crate::plan::in_place::is_under_way;
+use crate::plan::observed::RevisionName;
 use crate::plan::revision::Revisions;
 use crate::plan::scale::sizes::Sizes;
 use crate::plan::status::{Outcome, events};
@@ -26,12 +28,9 @@ pub fn prune_revisions(
     sizes: &Sizes,
     draft: &mut Draft,
 ) {
-    let mut named: HashSet<&str> = world.pods.iter().map(|pod| pod.revision()).collect();
-    named.extend([
-        revisions.update.name.as_str(),
-        &sizes.stable,
-        &workload.progress.canary.revision,
-    ]);
+    let mut named: HashSet<RevisionName> = world.pods.iter().map(|pod| pod.revision()).collect();
+    named.extend([revisions.update.name(), sizes.stable]);
+    named.extend(workload.progress.stable());
     for action in revision::prune(workload, &world.revisions, &named) {
         draft.push(action);
     }
@@ -62,7 +61,7 @@ pub fn status(
         rollout,
         ..
     } = scene;
-    let (counts, wake) = status::count(workload, sizes.active, &revisions.update.name, world.now);
+    let (counts, wake) = status::count(workload, sizes.active, revisions.update.name(), world.now);
     wake.into_iter().for_each(|at| draft.wake_at(at));
     let named = sizes.kept.iter().filter(|pod| workload.is_named(pod));
     let named = named.count();
@@ -73,8 +72,7 @@ pub fn status(
         complete: has_arrived && obstacles.update.is_none() && obstacles.scale.is_none(),
         counts,
         victims: sizes.victims.len() + named,
-        failed_scale: obstacles.scale,
-        failed_update: obstacles.update,
+        obstacles,
     };
     let progress = rollout.progress.clone();
     let blocked = |point| shown(hooks.blocked.get(&point).cloned().unwrap_or_default());
@@ -115,12 +113,7 @@ fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
 fn all_obstacles(met: Obstacles, scene: &Scene, hooks: &Hooks, draft: &Draft) -> Obstacles {
     let is_asked = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
     let refused = |concern| scene.world.failures.blocked(concern, is_asked);
-    let of_step = || {
-        scene.rollout.problem.as_ref().map(|it| Blocked {
-            reason: it.reason(),
-            message: it.to_string(),
-        })
-    };
+    let of_step = || scene.rollout.problem.as_ref().map(CannotMake::blocked);
     Obstacles {
         update: met
             .update
@@ -142,7 +135,7 @@ fn has_arrived(scene: &Scene, sizes: &Sizes, counts: &status::PodCounts) -> bool
         rollout,
         ..
     } = scene;
-    let is_stopped = rollout.paused && sizes.stable != revisions.update.name;
+    let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
     // With OnDelete it is for the user to say when a pod moves.
     let is_moved =
         workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;

@@ -1,6 +1,6 @@
 //! What to tell users of a change of status: each thing once, when it becomes so.
 
-use crate::api::{PodHookCondition, WorkloadStatus};
+use crate::api::{ConditionType, PodHookCondition, WorkloadStatus};
 use crate::plan::decision::Event;
 
 /// Events for the change from one status to the next, of a workload with so many canary steps.
@@ -34,27 +34,29 @@ pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Ve
     events
 }
 
-fn event(warning: bool, reason: &str, message: String) -> Event {
+fn warning(reason: &str, message: String) -> Event {
     Event {
-        warning,
+        warning: true,
         reason: reason.to_owned(),
         message,
     }
 }
 
+fn normal(reason: &str, message: String) -> Event {
+    Event {
+        warning: false,
+        ..warning(reason, message)
+    }
+}
+
 fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
-    let told = |type_: &str, message: &str| {
-        old.conditions
-            .iter()
-            .any(|it| it.type_ == type_ && it.message == message)
-    };
-    let failed = new
-        .conditions
-        .iter()
-        .filter(|it| it.type_.starts_with("Failed") && !told(&it.type_, &it.message));
-    failed
-        .map(|it| event(true, &it.reason, it.message.clone()))
-        .collect()
+    let types = [ConditionType::FailedScale, ConditionType::FailedUpdate].into_iter();
+    let failed = types.filter_map(|type_| {
+        let failed = new.condition(type_)?;
+        let told = old.condition(type_).map(|it| &it.message);
+        (told != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
+    });
+    failed.collect()
 }
 
 fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
@@ -69,8 +71,7 @@ fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
     } else {
         format!(": {message}")
     };
-    event(
-        true,
+    warning(
         "HookNotSuccessful",
         format!("{point} hook of pod {pod_name} ended {phase:?}{why}"),
     )
@@ -80,8 +81,7 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
     let mut events = Vec::new();
     let update = &new.update_revision;
     if old.update_revision != *update && !old.update_revision.is_empty() {
-        events.push(event(
-            false,
+        events.push(normal(
             "RolloutStarted",
             format!("from {} to {update}", new.canary.revision),
         ));
@@ -97,8 +97,7 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         .iter()
         .filter(|it| !old.pause_conditions.contains(it))
     {
-        events.push(event(
-            false,
+        events.push(normal(
             "RolloutPaused",
             format!(
                 "{:?} at step {}",
@@ -108,8 +107,7 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
         ));
     }
     if old.canary.revision != new.canary.revision && !old.canary.revision.is_empty() {
-        events.push(event(
-            false,
+        events.push(normal(
             "RolloutComplete",
             format!("{} is now the stable revision", new.canary.revision),
         ));
@@ -125,7 +123,7 @@ fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
         false if steps == 0 => return None,
         false => format!("the rollout to {update} has completed all of its {steps} steps"),
     };
-    Some(event(false, "CanaryStep", message))
+    Some(normal("CanaryStep", message))
 }
 
 #[cfg(test)]

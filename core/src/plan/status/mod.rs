@@ -6,10 +6,10 @@ mod events;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::api::PauseReason;
-use crate::plan::decision::{Blocked, Concern};
+use crate::api::{ConditionType, PauseReason, Reason};
+use crate::plan::decision::{Blocked, Concern, Obstacles};
 use crate::plan::hooks::Hooks;
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::availability::{available_at, is_available};
 use crate::plan::rollout::Rollout;
 use crate::plan::time::earlier;
@@ -34,7 +34,7 @@ pub struct PodCounts {
 pub fn count(
     workload: &Workload,
     pods: &[&Pod],
-    update: &str,
+    update: RevisionName,
     now: Timestamp,
 ) -> (PodCounts, Option<Timestamp>) {
     let mut counts = PodCounts::default();
@@ -61,10 +61,8 @@ pub struct Outcome<'a> {
     pub counts: PodCounts,
     /// Victims that wait.
     pub victims: usize,
-    /// Why scaling does not go on.
-    pub failed_scale: Option<Blocked>,
-    /// Why the update does not go on.
-    pub failed_update: Option<Blocked>,
+    /// Why things do not go on.
+    pub obstacles: Obstacles,
 }
 
 /// The conditions, with the time of the last change of each.
@@ -74,44 +72,68 @@ pub fn conditions(
     old: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let mut list = vec![ready(workload, outcome), progressing(workload, outcome)];
+    let Obstacles { scale, update } = &outcome.obstacles;
     let failures = [
-        ("FailedScale", &outcome.failed_scale),
-        ("FailedUpdate", &outcome.failed_update),
+        (ConditionType::FailedScale, scale),
+        (ConditionType::FailedUpdate, update),
     ];
-    for (type_, failure) in failures {
-        if let Some(Blocked { reason, message }) = failure {
-            list.push((type_, true, *reason, message.clone()));
+    let failures = failures
+        .into_iter()
+        .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let found = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
+    let conditions = found.chain(failures).map(|it| {
+        let is_same = |old: &&Condition| old.type_ == it.type_.as_str() && old.status == it.status;
+        let before = old.iter().find(is_same);
+        Condition {
+            type_: it.type_.as_str().to_owned(),
+            status: it.status.to_owned(),
+            reason: it.reason.to_string(),
+            message: it.message,
+            observed_generation: Some(workload.generation),
+            last_transition_time: before.map_or(&now, |it| &it.last_transition_time).clone(),
         }
-    }
-    list.into_iter()
-        .map(|(type_, status, reason, message)| {
-            let status = if status { "True" } else { "False" };
-            let before = old
-                .iter()
-                .find(|it| it.type_ == type_ && it.status == status);
-            let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
-            Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                reason: reason.to_owned(),
-                message,
-                observed_generation: Some(workload.generation),
-                last_transition_time: before
-                    .map_or(Time(whole), |it| it.last_transition_time.clone()),
-            }
-        })
-        .collect()
+    });
+    conditions.collect()
 }
 
-type Told = (&'static str, bool, &'static str, String);
+/// A condition as this plan finds it.
+struct Finding {
+    type_: ConditionType,
+    status: &'static str,
+    reason: Reason,
+    message: String,
+}
+
+impl Finding {
+    fn is_true(type_: ConditionType, reason: Reason, message: String) -> Self {
+        Self {
+            type_,
+            status: "True",
+            reason,
+            message,
+        }
+    }
+
+    fn is_false(type_: ConditionType, reason: Reason, message: String) -> Self {
+        Self {
+            status: "False",
+            ..Self::is_true(type_, reason, message)
+        }
+    }
+
+    fn blocked(type_: ConditionType, by: &Blocked) -> Self {
+        Self::is_true(type_, by.reason, by.message.clone())
+    }
+}
 
 /// Ready says that everything is as the spec wants it: what `kubectl wait` and kstatus wait for.
-fn ready(workload: &Workload, outcome: &Outcome) -> Told {
+fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
     let available = i64::from(outcome.counts.available);
+    let updated = i64::from(outcome.counts.updated);
+    let wanted = workload.replicas;
     if outcome.complete {
-        let updated = i64::from(outcome.counts.updated);
-        let message = if updated >= workload.replicas {
+        let message = if updated >= wanted {
             format!("{available} pods are available at the desired revision")
         } else {
             let others = match workload.update {
@@ -122,34 +144,31 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Told {
                 "{available} pods are available, {updated} of them at the update revision: {others}"
             )
         };
-        return ("Ready", true, "AllPodsAvailable", message);
+        return Finding::is_true(ConditionType::Ready, Reason::AllPodsAvailable, message);
     }
-    if available < workload.replicas {
-        let message = format!("{available} of {} pods are available", workload.replicas);
-        return ("Ready", false, "PodsUnavailable", message);
-    }
-    if outcome.victims > 0 {
+    let (reason, message) = if available < wanted {
+        let message = format!("{available} of {wanted} pods are available");
+        (Reason::PodsUnavailable, message)
+    } else if outcome.victims > 0 {
         let message = format!(
             "pods that are to be deleted and are waiting for their hook: {}",
             outcome.victims
         );
-        return ("Ready", false, "PodsToDelete", message);
-    }
-    let message = format!(
-        "{} of {} pods are at the update revision",
-        outcome.counts.updated, workload.replicas
-    );
-    ("Ready", false, "RolloutUnderWay", message)
+        (Reason::PodsToDelete, message)
+    } else {
+        let message = format!("{updated} of {wanted} pods are at the update revision");
+        (Reason::RolloutUnderWay, message)
+    };
+    Finding::is_false(ConditionType::Ready, reason, message)
 }
 
-fn progressing(workload: &Workload, outcome: &Outcome) -> Told {
+fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
+    let goes_on = |reason, message: &str| {
+        Finding::is_true(ConditionType::Progressing, reason, message.to_owned())
+    };
+    let waits = |reason, message| Finding::is_false(ConditionType::Progressing, reason, message);
     if outcome.complete {
-        return (
-            "Progressing",
-            true,
-            "Complete",
-            "the rollout is complete".to_owned(),
-        );
+        return goes_on(Reason::Complete, "the rollout is complete");
     }
     let rollout = outcome.rollout;
     let step = rollout.progress.step_index.unwrap_or(0);
@@ -158,53 +177,38 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Told {
             "`paused: false` was set by an apply and does not resume step {step}: remove `paused` from the manifest, \
              or resume with kubectl game resume or kubectl patch"
         );
-        return ("Progressing", false, "ResumeByApplyIgnored", message);
+        return waits(Reason::ResumeByApplyIgnored, message);
     }
     if let Some(pause) = rollout.progress.pause_conditions.first() {
-        let what = match pause.reason {
-            PauseReason::PausedByCanaryPauseStep => "is paused",
-            PauseReason::PausedByStepBasedHook => "is paused because its hook was not successful",
+        let (reason, what) = match pause.reason {
+            PauseReason::PausedByCanaryPauseStep => (Reason::PausedByCanaryPauseStep, "is paused"),
+            PauseReason::PausedByStepBasedHook => (
+                Reason::PausedByStepBasedHook,
+                "is paused because its hook was not successful",
+            ),
         };
         let message = format!(
             "canary step {step} {what}; set spec.updateStrategy.paused to false to continue"
         );
-        return ("Progressing", false, pause_reason(pause.reason), message);
+        return waits(reason, message);
     }
     if workload.paused && rollout.paused {
         let message = "spec.updateStrategy.paused is true".to_owned();
-        return ("Progressing", false, "Paused", message);
+        return waits(Reason::Paused, message);
     }
-    match outcome
-        .failed_update
-        .as_ref()
-        .or(outcome.failed_scale.as_ref())
-    {
-        Some(Blocked { reason, message }) => ("Progressing", false, *reason, message.clone()),
-        None => (
-            "Progressing",
-            true,
-            "RollingOut",
-            "pods are being created, updated or deleted".to_owned(),
+    let Obstacles { scale, update } = &outcome.obstacles;
+    match update.as_ref().or(scale.as_ref()) {
+        Some(Blocked { reason, message }) => waits(*reason, message.clone()),
+        None => goes_on(
+            Reason::RollingOut,
+            "pods are being created, updated or deleted",
         ),
     }
 }
 
-fn pause_reason(reason: PauseReason) -> &'static str {
-    match reason {
-        PauseReason::PausedByCanaryPauseStep => "PausedByCanaryPauseStep",
-        PauseReason::PausedByStepBasedHook => "PausedByStepBasedHook",
-    }
-}
-
-/// Why scaling (true) or updating (false) does not go on, as far as hooks tell.
+/// What a missing hook holds up, if anything.
 pub fn hook_problem(hooks: &Hooks, concern: Concern) -> Option<Blocked> {
-    let problem = hooks
-        .problems
-        .iter()
-        .find(|(of, _)| *of == concern)
-        .map(|(_, problem)| problem)?;
-    Some(Blocked {
-        reason: problem.reason(),
-        message: problem.to_string(),
-    })
+    let mut problems = hooks.problems.iter();
+    let (_, problem) = problems.find(|(of, _)| *of == concern)?;
+    Some(problem.blocked())
 }

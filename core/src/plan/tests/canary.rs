@@ -224,7 +224,7 @@ fn without_status() -> Story {
 #[test]
 fn a_canary_whose_status_is_lost_takes_its_steps_anew() {
     let mut story = without_status();
-    let stable = story.pods()[0].revision().to_owned();
+    let stable = story.pods()[0].revision().to_string();
     story.settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
     assert_eq!(story.status().canary.revision, stable);

@@ -39,7 +39,7 @@ fn a_run_says_what_it_is_for() {
         .find(|pod| pod.marked_deleting)
         .expect("victim")
         .clone();
-    let revision = victim.revision();
+    let revision = victim.revision().as_str();
     assert_eq!(
         run.name_any(),
         format!("pre-delete-hook-{revision}-{}-args", victim.instance())

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::story::story;
-use crate::plan::in_place::{Change, Completion, completion, patch_of};
-use crate::plan::{Container, ContainerStatus, FirstStatus, Pod, Resize};
+use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
+use crate::plan::{Container, ContainerStatus, FirstStatus, Pod, Resize, RevisionName};
 
 const RECORDING: &str = include_str!("data/in-place-sequences.txt");
 
@@ -177,7 +177,8 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
             images,
             ..Change::default()
         };
-        let record = patch_of(&pod, "new", &wanted, sequence[change].at, false).record;
+        let (new, at) = (RevisionName::of("new"), sequence[change].at);
+        let record = patch_of(&pod, new, &wanted, at, Patching::InPlace).record;
         pod.record = Some(Arc::new(record));
         let (mut truly_done, mut said_done) = (false, false);
         let last = end.unwrap_or(sequence.len());

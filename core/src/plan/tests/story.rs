@@ -581,7 +581,7 @@ impl<K: Planned + Serialize> Story<K> {
 
     fn patch_pod(&mut self, patch: InPlacePatch) {
         let pod = self.pod(&patch.pod).expect("pod");
-        assert_eq!(pod.revision(), patch.from_revision);
+        assert_eq!(pod.revision().as_str(), patch.from_revision);
         for image in &patch.images {
             let container = pod
                 .containers

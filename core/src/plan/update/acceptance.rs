@@ -4,6 +4,7 @@
 
 use jiff::SignedDuration;
 
+use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Draft};
 use crate::plan::pods::creation::dry_run_pod;
 use crate::plan::update::{Scene, quota};
@@ -34,7 +35,7 @@ fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
     let update = scene.revisions.update;
     let was_created = scene.world.pods.iter().any(|pod| {
         pod.controller.is_some()
-            && pod.revision() == update.name
+            && pod.revision() == update.name()
             && pod
                 .record
                 .as_ref()
@@ -59,7 +60,7 @@ fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
         }
         None => Acceptance::Asked,
     };
-    let pod = dry_run_pod(scene.workload, &update.name, &update.template);
+    let pod = dry_run_pod(scene.workload, update);
     draft.push(Action::DryRun {
         revision: update.name.clone(),
         pod,
@@ -69,15 +70,14 @@ fn look_up(scene: &Scene, draft: &mut Draft) -> Acceptance {
 
 /// A quota that has no room for one pod more may have it for a new pod instead of an old one.
 fn fits_in_place_of_an_old_pod(scene: &Scene, refusal: &str) -> bool {
-    let stable = scene
-        .revisions
-        .template(&scene.rollout.progress.canary.revision);
-    stable.is_some_and(|old| quota::has_room_for_a_replacement(refusal, old))
+    let stable = scene.rollout.progress.stable();
+    let old = stable.and_then(|name| scene.revisions.get(name));
+    old.is_some_and(|old| quota::has_room_for_a_replacement(refusal, &old.template))
 }
 
 fn refused(message: &str) -> Blocked {
     Blocked {
-        reason: "TemplateRefused",
+        reason: Reason::TemplateRefused,
         message: format!(
             "the API server rejects pods of this template, so no running pod is updated: {message}"
         ),

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::api::Reason;
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, Draft, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target, guard};
@@ -20,7 +21,7 @@ pub fn follow<'a>(
 ) -> Option<Blocked> {
     let mut blocked = None;
     for pod in pods.iter().filter(|pod| !pod.terminating) {
-        if draft.is_kept_closed(&pod.uid) {
+        if draft.is_kept_closed(pod) {
             continue;
         }
         match in_place::state(pod) {
@@ -55,7 +56,7 @@ fn follow_change<'a>(
             None
         }
         Completion::Stuck(why) => Some(Blocked {
-            reason: "ResizeNotPossible",
+            reason: Reason::ResizeNotPossible,
             message: format!(
                 "pod {} cannot be resized: {why}; revert the change, or free resources on node {}",
                 pod.name,

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::api::Reason;
 use crate::plan::decision::{Blocked, Draft, Obstacles};
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
 /// Pods that ended at once and keep their place until their next round is due.
 #[derive(Default)]
 pub struct Held<'a> {
-    pods: BTreeMap<&'a str, &'a Pod>,
+    pods: BTreeMap<PodUid<'a>, &'a Pod>,
     due: Timestamp,
 }
 
@@ -34,7 +35,7 @@ impl<'a> Held<'a> {
             .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
         let pods = ended.filter(|pod| is_replaced(pod));
         let pods = pods.take(usize::try_from(most).unwrap_or(0));
-        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid.as_str(), *pod)).collect();
+        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid(), *pod)).collect();
         let due = backoff.due();
         if !pods.is_empty() {
             draft.wake_at(due);
@@ -49,13 +50,13 @@ impl<'a> Held<'a> {
 
     /// Those of these pods that are not held.
     pub fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
-        let is_free = |pod: &&&Pod| !self.pods.contains_key(pod.uid.as_str());
+        let is_free = |pod: &&&Pod| !self.pods.contains_key(&pod.uid());
         pods.iter().filter(is_free).copied().collect()
     }
 
     /// Says why pods are not replaced: those of a revision that is being rolled out belong to the
     /// update.
-    pub fn tell(&self, update: &str, stable: &str, obstacles: &mut Obstacles) {
+    pub fn tell(&self, update: RevisionName, stable: RevisionName, obstacles: &mut Obstacles) {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =
             self.pods.values().copied().partition(is_updated);
@@ -74,7 +75,7 @@ impl<'a> Held<'a> {
     fn blocked(&self, pod: &Pod) -> Blocked {
         let why = pod.ended_at_once.as_deref().unwrap_or_default();
         Blocked {
-            reason: "PodsEndAtOnce",
+            reason: Reason::PodsEndAtOnce,
             message: format!(
                 "pod {} terminated within ten seconds of its start, as did an earlier one; the next is created at {}: {why}",
                 pod.name, self.due

@@ -1,9 +1,10 @@
 //! How a pod gets from its revision to the update revision.
 
-use crate::api::InPlacePolicy;
+use crate::api::{InPlacePolicy, Reason};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
 use crate::plan::in_place::{Change, NotInPlace};
+use crate::plan::observed::RevisionName;
 use crate::plan::revision::Revisions;
 use crate::plan::workload::{UpdateType, Workload};
 
@@ -24,11 +25,11 @@ pub enum Method {
 pub fn refused_in_place(
     workload: &Workload,
     revisions: &Revisions,
-    stable: &str,
+    stable: RevisionName,
 ) -> Option<Blocked> {
     if recreates(workload)
         || workload.policy == InPlacePolicy::InPlaceIfPossible
-        || stable == revisions.update.name
+        || stable == revisions.update.name()
     {
         return None;
     }
@@ -41,7 +42,7 @@ pub fn refused_in_place(
 /// What a user is told of a change that cannot be made in place.
 pub fn not_in_place(error: &NotInPlace) -> Blocked {
     Blocked {
-        reason: "NotInPlace",
+        reason: Reason::NotInPlace,
         message: format!(
             "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.policy: \
              InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
@@ -58,19 +59,22 @@ fn recreates(workload: &Workload) -> bool {
 }
 
 /// How pods of a revision get to the update revision.
-pub fn method_from(workload: &Workload, revisions: &Revisions, from: &str) -> Method {
+pub fn method_from(workload: &Workload, revisions: &Revisions, from: RevisionName) -> Method {
     if recreates(workload) {
         return Method::Recreate;
     }
     let update = &revisions.update.template;
     let unknown = || NotInPlace {
         path: String::new(),
-        why: format!("cannot be compared with revision {from:?}, which does not exist"),
+        why: format!(
+            "cannot be compared with revision {:?}, which does not exist",
+            from.as_str()
+        ),
     };
     let change = revisions
-        .template(from)
+        .get(from)
         .ok_or_else(unknown)
-        .and_then(|from| in_place::between(from, update));
+        .and_then(|from| in_place::between(&from.template, update));
     let hot = workload.update == UpdateType::HotPatchUpdate;
     match change {
         Ok(change) if hot && !change.resources.is_empty() => refuse_or_recreate(

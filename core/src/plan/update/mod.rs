@@ -16,14 +16,15 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::Reason;
 use crate::api::names::HookPoint;
 use crate::plan::decision::{Action, Blocked, DeletionReason, Draft, PodRef};
 use crate::plan::hooks::guard::{ClosedGate, may_touch};
 use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
-use crate::plan::in_place::{Change, InPlaceState, hot_patch};
-use crate::plan::observed::{Gate, Pod, PodPhase};
+use crate::plan::in_place::{Change, InPlaceState, Patching, hot_patch};
+use crate::plan::observed::{Gate, Pod, PodPhase, RevisionName};
 use crate::plan::pods::availability::is_available;
 use crate::plan::update::acceptance::{Acceptance, acceptance};
 use crate::plan::update::budget::Budget;
@@ -51,8 +52,10 @@ pub fn replace_named<'a>(
     draft: &mut Draft,
 ) {
     for pod in scene.kept.iter().filter(|pod| scene.workload.is_named(pod)) {
-        let possible = budget.take(scene, pod);
-        let intent = guard::removal(possible, scene.world.now);
+        let intent = Intent {
+            possible: budget.take(scene, pod),
+            ..guard::removal(scene.world.now)
+        };
         if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
             draft.push(cleared.delete(DeletionReason::Replace));
         }
@@ -78,9 +81,9 @@ pub fn move_pods<'a>(
 struct Mover<'s, 'a> {
     scene: &'s Scene<'a>,
     /// By the revision that a pod is at.
-    methods: BTreeMap<&'a str, Method>,
+    methods: BTreeMap<RevisionName<'a>, Method>,
     /// By revision and the kubelet's version, where that makes a difference.
-    on_old_kubelets: BTreeMap<(&'a str, &'a str), Method>,
+    on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
     hot: OnceCell<HotPatches<'a>>,
 }
 
@@ -90,6 +93,22 @@ struct HotPatches<'a> {
     proof: Proof,
     /// A pod of which it has not shown yet.
     under_way: Option<&'a Pod>,
+}
+
+/// Place in the order of updates: lower goes first. Read from top to bottom.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    idle: bool,
+    available: bool,
+    hook: Asked,
+}
+
+/// How far the hook of a pod's update is.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Passed,
+    Runs,
+    No,
 }
 
 impl<'a> Mover<'_, 'a> {
@@ -131,7 +150,7 @@ impl<'a> Mover<'_, 'a> {
             !workload.is_named(pod) && !matches!(self.method(pod), Method::Refused(_))
         };
         let mut movable: Vec<&Pod> = moves.old.iter().copied().filter(is_movable).collect();
-        movable.sort_by_cached_key(|pod| self.turn(pod, hooks));
+        movable.sort_by_cached_key(|pod| self.rank(pod, hooks));
         movable.truncate(usize::try_from(moves.count).unwrap_or(0));
         if movable.is_empty() {
             return blocked;
@@ -168,28 +187,26 @@ impl<'a> Mover<'_, 'a> {
         let revision = pod.revision();
         let other = old_kubelet_of(self.scene.world, pod);
         let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
-        other.unwrap_or_else(|| &self.methods[revision])
+        other.unwrap_or_else(|| &self.methods[&revision])
     }
 
-    /// Whose turn comes first: pods under way, then those that are not available, then those whose
-    /// hook was successful or runs; else in the order of `kept`.
-    fn turn(&self, pod: &'a Pod, hooks: &Hooks) -> (bool, bool, u8) {
+    /// Its place in the order of updates; those of one rank are in the order of `kept`.
+    fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..
         } = self.scene;
         let (point, _) = self.point_and_modified(pod, hooks);
-        let hook = if hooks.has_passed(pod, &self.intent(pod, point, &[], true)) {
-            0
-        } else if hooks.has_run(point, pod) {
-            1
-        } else {
-            2
-        };
-        (
-            !in_place::is_under_way(pod),
-            is_available(pod, workload, world.now),
-            hook,
-        )
+        Rank {
+            idle: !in_place::is_under_way(pod),
+            available: is_available(pod, workload, world.now),
+            hook: if hooks.has_passed(pod, &self.intent(pod, point, &[])) {
+                Asked::Passed
+            } else if hooks.has_run(point, pod) {
+                Asked::Runs
+            } else {
+                Asked::No
+            },
+        }
     }
 
     fn point_and_modified(&self, pod: &'a Pod, hooks: &Hooks) -> (HookPoint, Vec<String>) {
@@ -202,22 +219,16 @@ impl<'a> Mover<'_, 'a> {
         }
     }
 
-    fn intent<'i>(
-        &'i self,
-        pod: &Pod,
-        point: HookPoint,
-        modified: &'i [String],
-        possible: bool,
-    ) -> Intent<'i> {
+    fn intent<'i>(&'i self, pod: &Pod, point: HookPoint, modified: &'i [String]) -> Intent<'i> {
         let at = match in_place::state(pod) {
             InPlaceState::Closed(since) => since,
             _ => self.scene.world.now,
         };
         Intent {
             point,
-            target: Target::Revision(&self.scene.revisions.update.name),
+            target: Target::Revision(self.scene.revisions.update.name()),
             modified,
-            possible,
+            possible: true,
             at,
         }
     }
@@ -225,8 +236,9 @@ impl<'a> Mover<'_, 'a> {
     fn recreate(&self, pod: &'a Pod, may_start: bool, hooks: &mut Hooks<'a>, draft: &mut Draft) {
         let point = guard::point_of_recreation(hooks);
         let intent = Intent {
+            possible: may_start,
             at: self.scene.world.now,
-            ..self.intent(pod, point, &[], may_start)
+            ..self.intent(pod, point, &[])
         };
         if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
             draft.push(cleared.delete(DeletionReason::Update));
@@ -241,15 +253,18 @@ impl<'a> Mover<'_, 'a> {
         hooks: &mut Hooks<'a>,
         draft: &mut Draft,
     ) {
-        let update = &self.scene.revisions.update.name;
-        let patch = |now| in_place::patch_of(pod, update, change, now, false);
+        let update = self.scene.revisions.update.name();
+        let patch = |now| in_place::patch_of(pod, update, change, now, Patching::InPlace);
         let now = self.scene.world.now;
         let (point, modified) = self.point_and_modified(pod, hooks);
-        let intent = self.intent(pod, point, &modified, may_start);
+        let intent = Intent {
+            possible: may_start,
+            ..self.intent(pod, point, &modified)
+        };
         match in_place::state(pod) {
             // Its permit holds until it is done: the newest target at once.
             InPlaceState::Patched(_) if may_start => {
-                draft.keep_closed(&pod.uid);
+                draft.keep_closed(pod);
                 draft.push(Action::PatchInPlace(patch(now)));
             }
             InPlaceState::Patched(_) => {}
@@ -258,13 +273,13 @@ impl<'a> Mover<'_, 'a> {
                 if matches!(gate, ClosedGate::Opens) {
                     return; // See `follow`.
                 }
-                draft.keep_closed(&pod.uid);
+                draft.keep_closed(pod);
                 let ahead = now.checked_add(CLOCKS_MAY_DIFFER_BY).unwrap_or(now);
                 match (gate, self.grace_ends(since)) {
                     // A clock that was ahead closed it: its grace period would last until then.
                     _ if since > ahead => draft.push(Action::CloseGate {
                         pod: PodRef::of(pod),
-                        revision: update.clone(),
+                        revision: update.to_string(),
                         then: None,
                     }),
                     (ClosedGate::Change(cleared), at) if at <= now => {
@@ -312,7 +327,7 @@ impl<'a> Mover<'_, 'a> {
             world,
             ..
         } = self.scene;
-        let update = revisions.update.name.as_str();
+        let update = revisions.update.name();
         let hot = self.hot.get_or_init(|| HotPatches {
             proof: hot_patch::proof(kept.iter().copied(), update),
             under_way: kept
@@ -323,7 +338,7 @@ impl<'a> Mover<'_, 'a> {
         match &hot.proof {
             Proof::Restarted(name) => {
                 return Some(Blocked {
-                    reason: "HotPatchNotSupported",
+                    reason: Reason::HotPatchNotSupported,
                     message: format!(
                         "the hot patch restarted a container of pod {name}, so its kubelet cannot hot-patch \
                          without a restart; revert the change, or use updateStrategy.type: InplaceUpdate"
@@ -335,7 +350,7 @@ impl<'a> Mover<'_, 'a> {
             }
             Proof::None if draft.patches_pods() => {}
             _ if may_start => {
-                let patch = in_place::patch_of(pod, update, change, world.now, true);
+                let patch = in_place::patch_of(pod, update, change, world.now, Patching::Hot);
                 draft.push(Action::PatchInPlace(patch));
             }
             _ => {}

@@ -1,11 +1,11 @@
 //! Which revision a new pod is created at: one rule for both kinds of workload.
 
-use serde_json::Value;
-
 use crate::plan::decision::{Blocked, Draft, Obstacles};
+use crate::plan::observed::RevisionName;
 use crate::plan::update::Scene;
 use crate::plan::update::acceptance::{Acceptance, acceptance};
 use crate::plan::update::method::refused_in_place;
+use crate::plan::world::Revision;
 
 /// What a missing pod is to the rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,27 +18,18 @@ pub enum Place {
     Surge,
 }
 
-/// The revision of a new pod.
-#[derive(Clone, Copy, Debug)]
-pub struct Made<'a> {
-    /// The revision's name.
-    pub revision: &'a str,
-    /// The pod template.
-    pub template: &'a Value,
-}
-
 /// Decides it, pod by pod.
 pub struct NewPods<'s, 'a> {
     scene: &'s Scene<'a>,
     /// The stable revision.
-    stable: &'s str,
+    stable: RevisionName<'s>,
     /// What was found to be in the way.
     pub obstacles: Obstacles,
 }
 
 impl<'s, 'a> NewPods<'s, 'a> {
     /// Begins with a change that cannot be made in place: then new pods are made at the stable revision.
-    pub fn new(scene: &'s Scene<'a>, stable: &'s str) -> Self {
+    pub fn new(scene: &'s Scene<'a>, stable: RevisionName<'s>) -> Self {
         let obstacles = Obstacles {
             update: refused_in_place(scene.workload, scene.revisions, stable),
             scale: None,
@@ -52,7 +43,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
 
     /// Whether pods of two revisions are wanted.
     pub fn is_rollout(&self) -> bool {
-        self.stable != self.scene.revisions.update.name
+        self.stable != self.scene.revisions.update.name()
     }
 
     /// Of so many pods above replicas, those that may be created.
@@ -65,16 +56,16 @@ impl<'s, 'a> NewPods<'s, 'a> {
 
     /// The revision of a pod at this place: the update revision where the rollout reaches, as soon as the
     /// API server accepts pods of it; else the stable one. None: it is not created now.
-    pub fn made_at(&mut self, place: Place, draft: &mut Draft) -> Option<Made<'s>> {
+    pub fn made_at(&mut self, place: Place, draft: &mut Draft) -> Option<&'s Revision> {
         if !self.is_rollout() {
-            return Some(self.of_update());
+            return Some(self.scene.revisions.update);
         }
         if place == Place::Kept {
             return self.of_stable();
         }
         if self.obstacles.update.is_none() {
             match acceptance(self.scene, draft) {
-                Acceptance::Accepted => return Some(self.of_update()),
+                Acceptance::Accepted => return Some(self.scene.revisions.update),
                 Acceptance::Asked => return None,
                 Acceptance::Refused(why) => self.obstacles.update = Some(why),
             }
@@ -85,22 +76,11 @@ impl<'s, 'a> NewPods<'s, 'a> {
         }
     }
 
-    fn of_update(&self) -> Made<'s> {
-        let update = self.scene.revisions.update;
-        Made {
-            revision: &update.name,
-            template: &update.template,
-        }
-    }
-
-    fn of_stable(&mut self) -> Option<Made<'s>> {
-        let template = self.scene.revisions.template(self.stable);
-        if template.is_none() {
+    fn of_stable(&mut self) -> Option<&'s Revision> {
+        let stable = self.scene.revisions.get(self.stable);
+        if stable.is_none() {
             self.obstacles.scale = Some(Blocked::by_lost(self.stable));
         }
-        Some(Made {
-            revision: self.stable,
-            template: template?,
-        })
+        stable
     }
 }

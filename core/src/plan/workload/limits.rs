@@ -11,7 +11,7 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
         None => 0,
         Some(IntOrString::Int(count)) => i64::from(*count).clamp(0, replicas),
         Some(text @ IntOrString::String(_)) => {
-            let kept = resolve(text, replicas, true).clamp(0, replicas);
+            let kept = resolve(text, replicas, Rounding::Up).clamp(0, replicas);
             let all = percent(text).is_none_or(|percent| percent >= 100);
             if all || kept < replicas {
                 kept
@@ -25,9 +25,13 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
 /// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
 pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
     let surge = surge
-        .map_or(0, |surge| resolve(surge, replicas, true))
+        .map_or(0, |surge| resolve(surge, replicas, Rounding::Up))
         .max(0);
-    let unavailable = resolve(unavailable, replicas, surge == 0).max(0);
+    let rounding = match surge {
+        0 => Rounding::Up,
+        _ => Rounding::Down,
+    };
+    let unavailable = resolve(unavailable, replicas, rounding).max(0);
     if surge == 0 && unavailable == 0 {
         (1, 0)
     } else {
@@ -42,14 +46,20 @@ fn percent(value: &IntOrString) -> Option<i64> {
     }
 }
 
+/// To which whole number of pods a percentage is rounded.
+enum Rounding {
+    Up,
+    Down,
+}
+
 /// A number, or a percentage of `total`. What is neither counts as 0; the schema refuses it.
-fn resolve(value: &IntOrString, total: i64, round_up: bool) -> i64 {
+fn resolve(value: &IntOrString, total: i64, rounding: Rounding) -> i64 {
     match value {
         IntOrString::Int(count) => i64::from(*count),
-        IntOrString::String(text) => match percent(value) {
-            Some(percent) if round_up => (percent * total + 99) / 100,
-            Some(percent) => percent * total / 100,
-            None => text.trim().parse().unwrap_or(0),
+        IntOrString::String(text) => match (percent(value), rounding) {
+            (Some(percent), Rounding::Up) => (percent * total + 99) / 100,
+            (Some(percent), Rounding::Down) => percent * total / 100,
+            (None, _) => text.trim().parse().unwrap_or(0),
         },
     }
 }

@@ -22,7 +22,7 @@ use crate::api::{
     GameWorkload, HookStep, InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy,
     WorkloadStatus,
 };
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::limits::{limits, partition};
 use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
@@ -126,6 +126,17 @@ impl Progress {
 }
 
 impl Progress {
+    /// The update revision.
+    pub fn update(&self) -> RevisionName<'_> {
+        RevisionName::of(&self.update_revision)
+    }
+
+    /// The stable revision; None when the status shows none.
+    pub fn stable(&self) -> Option<RevisionName<'_>> {
+        let name = self.canary.revision.as_str();
+        (!name.is_empty()).then_some(RevisionName::of(name))
+    }
+
     /// Whether all of so many canary steps are over.
     pub fn is_past(&self, steps: usize) -> bool {
         let is_past = |index| usize::try_from(index).is_ok_and(|index| index >= steps);

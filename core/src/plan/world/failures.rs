@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Concern, DeletionReason};
 
 /// A sort of action that the API server may refuse.
@@ -74,13 +75,13 @@ impl Attempt {
     }
 
     /// The reason in the condition.
-    fn reason(self) -> &'static str {
+    fn reason(self) -> Reason {
         match self {
-            Self::CreatePod => "FailedCreate",
-            Self::PrepareClaim => "FailedClaim",
-            Self::RemovePod | Self::RecreatePod => "FailedDelete",
-            Self::StartRemovalHook | Self::StartUpdateHook => "FailedHookRun",
-            Self::ChangePod => "FailedUpdate",
+            Self::CreatePod => Reason::FailedCreate,
+            Self::PrepareClaim => Reason::FailedClaim,
+            Self::RemovePod | Self::RecreatePod => Reason::FailedDelete,
+            Self::StartRemovalHook | Self::StartUpdateHook => Reason::FailedHookRun,
+            Self::ChangePod => Reason::FailedUpdate,
         }
     }
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::{HookRun, HookTemplate};
-use crate::plan::observed::{Claim, Pod};
+use crate::plan::observed::{Claim, Pod, RevisionName};
 
 /// Everything about one workload's surroundings at one moment. The workload itself is a separate
 /// argument, because its kind decides the planner.
@@ -62,6 +62,13 @@ pub struct Revision {
     pub template: Value,
     /// Whether the workload controls it (an orphan that its selector matches is adopted).
     pub controlled: bool,
+}
+
+impl Revision {
+    /// Its name.
+    pub fn name(&self) -> RevisionName<'_> {
+        RevisionName::of(&self.name)
+    }
 }
 
 /// What the API server said of pods of a revision.

@@ -1,0 +1,132 @@
+//! Conditions of a workload: their types, and every reason that one may give.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
+
+use super::WorkloadStatus;
+
+/// What a condition is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionType {
+    /// Everything is as the spec says.
+    Ready,
+    /// The rollout goes on, or is complete.
+    Progressing,
+    /// The number of pods cannot be changed.
+    FailedScale,
+    /// Pods cannot be updated.
+    FailedUpdate,
+}
+
+impl ConditionType {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Progressing => "Progressing",
+            Self::FailedScale => "FailedScale",
+            Self::FailedUpdate => "FailedUpdate",
+        }
+    }
+}
+
+/// Why a condition is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Reason {
+    /// Ready: there are as many pods as wanted, all available, at the desired revision.
+    AllPodsAvailable,
+    /// Not Ready: too few pods are available.
+    PodsUnavailable,
+    /// Not Ready: pods are to be deleted.
+    PodsToDelete,
+    /// Not Ready: pods are to be updated.
+    RolloutUnderWay,
+    /// The rollout is complete.
+    Complete,
+    /// The rollout goes on.
+    RollingOut,
+    /// A user paused.
+    Paused,
+    /// A canary step paused.
+    PausedByCanaryPauseStep,
+    /// The hook of a canary step was not successful.
+    PausedByStepBasedHook,
+    /// An apply set `paused` to false, which does not resume.
+    ResumeByApplyIgnored,
+    /// The API server rejects pods of the template.
+    TemplateRefused,
+    /// The change cannot be made in a running pod.
+    NotInPlace,
+    /// A kubelet restarted a container that was hot-patched.
+    HotPatchNotSupported,
+    /// A kubelet does not report the image of a hot patch.
+    HotPatchNotShown,
+    /// A node has no room for a resize.
+    ResizeNotPossible,
+    /// A revision that pods are to be created from was deleted.
+    RevisionNotFound,
+    /// Pods terminate as soon as they are started.
+    PodsEndAtOnce,
+    /// A claim that a pod needs is being deleted.
+    ClaimTerminating,
+    /// A claim that a pod needs belongs to another object.
+    ClaimNotOurs,
+    /// A hook's template does not exist.
+    HookTemplateNotFound,
+    /// An argument of a hook's template has no value.
+    HookArgumentMissing,
+    /// A hook's template can never end Successful.
+    HookCannotSucceed,
+    /// The API server refused to create a pod.
+    FailedCreate,
+    /// It refused a volume claim, or its owner.
+    FailedClaim,
+    /// It refused to delete a pod.
+    FailedDelete,
+    /// It refused a HookRun.
+    FailedHookRun,
+    /// It refused to change a pod.
+    FailedUpdate,
+}
+
+impl Reason {
+    /// The reason that is written so.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text: StrDeserializer<Error> = text.into_deserializer();
+        Self::deserialize(text).ok()
+    }
+
+    /// Whether the rollout waits for a user or for its step.
+    pub fn is_pause(self) -> bool {
+        matches!(
+            self,
+            Self::Paused
+                | Self::PausedByCanaryPauseStep
+                | Self::PausedByStepBasedHook
+                | Self::ResumeByApplyIgnored
+        )
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl WorkloadStatus {
+    /// A condition, whether it is True or not.
+    pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
+        let mut conditions = self.conditions.iter();
+        conditions.find(|it| it.type_ == type_.as_str())
+    }
+
+    /// A condition that is True.
+    pub fn holds(&self, type_: ConditionType) -> Option<&Condition> {
+        self.condition(type_).filter(|it| it.status == "True")
+    }
+}
