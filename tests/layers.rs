@@ -62,9 +62,9 @@ const OPERATOR: Layers = (
 );
 
 /// The rooms of the planner: each may use those before it, so that there is no cycle between them.
-const ROOMS: [&str; 16] = [
+const ROOMS: [&str; 17] = [
     "observed", "quantity", "time", "decision", "hook_run", "workload", "world", "hooks",
-    "revision", "in_place", "rollout", "pods", "scale", "update", "status", "planned",
+    "revision", "in_place", "rollout", "pods", "scale", "update", "status", "outline", "planned",
 ];
 
 /// What a pure function has no use for.

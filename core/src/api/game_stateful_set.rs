@@ -234,3 +234,9 @@ impl AsRef<WorkloadStatus> for GameStatefulSetStatus {
         &self.workload
     }
 }
+
+impl AsMut<WorkloadStatus> for GameStatefulSetStatus {
+    fn as_mut(&mut self) -> &mut WorkloadStatus {
+        &mut self.workload
+    }
+}

@@ -90,6 +90,12 @@ impl AsRef<Self> for WorkloadStatus {
     }
 }
 
+impl AsMut<Self> for WorkloadStatus {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
 /// State of the canary rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

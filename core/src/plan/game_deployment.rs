@@ -4,28 +4,27 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use crate::api::{GameDeployment, GameDeploymentStatus};
-use crate::plan::decision::{Action, DeletionReason, Draft, Event, Obstacles, Plan, WorkloadPatch};
+use crate::plan::decision::{Action, DeletionReason, Event, Plan, WorkloadPatch};
 use crate::plan::hooks::guard::may_touch;
-use crate::plan::hooks::{Hooks, guard, retry};
+use crate::plan::hooks::{Hooks, guard};
 use crate::plan::observed::Pod;
-use crate::plan::pods::creation::PodNames;
-use crate::plan::pods::{active, own_pods};
+use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
+use crate::plan::pods::active;
+use crate::plan::pods::creation::{MAX_CREATIONS, PodNames};
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::scale_in;
 use crate::plan::scale::scale_in::{ScaleIn, Waiting};
 use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
-use crate::plan::status::conclusion;
-use crate::plan::status::conclusion::{close, prune_revisions};
+use crate::plan::update;
 use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::follow::follow;
 use crate::plan::update::held::Held;
-use crate::plan::update::new_pods::{NewPods, Place};
+use crate::plan::update::new_pods::{Created, NewPods, Place};
 use crate::plan::workload::{InvalidWorkload, Workload};
 use crate::plan::world::World;
-use crate::plan::{revision, update};
 
 /// What is to be done about a GameDeployment.
 ///
@@ -40,15 +39,15 @@ pub fn plan(
     }
     let workload = Workload::of_game_deployment(gd)?;
     let shown = gd.status.as_ref();
-    let mut draft = Draft::default();
-    retry::begin(&workload, &mut draft);
-    let own = own_pods(&workload, world, &mut draft);
-    let mut hooks = Hooks::new(&workload, world);
-    let mut collisions = workload.progress.collision_count;
-    let Some(revisions) = revision::find(&workload, world, &mut collisions, &mut draft) else {
-        hooks.keep_only_removals(&own, &mut draft);
-        let collided = conclusion::collided(shown, collisions);
-        return Ok(close(&workload, draft, shown, collided));
+    let Beginning {
+        own,
+        mut hooks,
+        found,
+        mut draft,
+    } = begin(&workload, world);
+    let Some(revisions) = found.revisions else {
+        let status = collided(shown, found.collisions);
+        return Ok(stop(&workload, &own, hooks, draft, shown, status));
     };
     let active = active(&own);
     let sizing = Sizing {
@@ -62,12 +61,11 @@ pub fn plan(
     let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
     let Settled {
         sizes,
-        draft: asked,
+        draft: of_rollout,
     } = sizing.settle(choose);
-    draft.merge(asked);
+    draft.merge(of_rollout);
     let Some(mut sizes) = sizes else {
-        hooks.keep_only_removals(&own, &mut draft);
-        return Ok(close(&workload, draft, shown, None));
+        return Ok(stop(&workload, &own, hooks, draft, shown, None));
     };
     sizes
         .kept
@@ -76,29 +74,30 @@ pub fn plan(
         workload: &workload,
         world,
         revisions: &revisions,
-        rollout: &sizes.rollout,
-        kept: &sizes.kept,
+        own: &own,
+        sizes: &sizes,
         moves: moves(&workload, &revisions, &sizes),
         acceptance: OnceCell::new(),
     };
 
     let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
-    let held = Held::of(&own, |pod| sizes.makes(pod), missing, world, &mut draft);
-    let others = held.others(&own);
-    remove(&others, &sizes, world, &mut hooks, &mut draft);
-    let mut obstacles = create(&scene, &sizes, &held, &mut draft);
+    let held = Held::of(&own, |pod| sizes.makes(pod), missing, world);
+    draft.extend(remove(&scene, &held, &mut hooks));
+    let Created { pods, obstacles } = create(&scene, &held);
+    draft.extend(pods.into_iter().map(Action::CreatePod));
+    draft.block(obstacles);
     let mut budget = Budget::of(&scene);
-    update::replace_named(&scene, &mut budget, &mut hooks, &mut draft);
-    let not_moved = update::move_pods(&scene, &mut budget, &mut hooks, &mut draft);
-    let not_finished = follow(world.now, &own, &mut hooks, &mut draft);
-    hooks.settle(&own, &mut draft);
-    prune_names(&workload, &own, &mut draft);
-    prune_revisions(&workload, world, &revisions, &sizes, &mut draft);
-
-    obstacles.update = obstacles.update.or(not_moved).or(not_finished);
-    held.tell(revisions.update.name(), sizes.stable, &mut obstacles);
-    let status = conclusion::status(&scene, &sizes, &hooks, obstacles, shown, &mut draft);
-    Ok(close(&workload, draft, shown, Some(status)))
+    draft.extend(update::replace_named(&scene, &mut budget, &mut hooks));
+    let moved = update::move_pods(&scene, &mut budget, &mut hooks);
+    draft.update(moved.decided);
+    draft.update(follow(world.now, &own, &moved.changing, &mut hooks));
+    if let Some(pruned) = prune_names(&workload, &own) {
+        draft.patch_workload(pruned.patch);
+        draft.events.extend(pruned.event);
+    }
+    Ok(conclude(&scene, &held, hooks, draft, shown, |status| {
+        status
+    }))
 }
 
 /// Old pods beyond those that the partition keeps. Surge pods that have taken the places of others
@@ -116,74 +115,90 @@ fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> M
 }
 
 /// Deletes victims and pods that ended by themselves, where that is allowed.
-fn remove<'a>(
-    own: &[&'a Pod],
-    sizes: &Sizes<'a>,
-    world: &World,
-    hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) {
-    for pod in own {
+fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Action> {
+    let pods = held.others(scene.own).into_iter();
+    let deletions = pods.filter_map(|pod| {
         let reason = if pod.ended() {
             DeletionReason::of_end(pod)
-        } else if sizes.victims.contains(&pod.uid()) {
+        } else if scene.sizes.victims.contains(&pod.uid()) {
             DeletionReason::ScaleIn
         } else {
-            continue;
+            return None;
         };
-        let intent = guard::removal(world.now);
-        if let Some(cleared) = may_touch(pod, &intent, hooks, draft) {
-            draft.push(cleared.delete(reason));
-        }
-    }
+        let cleared = may_touch(pod, &guard::removal(scene.world.now), hooks)?;
+        Some(cleared.delete(reason))
+    });
+    deletions.collect()
 }
 
 /// Creates the pods that are missing: at the update revision as many as the rollout allows and the
-/// API server takes, the others at the stable one.
-fn create(scene: &Scene, sizes: &Sizes, held: &Held, draft: &mut Draft) -> Obstacles {
-    let mut new_pods = NewPods::new(scene, sizes.stable);
-    let there = scene.kept.len() as i64 + held.count();
-    let regular = scene.workload.replicas - there;
+/// API server accepts, the others at the stable one.
+fn create(scene: &Scene, held: &Held) -> Created {
+    let Scene {
+        workload,
+        world,
+        revisions,
+        sizes,
+        ..
+    } = scene;
+    let mut new_pods = NewPods::new(scene);
+    let there = sizes.kept.len() as i64 + held.count();
+    let regular = workload.replicas - there;
     let missing = (regular + new_pods.surge(sizes.surge)).max(0);
     if missing == 0 {
-        return new_pods.obstacles;
+        return Created {
+            pods: Vec::new(),
+            obstacles: new_pods.obstacles,
+        };
     }
-    let update = scene.revisions.update.name();
-    let updated = scene.kept.iter().filter(|pod| pod.revision() == update);
-    let reached = (scene.rollout.target - updated.count() as i64).clamp(0, missing);
+    let update = revisions.update.name();
+    let updated = sizes.kept.iter().filter(|pod| pod.revision() == update);
+    let reached = (sizes.rollout.target - updated.count() as i64).clamp(0, missing);
     let surge = missing - regular.max(missing - reached).max(0);
     let place = |number: i64| match number {
         number if number < reached - surge => Place::Reached,
         number if number < missing - surge => Place::Kept,
         _ => Place::Surge,
     };
-    let mut names = PodNames::new(scene.workload, scene.world);
-    for number in (0..missing).take(draft.room()) {
-        if let Some(revision) = new_pods.made_at(place(number), draft) {
-            draft.push(Action::CreatePod(names.new_pod(revision)));
-        }
+    let mut names = PodNames::new(workload, world);
+    let pods = (0..missing).take(MAX_CREATIONS).filter_map(|number| {
+        let revision = new_pods.revision_at(place(number))?;
+        Some(names.new_pod(revision))
+    });
+    Created {
+        pods: pods.collect(),
+        obstacles: new_pods.obstacles,
     }
-    new_pods.obstacles
 }
 
-/// Takes names that are gone out of podsToDelete, all in one write.
-fn prune_names(workload: &Workload, own: &[&Pod], draft: &mut Draft) {
+/// Takes names that are gone out of podsToDelete.
+struct PrunedNames {
+    /// All in one write.
+    patch: WorkloadPatch,
+    /// Tells of names that no pod has.
+    event: Option<Event>,
+}
+
+/// Names in podsToDelete whose pods are gone or Terminating are taken out of it.
+fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     if workload.pods_to_delete.is_empty() {
-        return;
+        return None;
     }
     let own: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.name.as_str(), *pod)).collect();
     let is_there = |name: &String| own.get(name.as_str()).is_some_and(|pod| !pod.terminating);
     let names = workload.pods_to_delete.iter().cloned();
     let (left, gone): (Vec<_>, Vec<_>) = names.partition(is_there);
     if gone.is_empty() {
-        return;
+        return None;
     }
     let unknown = gone.iter().filter(|name| !own.contains_key(name.as_str()));
-    draft.events.extend(not_found(unknown.collect()));
-    draft.patch_workload(WorkloadPatch {
-        pods_to_delete: Some(left),
-        ..WorkloadPatch::default()
-    });
+    Some(PrunedNames {
+        event: not_found(unknown.collect()),
+        patch: WorkloadPatch {
+            pods_to_delete: Some(left),
+            ..WorkloadPatch::default()
+        },
+    })
 }
 
 /// Names that an event tells; it says how many there are besides.

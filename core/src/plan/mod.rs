@@ -23,6 +23,7 @@
 //! | [`scale`] | how many pods, which ones go, ordinals and claims |
 //! | [`update`] | which pods are brought to the update revision now |
 //! | [`status`] | the status, conditions and events |
+//! | [`outline`] | how the plans for both kinds begin and end |
 
 mod decision;
 pub mod game_deployment;
@@ -31,6 +32,7 @@ pub mod hook_run;
 mod hooks;
 mod in_place;
 mod observed;
+mod outline;
 mod planned;
 mod pods;
 pub mod quantity;

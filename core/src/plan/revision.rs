@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::api::names;
-use crate::plan::decision::{Action, Draft, NewRevision};
+use crate::plan::decision::{Action, NewRevision};
 use crate::plan::observed::RevisionName;
 use crate::plan::quantity;
 use crate::plan::workload::Workload;
@@ -29,14 +29,19 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// Finds the revision that the template stands for. None when it has to be made or taken over
-/// first; plan again when that is seen. Counts in `collisions` how often a name was taken.
-pub fn find<'a>(
-    workload: &Workload,
-    world: &'a World,
-    collisions: &mut i32,
-    draft: &mut Draft,
-) -> Option<Revisions<'a>> {
+/// The revisions of a workload, and what is to be done first.
+pub struct Found<'a> {
+    /// None when the update revision has to be created or adopted first; plan again when that is seen.
+    pub revisions: Option<Revisions<'a>>,
+    /// Creates, adopts or renumbers it.
+    pub action: Option<Action>,
+    /// How often a revision's name was taken by another object.
+    pub collisions: i32,
+}
+
+/// Finds the revision that the template stands for.
+pub fn find<'a>(workload: &Workload, world: &'a World) -> Found<'a> {
+    let mut collisions = workload.progress.collision_count;
     let revisions = &world.revisions;
     let wanted = canonical(workload.template);
     let highest = revisions.iter().map(|it| it.number).max().unwrap_or(0);
@@ -45,42 +50,46 @@ pub fn find<'a>(
         .filter(|it| canonical(&it.template) == wanted)
         .max_by_key(|it| it.number);
     let Some(update) = same else {
-        let mut name = revision_name(workload, &wanted, *collisions);
+        let mut name = revision_name(workload, &wanted, collisions);
         let is_taken = |name: &String| {
             revisions.iter().any(|it| it.name == *name) || world.taken.contains(name)
         };
         while is_taken(&name) {
-            *collisions += 1;
-            name = revision_name(workload, &wanted, *collisions);
+            collisions += 1;
+            name = revision_name(workload, &wanted, collisions);
         }
-        let template = workload.template.clone();
-        draft.push(Action::CreateRevision(NewRevision {
+        let action = Action::CreateRevision(NewRevision {
             name,
             number: highest + 1,
-            template,
+            template: workload.template.clone(),
             cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
-        }));
-        return None;
+        });
+        return Found {
+            revisions: None,
+            action: Some(action),
+            collisions,
+        };
     };
     let name = update.name.clone();
     if !update.controlled {
-        draft.push(Action::AdoptRevision {
-            name,
-            uid: update.uid.clone(),
-        });
-        return None;
+        let uid = update.uid.clone();
+        return Found {
+            revisions: None,
+            action: Some(Action::AdoptRevision { name, uid }),
+            collisions,
+        };
     }
-    if update.number < highest {
-        draft.push(Action::RenumberRevision {
-            name,
-            number: highest + 1,
-        });
-    }
+    let number = highest + 1;
+    let action = (update.number < highest).then_some(Action::RenumberRevision { name, number });
     let by_name = revisions
         .iter()
         .map(|it| (it.name(), it.as_ref()))
         .collect();
-    Some(Revisions { by_name, update })
+    Found {
+        revisions: Some(Revisions { by_name, update }),
+        action,
+        collisions,
+    }
 }
 
 fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -> String {

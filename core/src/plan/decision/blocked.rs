@@ -36,10 +36,20 @@ pub enum Concern {
 }
 
 /// Why things do not go on; becomes conditions.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Obstacles {
     /// Scaling.
     pub scale: Option<Blocked>,
     /// Updating.
     pub update: Option<Blocked>,
+}
+
+impl Obstacles {
+    /// These, and others where there are none.
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            scale: self.scale.or(others.scale),
+            update: self.update.or(others.update),
+        }
+    }
 }

@@ -1,106 +1,65 @@
 //! A plan in the making.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::plan::decision::{Action, Event, Phase, WorkloadPatch};
-use crate::plan::observed::Pod;
+use crate::plan::decision::{Action, Decided, Event, Obstacles, Phase, WorkloadPatch};
 use crate::plan::time::earlier;
 
-/// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
-/// the operator, which other workloads share. The next plan goes on.
-const CREATIONS: usize = 1_000;
-/// Hooks that one plan starts at most: each run is a copy of its template, and no more are begun in
-/// the half second for which a plan is acted on. The next plan goes on.
-const HOOK_STARTS: usize = 500;
-
-/// Collects what a plan asks for.
+/// What the rules have decided so far.
 #[derive(Debug, Default)]
 pub struct Draft {
     actions: Vec<Action>,
     patch: Option<WorkloadPatch>,
-    kept_closed: HashSet<String>,
-    creations: usize,
-    hook_starts: usize,
-    patches_pods: bool,
     /// When to plan again though nothing is seen to change.
     pub wake: Option<Timestamp>,
     /// What to tell the user.
     pub events: Vec<Event>,
+    /// Why things do not go on.
+    pub obstacles: Obstacles,
 }
 
 impl Draft {
-    /// Asks for an action.
-    pub fn push(&mut self, action: Action) {
-        match action {
-            Action::CreatePod(_) => self.creations += 1,
-            Action::CreateHookRun(_) => self.hook_starts += 1,
-            Action::PatchInPlace(_) => self.patches_pods = true,
-            _ => {}
-        }
-        self.actions.push(action);
-    }
-
-    /// Asks for some actions.
+    /// Adds actions.
     pub fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
-        actions.into_iter().for_each(|action| self.push(action));
+        self.actions.extend(actions);
     }
 
-    /// Asks for all that another draft asks for.
+    /// Adds what was decided about updates of pods.
+    pub fn update(&mut self, decided: Decided) {
+        self.extend(decided.actions);
+        self.wake_at(decided.wake);
+        self.block(Obstacles {
+            update: decided.blocked,
+            scale: None,
+        });
+    }
+
+    /// Adds all of another draft.
     pub fn merge(&mut self, other: Draft) {
         self.extend(other.actions);
-        if let Some(patch) = other.patch {
-            self.patch_workload(patch);
-        }
-        self.kept_closed.extend(other.kept_closed);
+        self.patch_workload(other.patch);
+        self.wake_at(other.wake);
         self.events.extend(other.events);
-        self.wake = earlier(self.wake, other.wake);
+        self.block(other.obstacles);
     }
 
-    /// Takes back what was asked for of creations.
-    pub fn create_no_pods(&mut self) {
-        let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
-        self.actions.retain(|action| !is_creation(action));
+    /// Adds why things do not go on: what was added first is told.
+    pub fn block(&mut self, by: Obstacles) {
+        self.obstacles = std::mem::take(&mut self.obstacles).or(by);
     }
 
-    /// How many more pods may be created.
-    pub fn room(&self) -> usize {
-        CREATIONS.saturating_sub(self.creations)
+    /// Plans again at that moment at the latest.
+    pub fn wake_at(&mut self, at: impl Into<Option<Timestamp>>) {
+        self.wake = earlier(self.wake, at.into());
     }
 
-    /// Whether one more hook may be started.
-    pub fn may_start_hook(&self) -> bool {
-        self.hook_starts < HOOK_STARTS
-    }
-
-    /// Whether a running pod is changed.
-    pub fn patches_pods(&self) -> bool {
-        self.patches_pods
-    }
-
-    /// Whether an action like that is asked for already.
-    pub fn has(&self, like: impl Fn(&Action) -> bool) -> bool {
-        self.actions.iter().any(like)
-    }
-
-    /// Notes that a pod's gate is to stay closed, because an update of it goes on.
-    pub fn keep_closed(&mut self, pod: &Pod) {
-        self.kept_closed.insert(pod.uid.clone());
-    }
-
-    /// Whether a pod's gate is to stay closed.
-    pub fn is_kept_closed(&self, pod: &Pod) -> bool {
-        self.kept_closed.contains(&pod.uid)
-    }
-
-    /// Asks to be called again at that moment at the latest.
-    pub fn wake_at(&mut self, at: Timestamp) {
-        self.wake = earlier(self.wake, Some(at));
-    }
-
-    /// Asks for a change of the workload itself; all such changes of a plan are one patch.
-    pub fn patch_workload(&mut self, change: WorkloadPatch) {
+    /// Adds a change of the workload itself; all such changes of a plan are one patch.
+    pub fn patch_workload(&mut self, change: impl Into<Option<WorkloadPatch>>) {
+        let Some(change) = change.into() else {
+            return;
+        };
         let patch = self.patch.get_or_insert_default();
         patch.paused = change.paused.or(patch.paused);
         patch.pods_to_delete = change.pods_to_delete.or(patch.pods_to_delete.take());
@@ -111,13 +70,18 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
+    /// Whether there is an action like that.
+    pub fn has(&self, like: impl Fn(&Action) -> bool) -> bool {
+        self.actions.iter().any(like)
+    }
+
     /// Whether the workload itself is to be changed.
     pub fn changes_workload(&self) -> bool {
         self.patch.is_some()
     }
 
-    /// The actions. A plan that changes the workload does nothing else that rests on it: what it
-    /// decided, it decided on a workload that is about to be another one.
+    /// The actions. A plan that changes the workload does nothing else that depends on it, because
+    /// the rest was decided on a workload that is about to be another one.
     pub fn into_actions(self) -> Vec<Action> {
         let mut actions = self.actions;
         if let Some(patch) = self.patch {
@@ -130,8 +94,8 @@ impl Draft {
     }
 }
 
-/// What rests on nothing having happened to a pod is all that a plan does to it: another write of our
-/// own would be enough to make it fail.
+/// An action that requires its pod to be unchanged is the only one on that pod: another write of the
+/// same plan would make it fail.
 fn alone(actions: &mut Vec<Action>) {
     let unchanged = |action: &Action| action.pod().is_some_and(|pod| pod.version.is_some());
     let pods = actions.iter().filter(|action| unchanged(action));
@@ -144,8 +108,8 @@ fn alone(actions: &mut Vec<Action>) {
     }
 }
 
-/// Whether no pod is deleted or changed by two actions of one plan, each of which would rest on the other
-/// not having happened.
+/// Whether no pod is deleted or changed by two actions of one plan, each of which would rely on the
+/// other not having happened.
 fn touch_each_pod_once(actions: &[Action]) -> bool {
     let mut touched = BTreeSet::new();
     let mut touching = actions.iter().filter_map(|action| match action {

@@ -2,6 +2,7 @@
 
 mod action;
 mod blocked;
+mod decided;
 mod draft;
 
 pub use action::{
@@ -9,4 +10,5 @@ pub use action::{
     NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
 pub use blocked::{Blocked, Concern, Obstacles};
+pub use decided::{Decided, Decision};
 pub use draft::Draft;

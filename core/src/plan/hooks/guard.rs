@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
-use crate::plan::decision::{Action, Deletion, DeletionReason, Draft, InPlacePatch, PodRef};
+use crate::plan::decision::{Action, Deletion, DeletionReason, InPlacePatch, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase, RevisionName};
 
@@ -97,13 +97,8 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// - no hook guards this (the intent says which one would), or
 /// - no players can be on it, or
 /// - its hook was successful, for this very pod, target and hook, a short while ago.
-pub fn may_touch<'a>(
-    pod: &'a Pod,
-    intent: &Intent,
-    hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) -> Option<Cleared<'a>> {
-    let ground = ground(pod, intent, hooks, draft)?;
+pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
+    let ground = ground(pod, intent, hooks)?;
     intent.possible.then_some(Cleared { pod, ground })
 }
 
@@ -118,13 +113,8 @@ pub enum ClosedGate<'a> {
 }
 
 /// What becomes of a pod whose gate is closed already, by the rule of [`may_touch`].
-pub fn closed_gate<'a>(
-    pod: &'a Pod,
-    intent: &Intent,
-    hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) -> ClosedGate<'a> {
-    match ground(pod, intent, hooks, draft) {
+pub fn closed_gate<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> ClosedGate<'a> {
+    match ground(pod, intent, hooks) {
         None => ClosedGate::Opens,
         Some(_) if !intent.possible => ClosedGate::Stays,
         Some(ground) => ClosedGate::Change(Cleared { pod, ground }),
@@ -132,12 +122,7 @@ pub fn closed_gate<'a>(
 }
 
 /// What allows an action, as soon as it is possible; None while nothing does.
-fn ground<'a>(
-    pod: &'a Pod,
-    intent: &Intent,
-    hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) -> Option<Ground> {
+fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Ground> {
     if pod.terminating {
         return None;
     }
@@ -147,7 +132,7 @@ fn ground<'a>(
     if !may_have_players(pod) {
         return Some(Ground::NothingRuns);
     }
-    match hooks.clear(pod, intent, draft) {
+    match hooks.clear(pod, intent) {
         Answer::Cleared => Some(Ground::Hook),
         Answer::Held => None,
     }

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
-use crate::plan::decision::{Action, Concern, Draft, PodRef};
+use crate::plan::decision::{Action, Concern, PodRef, WorkloadPatch};
 use crate::plan::hooks::retry::Retry;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
@@ -29,6 +29,10 @@ pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
 /// By how much the clock of the leader that wrote a time may be ahead of ours. A success further in the
 /// future would never age, so it does not count.
 pub const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
+
+/// Hooks of pods that one plan starts at most: each run is a copy of its template, and no more are begun in
+/// the half second for which a plan is acted on. The next plan goes on.
+const MAX_STARTS: usize = 500;
 
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,8 @@ pub struct Hooks<'a> {
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
     marked: HashSet<PodUid<'a>>,
+    /// Hooks to start.
+    starts: Vec<Action>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// Why hooks could not be made, and what that holds up.
@@ -129,6 +135,7 @@ impl<'a> Hooks<'a> {
             retry: Retry::of(workload),
             wanted: HashSet::new(),
             marked: HashSet::new(),
+            starts: Vec::new(),
             blocked: BTreeMap::new(),
             problems: BTreeSet::new(),
         }
@@ -161,13 +168,13 @@ impl<'a> Hooks<'a> {
 
     /// Asks the pod's hook, starting it when there is none at this point in whatever phase (invariant 6). Asking also keeps it: a run that
     /// nobody asks for is called off in [`Hooks::settle`].
-    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) -> Answer {
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if !self.is_configured(intent.point) {
             return Answer::Cleared;
         }
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
-                self.start(pod, intent, draft);
+                self.start(pod, intent);
             } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
             {
                 // The run of another intent is going; the pod stays chosen meanwhile.
@@ -194,7 +201,7 @@ impl<'a> Hooks<'a> {
 
     /// Keeps the hooks of deletions for good, and calls off the others: where a new round begins and
     /// it cannot be told yet who is updated, a success of the last one must not count after a revert.
-    pub fn keep_only_removals(&mut self, pods: &[&'a Pod], draft: &mut Draft) {
+    pub fn keep_only_removals(&mut self, pods: &[&'a Pod]) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = Intent {
                 possible: false,
@@ -204,16 +211,16 @@ impl<'a> Hooks<'a> {
                 self.keep(run, pod, &intent);
             }
         }
-        self.settle(pods, draft);
     }
 
-    /// Calls off what nobody asked for: HookRuns of intents that are no more (or of pods that are
-    /// gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
-    pub fn settle(&self, pods: &[&'a Pod], draft: &mut Draft) {
+    /// Starts hooks, and calls off what nobody asked for: HookRuns of intents that are no more (or of
+    /// pods that are gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
+    pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
+        let mut actions = std::mem::take(&mut self.starts);
         for run in &self.of_pods {
             let name = run.metadata.name.as_deref().unwrap_or_default();
             if !self.wanted.contains(name) && run.metadata.deletion_timestamp.is_none() {
-                draft.push(Action::DeleteHookRun {
+                actions.push(Action::DeleteHookRun {
                     name: name.to_owned(),
                     uid: run.uid().unwrap_or_default(),
                 });
@@ -221,17 +228,24 @@ impl<'a> Hooks<'a> {
         }
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             match (pod.marked_deleting, self.marked.contains(&pod.uid())) {
-                (false, true) => draft.push(Action::MarkDeleting(PodRef::of(pod))),
-                (true, false) => draft.push(Action::UnmarkDeleting(PodRef::of(pod))),
+                (false, true) => actions.push(Action::MarkDeleting(PodRef::of(pod))),
+                (true, false) => actions.push(Action::UnmarkDeleting(PodRef::of(pod))),
                 _ => {}
             }
         }
-        // One that begins now takes the points of the last along: its note is the one to keep.
-        if let Some(retry) = &self.retry
-            && self.workload.hooks.retries().is_empty()
-        {
-            retry.finish_when_cleared(self.runs.iter(), draft);
-        }
+        actions
+    }
+
+    /// Ends a retry when no run that it covers is left. One that begins now takes the points of the
+    /// last along: its annotation is the one to keep.
+    pub fn ended_retry(&self) -> Option<WorkloadPatch> {
+        let begins = !self.workload.hooks.retries().is_empty();
+        let retry = self.retry.as_ref().filter(|_| !begins)?;
+        let is_left = self.runs.iter().any(|((point, _), runs)| {
+            let mut runs = runs.iter();
+            runs.any(|run| retry.covers(*point, run))
+        });
+        (!is_left).then(retry::end)
     }
 
     fn is_taken(&self, name: &str) -> bool {
@@ -306,7 +320,7 @@ impl<'a> Hooks<'a> {
             });
     }
 
-    fn start(&mut self, pod: &'a Pod, intent: &Intent, draft: &mut Draft) {
+    fn start(&mut self, pod: &'a Pod, intent: &Intent) {
         let Some(hook) = self.hooks.get(&intent.point) else {
             return;
         };
@@ -318,7 +332,9 @@ impl<'a> Hooks<'a> {
         let run = match hook.maker(self.workload, self.world) {
             // Enough are started already, or a run of that name is about an earlier pod of the same
             // ordinal, and goes first.
-            Ok(maker) if !draft.may_start_hook() || self.is_taken(&maker.name(&subject)) => {
+            Ok(maker)
+                if self.starts.len() >= MAX_STARTS || self.is_taken(&maker.name(&subject)) =>
+            {
                 self.marked.extend(pod.marked_deleting.then_some(pod.uid()));
                 return;
             }
@@ -327,7 +343,7 @@ impl<'a> Hooks<'a> {
         };
         match run {
             Ok(run) => {
-                draft.push(Action::CreateHookRun(Box::new(run)));
+                self.starts.push(Action::CreateHookRun(Box::new(run)));
                 if intent.point == HookPoint::PreDelete {
                     self.marked.insert(pod.uid());
                 }

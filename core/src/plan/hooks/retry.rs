@@ -7,8 +7,7 @@
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::decision::{Draft, WorkloadPatch};
-use crate::plan::observed::PodUid;
+use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
 use crate::api::names::{self, HookPoint};
@@ -42,37 +41,17 @@ impl Retry {
                 HookPhase::Failed | HookPhase::Error | HookPhase::Inconclusive
             )
     }
-
-    /// Takes the note off once no run that it covers is left.
-    pub fn finish_when_cleared<'r>(
-        &self,
-        mut runs: impl Iterator<Item = (&'r (HookPoint, PodUid<'r>), &'r Vec<&'r HookRun>)>,
-        draft: &mut Draft,
-    ) {
-        if !runs.any(|((point, _), runs)| runs.iter().any(|run| self.covers(*point, run))) {
-            draft.patch_workload(WorkloadPatch {
-                annotations: vec![(names::RETRY_ANNOTATION.to_owned(), None)],
-                ..WorkloadPatch::default()
-            });
-        }
-    }
 }
 
 /// Begins a retry when the user asks for one.
-pub fn begin(workload: &Workload, draft: &mut Draft) {
+pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     let retry_off = workload.hooks.retries();
     if retry_off.is_empty() {
-        return;
+        return None;
     }
-    let mut points: Vec<String> = retry_off
-        .iter()
-        .map(|point| point.as_str().to_owned())
-        .collect();
-    points.extend(
-        Retry::of(workload)
-            .into_iter()
-            .flat_map(|retry| retry.points),
-    );
+    let new = retry_off.iter().map(|point| point.as_str().to_owned());
+    let old = Retry::of(workload).map_or(Vec::new(), |retry| retry.points);
+    let mut points: Vec<String> = new.chain(old).collect();
     points.sort();
     points.dedup();
     let note = Retry {
@@ -80,9 +59,17 @@ pub fn begin(workload: &Workload, draft: &mut Draft) {
         points,
     };
     let text = serde_json::to_string(&note).unwrap_or_default();
-    draft.patch_workload(WorkloadPatch {
+    Some(WorkloadPatch {
         annotations: vec![(names::RETRY_ANNOTATION.to_owned(), Some(text))],
         retry_off,
         ..WorkloadPatch::default()
-    });
+    })
+}
+
+/// Takes the note off.
+pub fn end() -> WorkloadPatch {
+    WorkloadPatch {
+        annotations: vec![(names::RETRY_ANNOTATION.to_owned(), None)],
+        ..WorkloadPatch::default()
+    }
 }

@@ -6,19 +6,23 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::Reason;
-use crate::plan::decision::{Blocked, Draft};
+use crate::plan::decision::{Blocked, Decision};
 use crate::plan::in_place::same_image;
 use crate::plan::observed::{Container, ContainerChange, Pod, RevisionName};
 
 /// What the hot-patched pods of a revision have shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// Nothing yet: one pod at most is patched.
+#[derive(Clone, Copy, Debug)]
+pub enum Proof<'a> {
+    /// Nothing, because none is patched.
     None,
-    /// A pod runs the new image in the same container.
+    /// Nothing, because the first one is patched in this plan.
+    Begun,
+    /// Nothing yet: this pod is the first.
+    Awaited(&'a Pod),
+    /// The new image runs in the same container.
     Works,
-    /// A pod's container was restarted: its name.
-    Restarted(String),
+    /// A container of this pod was restarted.
+    Restarted(&'a Pod),
 }
 
 /// Whether a hot patch of this pod has not shown yet.
@@ -27,20 +31,21 @@ pub fn is_under_way(pod: &Pod) -> bool {
 }
 
 /// What the pods of a revision have shown.
-pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: RevisionName) -> Proof {
+pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     let mut proof = Proof::None;
     let patched = |pod: &&Pod| {
-        pod.record
-            .as_ref()
-            .is_some_and(|record| record.hot && record.revision == revision.as_str())
+        let record = pod.record.as_ref();
+        record.is_some_and(|record| record.hot && record.revision == revision.as_str())
     };
-    for pod in pods.filter(patched) {
-        let restarted = changes(pod).any(|(container, change)| is_restarted(container, change));
-        if restarted && proof != Proof::Works {
-            proof = Proof::Restarted(pod.name.clone());
-        }
-        if !restarted && !is_under_way(pod) && changes(pod).next().is_some() {
-            proof = Proof::Works;
+    for pod in pods.iter().copied().filter(patched) {
+        if changes(pod).any(|(container, change)| is_restarted(container, change)) {
+            proof = Proof::Restarted(pod);
+        } else if is_under_way(pod) {
+            if let Proof::None = proof {
+                proof = Proof::Awaited(pod);
+            }
+        } else if changes(pod).next().is_some() {
+            return Proof::Works;
         }
     }
     proof
@@ -49,15 +54,16 @@ pub fn proof<'a>(pods: impl Iterator<Item = &'a Pod>, revision: RevisionName) ->
 /// How long a hot patch may take before that is told: an image has to be pulled.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is told of the first hot patch, which all others wait for, when it has not shown for long.
-pub fn overdue(pod: &Pod, now: Timestamp, draft: &mut Draft) -> Option<Blocked> {
-    let patched_at = pod.record.as_ref()?.patched_at;
-    let due = patched_at.checked_add(PATIENCE).ok()?;
+/// The first hot patch, which all others wait for: when it has not shown for long, users are told.
+pub fn overdue(pod: &Pod, now: Timestamp) -> Decision {
+    let Some(patched_at) = pod.record.as_ref().map(|record| record.patched_at) else {
+        return Decision::Wait;
+    };
+    let due = patched_at.checked_add(PATIENCE).unwrap_or(patched_at);
     if due > now {
-        draft.wake_at(due);
-        return None;
+        return Decision::Until(due);
     }
-    Some(Blocked {
+    Decision::Blocked(Blocked {
         reason: Reason::HotPatchNotShown,
         message: format!(
             "pod {} was hot-patched at {patched_at} and does not report the new image yet; no other pod is patched before \

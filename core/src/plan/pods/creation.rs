@@ -9,6 +9,10 @@ use crate::plan::decision::NewPod;
 use crate::plan::workload::{UpdateType, Workload, identity};
 use crate::plan::world::{Revision, World};
 
+/// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
+/// the operator, which other workloads share. The next plan goes on.
+pub const MAX_CREATIONS: usize = 1_000;
+
 /// Names for new pods, a function of the pods that were observed (invariant 10). Should two operators, or one
 /// before and after a crash, ever plan from the same past, they create the same pods, and the API server
 /// refuses the second one.

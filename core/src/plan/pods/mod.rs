@@ -3,30 +3,37 @@
 pub mod availability;
 pub mod creation;
 
-use crate::plan::decision::{Action, Draft, PodRef};
+use crate::plan::decision::{Action, PodRef};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// Pods that the workload controls. Orphans that it selects are taken over, and pods that it no
-/// longer selects let go. An orphan that ended is adopted only where its name is an ordinal's:
-/// there it must be replaced.
-pub fn own_pods<'a>(workload: &Workload, world: &'a World, draft: &mut Draft) -> Vec<&'a Pod> {
-    let mut own = Vec::new();
+/// The pods of a workload.
+pub struct Own<'a> {
+    /// Pods that it controls.
+    pub pods: Vec<&'a Pod>,
+    /// Adopts orphans that it selects, and releases pods that it no longer selects.
+    pub actions: Vec<Action>,
+}
+
+/// Pods that the workload controls, adopts and releases. An orphan that ended is adopted only where its
+/// name is an ordinal's: there it must be replaced.
+pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
+    let (mut pods, mut actions) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
         let is_member = workload.is_member(pod);
         match &pod.controller {
-            Some(uid) if *uid == workload.uid && is_member => own.push(pod),
+            Some(uid) if *uid == workload.uid && is_member => pods.push(pod),
             Some(uid) if *uid == workload.uid && !pod.terminating => {
-                draft.push(Action::ReleasePod(PodRef::of(pod)))
+                actions.push(Action::ReleasePod(PodRef::of(pod)))
             }
             None if is_member && !pod.terminating && is_of_use(workload, pod) => {
-                draft.push(Action::AdoptPod(PodRef::of(pod)));
+                actions.push(Action::AdoptPod(PodRef::of(pod)));
             }
             _ => {}
         }
     }
-    own
+    Own { pods, actions }
 }
 
 /// Whether adopting an orphan leads anywhere: one that ended is only in the way, where its name is

@@ -425,7 +425,7 @@ impl<'a> Walk<'a> {
                 };
                 let maker = HookMaker::new(self.workload, self.world, HookPoint::Step, hook);
                 match maker.and_then(|maker| maker.make(&subject)) {
-                    Ok(run) => self.draft.push(Action::CreateHookRun(Box::new(run))),
+                    Ok(run) => self.draft.extend([Action::CreateHookRun(Box::new(run))]),
                     Err(problem) => self.problem = Some(problem),
                 }
             }

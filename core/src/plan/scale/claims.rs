@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::{Value, json};
 
 use crate::api::{PvcRetention, Reason, names};
-use crate::plan::decision::{Action, Blocked, ClaimOwnership, Draft, NewClaim};
+use crate::plan::decision::{Action, Blocked, ClaimOwnership, NewClaim};
 use crate::plan::hooks::guard::Cleared;
 use crate::plan::observed::{Claim, ClaimOwner, Pod, PodUid};
 use crate::plan::workload::identity::{ClaimTemplate, Identity};
@@ -28,6 +28,8 @@ pub struct Claims<'a> {
     given: BTreeSet<PodUid<'a>>,
     /// Their ordinals.
     leaving: BTreeSet<i64>,
+    /// What is to be done.
+    actions: Vec<Action>,
 }
 
 /// Whether the claims of an ordinal can be used.
@@ -52,11 +54,12 @@ impl<'a> Claims<'a> {
             owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
             given: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            actions: Vec::new(),
         }
     }
 
     /// Makes the claims of an ordinal that are missing, and says whether all can be used.
-    pub fn prepare(&self, ordinal: i64, draft: &mut Draft) -> Readiness {
+    pub fn prepare(&mut self, ordinal: i64) -> Readiness {
         let mut readiness = Readiness::Ready;
         for template in &self.templates {
             let name = template.claim_name(ordinal);
@@ -64,7 +67,8 @@ impl<'a> Claims<'a> {
                 None => {
                     let owners = self.owner_of_kept.iter().cloned().collect();
                     let claim = identity::claim(self.workload, template, &name, owners);
-                    draft.push(Action::CreateClaim(NewClaim { name, claim }));
+                    self.actions
+                        .push(Action::CreateClaim(NewClaim { name, claim }));
                     readiness = Readiness::Awaited;
                 }
                 Some(claim) => {
@@ -102,41 +106,41 @@ impl<'a> Claims<'a> {
 
     /// Gives a pod that may go for good its claims to take along, where the policy says so. Says
     /// whether it has them: only then may it be deleted.
-    pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64, draft: &mut Draft) -> bool {
+    pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
         }
         self.given.insert(pod.uid());
         self.leaving.insert(ordinal);
-        let mut has_all = true;
-        for claim in self.of_ordinal(ordinal) {
-            let is_strangers = claim
-                .controller()
-                .is_some_and(|uid| uid != self.workload.uid && uid != pod.uid);
-            if claim.terminating || is_strangers || claim.is_owned_by(&pod.uid) {
-                continue;
-            }
-            has_all = false;
-            let remove = claim.is_owned_by(&self.workload.uid);
-            draft.push(Action::OwnClaim(ClaimOwnership {
+        let ours = &self.workload.uid;
+        let is_missing = |claim: &&Claim| {
+            let owner = claim.controller();
+            let is_strangers = owner.is_some_and(|uid| uid != ours && uid != pod.uid);
+            !(claim.terminating || is_strangers || claim.is_owned_by(&pod.uid))
+        };
+        let missing = self.of_ordinal(ordinal).filter(is_missing);
+        let changes = missing.map(|claim| {
+            let remove = claim.is_owned_by(ours).then(|| ours.clone());
+            Action::OwnClaim(ClaimOwnership {
                 name: claim.name.clone(),
                 uid: claim.uid.clone(),
                 add: Some(owner_reference_to(pod)),
-                remove: remove
-                    .then(|| self.workload.uid.clone())
-                    .into_iter()
-                    .collect(),
-            }));
-        }
+                remove: remove.into_iter().collect(),
+            })
+        });
+        let changes: Vec<Action> = changes.collect();
+        let has_all = changes.is_empty();
+        self.actions.extend(changes);
         has_all
     }
 
     /// Makes claims go with whom they are to go with, and with nobody else. `wanted` says whether
     /// there is to be a pod of an ordinal.
-    pub fn settle(&self, own: &[&'a Pod], wanted: impl Fn(i64) -> bool, draft: &mut Draft) {
+    pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
+        let mut actions = std::mem::take(&mut self.actions);
         if self.world.claims.is_empty() {
-            return;
+            return actions;
         }
         let pods: HashMap<&str, &Pod> = own.iter().map(|pod| (pod.uid.as_str(), *pod)).collect();
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
@@ -167,7 +171,7 @@ impl<'a> Claims<'a> {
             let add = self.owner_of_kept.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
-                draft.push(Action::OwnClaim(ClaimOwnership {
+                actions.push(Action::OwnClaim(ClaimOwnership {
                     name: claim.name.clone(),
                     uid: claim.uid.clone(),
                     add,
@@ -175,6 +179,7 @@ impl<'a> Claims<'a> {
                 }));
             }
         }
+        actions
     }
 
     /// Pods named as owners that a claim of this ordinal may have had: with them it goes.

@@ -1,14 +1,13 @@
 //! What users see: counts and conditions.
 
 pub mod conclusion;
-mod events;
+pub mod events;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
-use crate::plan::decision::{Blocked, Concern, Obstacles};
-use crate::plan::hooks::Hooks;
+use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::availability::{available_at, is_available};
 use crate::plan::rollout::Rollout;
@@ -204,11 +203,4 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
             "pods are being created, updated or deleted",
         ),
     }
-}
-
-/// What a missing hook holds up, if anything.
-pub fn hook_problem(hooks: &Hooks, concern: Concern) -> Option<Blocked> {
-    let mut problems = hooks.problems.iter();
-    let (_, problem) = problems.find(|(of, _)| *of == concern)?;
-    Some(problem.blocked())
 }

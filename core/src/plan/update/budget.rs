@@ -18,10 +18,11 @@ impl Budget {
         let Scene {
             workload,
             world,
-            kept,
+            sizes,
             ..
         } = scene;
-        let available = kept
+        let available = sizes
+            .kept
             .iter()
             .filter(|pod| is_available(pod, workload, world.now))
             .count() as i64;

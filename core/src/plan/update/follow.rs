@@ -1,40 +1,37 @@
 //! Follows pods whose in-place update was started to its end: resources, the wait, the PostInplace
 //! hook, the gate. Pause, partition and strategy stop starts, not ends.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::Reason;
 use crate::api::names::HookPoint;
-use crate::plan::decision::{Action, Blocked, Draft, PodRef};
+use crate::plan::decision::{Action, Blocked, Decided, Decision, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target, guard};
 use crate::plan::in_place::{Completion, InPlaceState};
-use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod};
+use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
 use crate::plan::{in_place, quantity};
 
-/// Follows every pod that is under way; opens gates that no update needs.
+/// Follows every pod that is being updated in place, and opens gates that no update needs. Pods in `changing`
+/// have been dealt with.
 pub fn follow<'a>(
     now: Timestamp,
     pods: &[&'a Pod],
+    changing: &HashSet<PodUid>,
     hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) -> Option<Blocked> {
-    let mut blocked = None;
-    for pod in pods.iter().filter(|pod| !pod.terminating) {
-        if draft.is_kept_closed(pod) {
-            continue;
+) -> Decided {
+    let pods = pods.iter().copied();
+    let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
+    let decisions = pods.map(|pod| match in_place::state(pod) {
+        InPlaceState::Idle if pod.gate != Gate::Unset => Decision::Wait,
+        InPlaceState::Idle | InPlaceState::Closed(_) => {
+            Decision::Do(Action::OpenGate(PodRef::of(pod)))
         }
-        match in_place::state(pod) {
-            InPlaceState::Idle if pod.gate != Gate::Unset => {}
-            InPlaceState::Idle | InPlaceState::Closed(_) => {
-                draft.push(Action::OpenGate(PodRef::of(pod)))
-            }
-            InPlaceState::Patched(record) => {
-                blocked = blocked.or(follow_change(now, pod, record, hooks, draft));
-            }
-        }
-    }
-    blocked
+        InPlaceState::Patched(record) => follow_change(now, pod, record, hooks),
+    });
+    decisions.collect()
 }
 
 fn follow_change<'a>(
@@ -42,20 +39,15 @@ fn follow_change<'a>(
     pod: &'a Pod,
     record: &InPlaceRecord,
     hooks: &mut Hooks<'a>,
-    draft: &mut Draft,
-) -> Option<Blocked> {
+) -> Decision {
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
         let pod = PodRef::of(pod);
-        draft.push(Action::ResizePod { pod, resources });
-        return None;
+        return Decision::Do(Action::ResizePod { pod, resources });
     }
     match in_place::completion(pod, record, now) {
-        Completion::Pending(wake) => {
-            wake.into_iter().for_each(|at| draft.wake_at(at));
-            None
-        }
-        Completion::Stuck(why) => Some(Blocked {
+        Completion::Pending(wake) => wake.map_or(Decision::Wait, Decision::Until),
+        Completion::Stuck(why) => Decision::Blocked(Blocked {
             reason: Reason::ResizeNotPossible,
             message: format!(
                 "pod {} cannot be resized: {why}; revert the change, or free resources on node {}",
@@ -68,14 +60,14 @@ fn follow_change<'a>(
                 point: HookPoint::PostInplace,
                 target: Target::Revision(pod.revision()),
                 modified: &[],
-                // Nothing that does not run can be found well.
+                // A hook cannot find a pod well in which nothing runs.
                 possible: guard::may_have_players(pod),
                 at: now,
             };
-            if hooks.clear(pod, &intent, draft) == Answer::Cleared {
-                draft.push(finish(pod, record));
+            match hooks.clear(pod, &intent) {
+                Answer::Cleared => Decision::Do(finish(pod, record)),
+                Answer::Held => Decision::Wait,
             }
-            None
         }
     }
 }

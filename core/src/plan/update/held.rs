@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::api::Reason;
-use crate::plan::decision::{Blocked, Draft, Obstacles};
+use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
@@ -24,7 +24,6 @@ impl<'a> Held<'a> {
         is_replaced: impl Fn(&Pod) -> bool,
         most: i64,
         world: &World,
-        draft: &mut Draft,
     ) -> Self {
         let is_early = |it: &Backoff| it.due() > world.now;
         let Some(backoff) = world.backoff.filter(is_early) else {
@@ -35,12 +34,15 @@ impl<'a> Held<'a> {
             .filter(|pod| !pod.terminating && pod.ended_at_once.is_some());
         let pods = ended.filter(|pod| is_replaced(pod));
         let pods = pods.take(usize::try_from(most).unwrap_or(0));
-        let pods: BTreeMap<_, _> = pods.map(|pod| (pod.uid(), *pod)).collect();
-        let due = backoff.due();
-        if !pods.is_empty() {
-            draft.wake_at(due);
+        Self {
+            pods: pods.map(|pod| (pod.uid(), *pod)).collect(),
+            due: backoff.due(),
         }
-        Self { pods, due }
+    }
+
+    /// When they are replaced.
+    pub fn wake(&self) -> Option<Timestamp> {
+        (!self.pods.is_empty()).then_some(self.due)
     }
 
     /// How many these are.
@@ -54,21 +56,18 @@ impl<'a> Held<'a> {
         pods.iter().filter(is_free).copied().collect()
     }
 
-    /// Says why pods are not replaced: those of a revision that is being rolled out belong to the
-    /// update.
-    pub fn tell(&self, update: RevisionName, stable: RevisionName, obstacles: &mut Obstacles) {
+    /// Why pods are not replaced: those of a revision that is being rolled out belong to the update.
+    pub fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =
             self.pods.values().copied().partition(is_updated);
-        let Obstacles {
-            update: of_update,
-            scale: of_scale,
-        } = obstacles;
-        for (pods, told) in [(updated, of_update), (others, of_scale)] {
+        let first = |pods: Vec<&Pod>| {
             let first = pods.into_iter().min_by_key(|pod| (pod.created, &pod.name));
-            if told.is_none() {
-                *told = first.map(|pod| self.blocked(pod));
-            }
+            first.map(|pod| self.blocked(pod))
+        };
+        Obstacles {
+            update: first(updated),
+            scale: first(others),
         }
     }
 

@@ -1,12 +1,15 @@
 //! How a pod gets from its revision to the update revision.
 
+use std::collections::BTreeMap;
+
 use crate::api::{InPlacePolicy, Reason};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
-use crate::plan::in_place::{Change, NotInPlace};
-use crate::plan::observed::RevisionName;
-use crate::plan::revision::Revisions;
+use crate::plan::in_place::{Change, InPlaceState, NotInPlace};
+use crate::plan::observed::{Pod, RevisionName};
+use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
+use crate::plan::world::World;
 
 /// How a pod gets to the update revision.
 pub enum Method {
@@ -20,34 +23,84 @@ pub enum Method {
     Refused(NotInPlace),
 }
 
-/// Whether a change from the stable to the update revision is refused because it cannot be made in
-/// place: then new pods are made at the stable one.
-pub fn refused_in_place(
-    workload: &Workload,
-    revisions: &Revisions,
-    stable: RevisionName,
-) -> Option<Blocked> {
-    if recreates(workload)
-        || workload.policy == InPlacePolicy::InPlaceIfPossible
-        || stable == revisions.update.name()
-    {
-        return None;
+/// How each of the old pods gets to the update revision.
+pub struct Methods<'a> {
+    world: &'a World,
+    /// By the revision that a pod is at.
+    methods: BTreeMap<RevisionName<'a>, Method>,
+    /// By revision and the kubelet's version, where that makes a difference.
+    on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
+}
+
+impl<'a> Methods<'a> {
+    /// Of the pods that the rollout brings to the update revision.
+    pub fn new(scene: &Scene<'a>) -> Self {
+        let mut methods = BTreeMap::new();
+        let mut on_old_kubelets = BTreeMap::new();
+        for pod in &scene.moves.old {
+            let revision = pod.revision();
+            let method = methods.entry(revision);
+            let method = method.or_insert_with(|| method_from(scene, revision));
+            if let Some(version) = old_kubelet_of(scene.world, pod)
+                && let Some(other) = on_old_kubelet(scene.workload, method, version)
+            {
+                on_old_kubelets.insert((revision, version), other);
+            }
+        }
+        Self {
+            world: scene.world,
+            methods,
+            on_old_kubelets,
+        }
     }
-    match method_from(workload, revisions, stable) {
-        Method::Refused(error) => Some(not_in_place(&error)),
-        _ => None,
+
+    /// How this pod gets there.
+    pub fn of(&self, pod: &'a Pod) -> &Method {
+        let revision = pod.revision();
+        let other = old_kubelet_of(self.world, pod);
+        let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        other.unwrap_or_else(|| &self.methods[&revision])
+    }
+
+    /// Why some of them cannot.
+    pub fn refusal(&self) -> Option<Blocked> {
+        let mut methods = self.methods.values().chain(self.on_old_kubelets.values());
+        methods.find_map(Method::refusal)
     }
 }
 
-/// What a user is told of a change that cannot be made in place.
-pub fn not_in_place(error: &NotInPlace) -> Blocked {
-    Blocked {
-        reason: Reason::NotInPlace,
-        message: format!(
-            "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.policy: \
-             InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
-        ),
+impl Method {
+    /// What users are told of a change that cannot be made.
+    fn refusal(&self) -> Option<Blocked> {
+        let Method::Refused(error) = self else {
+            return None;
+        };
+        Some(Blocked {
+            reason: Reason::NotInPlace,
+            message: format!(
+                "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.policy: \
+                 InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
+            ),
+        })
     }
+}
+
+/// Why a change from the stable to the update revision is refused, if it cannot be made in place: then
+/// new pods are created at the stable one.
+pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
+    let Scene {
+        workload,
+        revisions,
+        sizes,
+        ..
+    } = scene;
+    if recreates(workload)
+        || workload.policy == InPlacePolicy::InPlaceIfPossible
+        || sizes.stable == revisions.update.name()
+    {
+        return None;
+    }
+    method_from(scene, sizes.stable).refusal()
 }
 
 /// Whether pods are never changed, only recreated.
@@ -59,7 +112,12 @@ fn recreates(workload: &Workload) -> bool {
 }
 
 /// How pods of a revision get to the update revision.
-pub fn method_from(workload: &Workload, revisions: &Revisions, from: RevisionName) -> Method {
+fn method_from(scene: &Scene, from: RevisionName) -> Method {
+    let Scene {
+        workload,
+        revisions,
+        ..
+    } = scene;
     if recreates(workload) {
         return Method::Recreate;
     }
@@ -90,10 +148,18 @@ pub fn method_from(workload: &Workload, revisions: &Revisions, from: RevisionNam
     }
 }
 
+/// The version of a pod's kubelet, where that ignores other images of native sidecars. A pod that was
+/// changed already is followed to its end all the same.
+fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
+    let version = world.old_kubelets.get(pod.node.as_ref()?)?;
+    let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
+    (!is_patched).then_some(version)
+}
+
 /// How a pod whose kubelet is of that version, which ignores other images of native sidecars, gets to
 /// the update revision; None when that is no different from other pods. Its gate would stay closed,
 /// because the change would never be seen done.
-pub fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
+fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
     let Method::InPlace(change) = method else {
         return None;
     };

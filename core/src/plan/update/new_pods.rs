@@ -1,9 +1,8 @@
 //! Which revision a new pod is created at: one rule for both kinds of workload.
 
-use crate::plan::decision::{Blocked, Draft, Obstacles};
-use crate::plan::observed::RevisionName;
+use crate::plan::decision::{Blocked, NewPod, Obstacles};
 use crate::plan::update::Scene;
-use crate::plan::update::acceptance::{Acceptance, acceptance};
+use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::method::refused_in_place;
 use crate::plan::world::Revision;
 
@@ -18,37 +17,34 @@ pub enum Place {
     Surge,
 }
 
+/// What is created, and what is in the way of more.
+pub struct Created {
+    /// The pods.
+    pub pods: Vec<NewPod>,
+    /// What is in the way.
+    pub obstacles: Obstacles,
+}
+
 /// Decides it, pod by pod.
 pub struct NewPods<'s, 'a> {
     scene: &'s Scene<'a>,
-    /// The stable revision.
-    stable: RevisionName<'s>,
     /// What was found to be in the way.
     pub obstacles: Obstacles,
 }
 
 impl<'s, 'a> NewPods<'s, 'a> {
-    /// Begins with a change that cannot be made in place: then new pods are made at the stable revision.
-    pub fn new(scene: &'s Scene<'a>, stable: RevisionName<'s>) -> Self {
+    /// Begins with a change that cannot be made in place: then new pods are created at the stable revision.
+    pub fn new(scene: &'s Scene<'a>) -> Self {
         let obstacles = Obstacles {
-            update: refused_in_place(scene.workload, scene.revisions, stable),
+            update: refused_in_place(scene),
             scale: None,
         };
-        Self {
-            scene,
-            stable,
-            obstacles,
-        }
-    }
-
-    /// Whether pods of two revisions are wanted.
-    pub fn is_rollout(&self) -> bool {
-        self.stable != self.scene.revisions.update.name()
+        Self { scene, obstacles }
     }
 
     /// Of so many pods above replicas, those that may be created.
     pub fn surge(&self, wanted: i64) -> i64 {
-        match self.scene.rollout.paused || self.obstacles.update.is_some() {
+        match self.scene.sizes.rollout.paused || self.obstacles.update.is_some() {
             true => 0,
             false => wanted,
         }
@@ -56,18 +52,16 @@ impl<'s, 'a> NewPods<'s, 'a> {
 
     /// The revision of a pod at this place: the update revision where the rollout reaches, as soon as the
     /// API server accepts pods of it; else the stable one. None: it is not created now.
-    pub fn made_at(&mut self, place: Place, draft: &mut Draft) -> Option<&'s Revision> {
-        if !self.is_rollout() {
-            return Some(self.scene.revisions.update);
+    pub fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
+        let update = self.scene.revisions.update;
+        if self.scene.sizes.stable == update.name() {
+            return Some(update);
         }
-        if place == Place::Kept {
-            return self.of_stable();
-        }
-        if self.obstacles.update.is_none() {
-            match acceptance(self.scene, draft) {
-                Acceptance::Accepted => return Some(self.scene.revisions.update),
+        if place != Place::Kept && self.obstacles.update.is_none() {
+            match self.scene.acceptance() {
+                Acceptance::Accepted => return Some(update),
                 Acceptance::Asked => return None,
-                Acceptance::Refused(why) => self.obstacles.update = Some(why),
+                Acceptance::Refused { why, .. } => self.obstacles.update = Some(why.clone()),
             }
         }
         match place {
@@ -76,11 +70,12 @@ impl<'s, 'a> NewPods<'s, 'a> {
         }
     }
 
-    fn of_stable(&mut self) -> Option<&'s Revision> {
-        let stable = self.scene.revisions.get(self.stable);
-        if stable.is_none() {
-            self.obstacles.scale = Some(Blocked::by_lost(self.stable));
+    fn of_stable(&mut self) -> Option<&'a Revision> {
+        let stable = self.scene.sizes.stable;
+        let revision = self.scene.revisions.get(stable);
+        if revision.is_none() {
+            self.obstacles.scale = Some(Blocked::by_lost(stable));
         }
-        stable
+        revision
     }
 }

@@ -1,0 +1,62 @@
+//! What rules decide about pods, one by one.
+
+use jiff::Timestamp;
+
+use crate::plan::decision::{Action, Blocked};
+use crate::plan::time::earlier;
+
+/// What a rule decides about one pod.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most are actions, and none is kept for long"
+)]
+pub enum Decision {
+    /// Nothing, for now.
+    Wait,
+    /// Nothing before that moment.
+    Until(Timestamp),
+    /// This action.
+    Do(Action),
+    /// Nothing, and a condition tells why.
+    Blocked(Blocked),
+}
+
+/// What a rule decides about all of them.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// The actions.
+    pub actions: Vec<Action>,
+    /// When to plan again.
+    pub wake: Option<Timestamp>,
+    /// What blocks the first pod that is blocked.
+    pub blocked: Option<Blocked>,
+}
+
+impl Decided {
+    /// Adds what was decided about one pod.
+    pub fn add(&mut self, decision: Decision) {
+        match decision {
+            Decision::Wait => {}
+            Decision::Until(at) => self.wake = earlier(self.wake, Some(at)),
+            Decision::Do(action) => self.actions.push(action),
+            Decision::Blocked(by) => {
+                self.blocked.get_or_insert(by);
+            }
+        }
+    }
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        Self::from_iter([decision])
+    }
+}
+
+impl FromIterator<Decision> for Decided {
+    fn from_iter<I: IntoIterator<Item = Decision>>(decisions: I) -> Self {
+        let mut decided = Self::default();
+        decisions.into_iter().for_each(|it| decided.add(it));
+        decided
+    }
+}

@@ -1,0 +1,160 @@
+//! How the plans for both kinds of workload begin, and how they end.
+
+use std::collections::HashSet;
+
+use crate::api::WorkloadStatus;
+use crate::plan::decision::{Action, Concern, Draft, Obstacles, Plan};
+use crate::plan::hooks::run_maker::CannotMake;
+use crate::plan::hooks::{Hooks, retry};
+use crate::plan::observed::{Pod, RevisionName};
+use crate::plan::pods::{Own, own_pods};
+use crate::plan::revision::Found;
+use crate::plan::status::{conclusion, events};
+use crate::plan::update::Scene;
+use crate::plan::update::held::Held;
+use crate::plan::workload::{Progress, Workload};
+use crate::plan::world::{Attempt, World};
+use crate::plan::{revision, status};
+
+/// What every plan begins with.
+pub struct Beginning<'a> {
+    /// The workload's pods.
+    pub own: Vec<&'a Pod>,
+    /// Its hooks.
+    pub hooks: Hooks<'a>,
+    /// Its revisions.
+    pub found: Found<'a>,
+    /// What has been decided so far.
+    pub draft: Draft,
+}
+
+/// Begins a plan.
+pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> {
+    let Own { pods, actions } = own_pods(workload, world);
+    let mut found = revision::find(workload, world);
+    let mut draft = Draft::default();
+    draft.patch_workload(retry::begin(workload));
+    draft.extend(actions);
+    draft.extend(found.action.take());
+    Beginning {
+        own: pods,
+        hooks: Hooks::new(workload, world),
+        found,
+        draft,
+    }
+}
+
+/// Ends a plan that cannot tell yet which pods are updated, because a new round begins.
+pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+    workload: &Workload,
+    own: &[&'a Pod],
+    mut hooks: Hooks<'a>,
+    mut draft: Draft,
+    shown: Option<&S>,
+    status: Option<S>,
+) -> Plan<S> {
+    hooks.keep_only_removals(own);
+    draft.extend(hooks.settle(own));
+    draft.patch_workload(hooks.ended_retry());
+    close(workload, draft, shown, status)
+}
+
+/// The status to show when all that was learned is how often a revision's name is taken.
+pub fn collided<S: Clone + Default + AsMut<WorkloadStatus>>(
+    shown: Option<&S>,
+    collisions: i32,
+) -> Option<S> {
+    let mut status = shown.cloned().unwrap_or_default();
+    let before = std::mem::replace(&mut status.as_mut().collision_count, collisions);
+    (before != collisions).then_some(status)
+}
+
+/// Ends a plan, with its status.
+pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+    scene: &Scene<'a>,
+    held: &Held,
+    mut hooks: Hooks<'a>,
+    mut draft: Draft,
+    shown: Option<&S>,
+    show: impl FnOnce(WorkloadStatus) -> S,
+) -> Plan<S> {
+    let update = scene.revisions.update.name();
+    draft.update(scene.question().into());
+    draft.wake_at(held.wake());
+    draft.extend(hooks.settle(scene.own));
+    draft.patch_workload(hooks.ended_retry());
+    draft.extend(unused_revisions(scene));
+    draft.block(held.obstacles(update, scene.sizes.stable));
+    draft.block(obstacles_of_hooks(scene, &hooks));
+    draft.block(refusals(scene, &draft));
+    let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
+    draft.wake_at(wake);
+    let obstacles = std::mem::take(&mut draft.obstacles);
+    let status = conclusion::status(scene, counts, &hooks, obstacles, shown.map(AsRef::as_ref));
+    close(scene.workload, draft, shown, Some(show(status)))
+}
+
+/// Deletes revisions beyond the history limit that neither a pod nor the status names.
+fn unused_revisions(scene: &Scene) -> Vec<Action> {
+    let Scene {
+        workload, world, ..
+    } = scene;
+    let mut named: HashSet<RevisionName> = world.pods.iter().map(|pod| pod.revision()).collect();
+    named.extend([scene.revisions.update.name(), scene.sizes.stable]);
+    named.extend(workload.progress.stable());
+    revision::prune(workload, &world.revisions, &named)
+}
+
+/// What hooks hold up that cannot be run.
+fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
+    let of_step = scene.sizes.rollout.problem.as_ref();
+    let of_pods = |concern| {
+        let mut problems = hooks.problems.iter();
+        problems.find_map(|(of, problem)| (*of == concern).then_some(problem))
+    };
+    Obstacles {
+        update: of_step
+            .or(of_pods(Concern::Update))
+            .map(CannotMake::blocked),
+        scale: of_pods(Concern::Scale).map(CannotMake::blocked),
+    }
+}
+
+/// What refused writes hold up that are tried again in this plan.
+fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
+    let is_asked = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
+    let of = |concern| scene.world.failures.blocked(concern, is_asked);
+    Obstacles {
+        update: of(Concern::Update),
+        scale: of(Concern::Scale),
+    }
+}
+
+/// Closes the plan. Invariant 8: a status that is as it was is not written again, and one that was
+/// derived from a workload that is about to be another one is not shown at all.
+fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
+    workload: &Workload,
+    mut draft: Draft,
+    shown: Option<&S>,
+    status: Option<S>,
+) -> Plan<S> {
+    let old = shown.cloned().unwrap_or_default();
+    let news = status.filter(|new| shown.is_none() || *new != old);
+    let status = news.filter(|_| !draft.changes_workload());
+    let mut status_first = false;
+    if let Some(new) = &status {
+        let (old, new) = (old.as_ref(), new.as_ref());
+        let steps = workload.steps.len();
+        draft.events.extend(events::of_change(old, new, steps));
+        // A change by the user is acknowledged before the pods follow it: a pause shows at once.
+        status_first = Progress::of(old) != Progress::of(new)
+            || old.observed_generation != new.observed_generation;
+    }
+    Plan {
+        wake: draft.wake,
+        events: std::mem::take(&mut draft.events),
+        actions: draft.into_actions(),
+        status,
+        status_first,
+    }
+}
