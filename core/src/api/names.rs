@@ -68,8 +68,8 @@ pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
 
 /// What the names of all claims of a template begin with; the ordinal follows.
-pub fn claim_prefix(template: &str, workload: &str) -> String {
-    format!("{template}-{workload}-")
+pub fn claim_prefix(template: &serde_json::Value, workload: &str) -> String {
+    format!("{}-{workload}-", claim_template_name(template))
 }
 
 /// The name of a claim template, which is the name of a volume too.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix, claim_template_name};
+use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix};
 use super::{CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, WorkloadStatus};
 
 /// A workload of either kind.
@@ -59,7 +59,7 @@ pub trait GameWorkload:
     /// What the names of its claims begin with; a pod's ordinal follows.
     fn claim_prefixes(&self) -> impl Iterator<Item = String> {
         let workload = self.meta().name.as_deref().unwrap_or_default();
-        let templates = self.claim_templates().iter().map(claim_template_name);
+        let templates = self.claim_templates().iter();
         templates.map(move |template| claim_prefix(template, workload))
     }
 

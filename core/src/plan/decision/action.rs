@@ -389,6 +389,16 @@ impl Action {
     }
 }
 
+impl WorkloadPatch {
+    /// Sets an annotation, or (None) removes it.
+    pub fn annotation(key: &str, value: Option<String>) -> Self {
+        Self {
+            annotations: vec![(key.to_owned(), value)],
+            ..Self::default()
+        }
+    }
+}
+
 impl PodRef {
     /// The reference of a pod.
     pub fn of(pod: &Pod) -> Self {

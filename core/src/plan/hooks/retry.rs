@@ -60,16 +60,12 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     };
     let text = serde_json::to_string(&note).unwrap_or_default();
     Some(WorkloadPatch {
-        annotations: vec![(names::RETRY_ANNOTATION.to_owned(), Some(text))],
         retry_off,
-        ..WorkloadPatch::default()
+        ..WorkloadPatch::annotation(names::RETRY_ANNOTATION, Some(text))
     })
 }
 
 /// Takes the note off.
 pub fn end() -> WorkloadPatch {
-    WorkloadPatch {
-        annotations: vec![(names::RETRY_ANNOTATION.to_owned(), None)],
-        ..WorkloadPatch::default()
-    }
+    WorkloadPatch::annotation(names::RETRY_ANNOTATION, None)
 }

@@ -75,7 +75,7 @@ pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) 
     let name = workload.pod_name(ordinal);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::give(workload, identity, ordinal, &mut pod);
+        identity::give(identity, ordinal, &mut pod);
     }
     NewPod {
         name,
@@ -89,7 +89,7 @@ pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::give(workload, identity, identity.start, &mut pod);
+        identity::give(identity, identity.start, &mut pod);
     }
     pod
 }

@@ -69,43 +69,26 @@ pub fn advance(
     update: RevisionName,
     counts: Counts,
 ) -> Advance {
-    let mut draft = Draft::default();
-    let note = note_of(workload);
     let hash = workload.step_hash();
-    let runs: Vec<&HookRun> = world
-        .runs
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|run| is_step(workload, run))
-        .collect();
+    let seen = &workload.progress;
     let mut progress = Progress {
         update_revision: update.to_string(),
         step_hash: hash.clone(),
-        ..workload.progress.clone()
+        pause_conditions: Vec::new(),
+        ..seen.clone()
     };
     progress.canary.revision = stable.to_string();
-    let started_over = workload.progress.update() != update || workload.progress.step_hash != hash;
+    progress.canary.pause_start_time = None;
+    let started_over = seen.update() != update || seen.step_hash != hash;
     if started_over {
         // What a step or a pause held back was another rollout.
         progress.canary.held_replicas = None;
     }
-
-    if update == stable || workload.steps.is_empty() {
-        draft.extend(deletions(&runs));
-        if let Some(note) = &note {
-            draft.patch_workload(lift(workload, note));
-        }
-        if let Some(patch) = promotion::forget(workload) {
-            draft.patch_workload(patch);
-        }
-        let lifted = note.is_some_and(|note| !note.over);
-        let rollout = without_steps(workload, progress, update == stable, lifted, counts);
-        return Advance {
-            rollout: Some(rollout),
-            draft,
-        };
-    }
-    if started_over {
+    let runs = world.runs.iter().map(AsRef::as_ref);
+    let runs: Vec<&HookRun> = runs.filter(|run| is_step(workload, run)).collect();
+    let mut draft = Draft::default();
+    let has_steps = update != stable && !workload.steps.is_empty();
+    if started_over && has_steps {
         if !runs.is_empty() {
             draft.extend(deletions(&runs));
             return Advance {
@@ -115,26 +98,28 @@ pub fn advance(
         }
         progress.step_index = Some(0);
     }
-    let (own, strange): (Vec<&PauseNote>, Vec<_>) = note.iter().partition(|note| {
-        note.revision == update.as_str() && Some(&note.step_hash) == hash.as_ref()
-    });
-    for note in &strange {
-        draft.patch_workload(lift(workload, note));
-    }
-    let promoted = promotion::is_promoted(workload, update);
-    if !promoted && let Some(patch) = promotion::forget(workload) {
-        draft.patch_workload(patch);
+    let note = note_of(workload);
+    let is_own = |note: &&PauseNote| {
+        has_steps && note.revision == update.as_str() && Some(&note.step_hash) == hash.as_ref()
+    };
+    let own = note.as_ref().filter(is_own);
+    let strange = note.as_ref().filter(|_| own.is_none());
+    draft.patch_workload(strange.map(|note| lift(workload, note)));
+    let promoted = has_steps && promotion::is_promoted(workload, update);
+    if !promoted {
+        draft.patch_workload(promotion::forget(workload));
     }
     let walk = Walk {
         workload,
         world,
+        stable,
         update,
         counts,
         runs,
-        note: own.first().copied(),
-        lifted: strange.iter().any(|note| !note.over),
+        note: own,
+        lifted: strange.is_some_and(|note| !note.over),
         started_over,
-        promoted: promoted && !workload.paused,
+        skips_steps: !has_steps || (promoted && !workload.paused),
         problem: None,
         resume_ignored: false,
         draft,
@@ -142,55 +127,10 @@ pub fn advance(
     walk.from(progress)
 }
 
-/// A rollout without steps, or one that is over or back at the stable revision.
-fn without_steps(
-    workload: &Workload,
-    mut progress: Progress,
-    is_stable: bool,
-    lifted: bool,
-    counts: Counts,
-) -> Rollout {
-    progress.step_index = (!workload.steps.is_empty()).then(|| step_count(workload));
-    progress.pause_conditions.clear();
-    progress.canary.pause_start_time = None;
-    progress.canary.current_step_hook_run = None;
-    let paused = workload.paused && !lifted;
-    let kept = if is_stable { 0 } else { workload.partition };
-    let target = hold(
-        &mut progress,
-        paused && !is_stable,
-        workload.replicas - kept,
-        counts,
-    );
-    Rollout {
-        progress,
-        partition: kept,
-        target,
-        paused,
-        problem: None,
-        resume_ignored: false,
-    }
-}
-
-/// While a user pauses, no more pods than now may be at the update revision: a scale-out must not
-/// grow a build that he stopped.
-fn hold(progress: &mut Progress, paused: bool, wanted: i64, counts: Counts) -> i64 {
-    let wanted = wanted.max(0);
-    if !paused {
-        progress.canary.held_replicas = None;
-        return wanted;
-    }
-    let held = progress
-        .canary
-        .held_replicas
-        .map_or(counts.updated.min(wanted), i64::from);
-    progress.canary.held_replicas = i32::try_from(held).ok();
-    held.min(wanted)
-}
-
 struct Walk<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
+    stable: RevisionName<'a>,
     update: RevisionName<'a>,
     counts: Counts,
     runs: Vec<&'a HookRun>,
@@ -199,8 +139,8 @@ struct Walk<'a> {
     lifted: bool,
     /// Whether this plan is the first of the rollout.
     started_over: bool,
-    /// Whether a user lets it skip the steps that are left.
-    promoted: bool,
+    /// Whether it has no steps, or a user lets it skip those that are left.
+    skips_steps: bool,
     /// Why the hook of the current step cannot be made.
     problem: Option<CannotMake>,
     /// Whether a resume that came with an apply was not followed.
@@ -220,45 +160,35 @@ enum Step {
 impl<'a> Walk<'a> {
     /// Goes from step to step until one holds.
     fn from(mut self, mut progress: Progress) -> Advance {
-        let last = step_count(self.workload);
+        let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
         let seen_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
-        progress.pause_conditions.clear();
-        progress.canary.pause_start_time = None;
         if self.note.is_some_and(|note| note.index < seen_index) {
             // The status has moved on: the note has done its work. `paused` is the user's again.
             self.draft.patch_workload(drop_note());
         }
-        if self.promoted {
+        if self.skips_steps {
             self.draft.extend(deletions(&self.runs));
             index = last;
         }
         while index < last && !self.paused_by_user(index) {
-            let entered = self.started_over
-                || Some(index) != self.workload.progress.step_index
-                || progress.canary.held_replicas.is_none();
-            self.enter(index, entered, &mut progress);
+            self.enter(index, &mut progress);
             match self.step(index, &mut progress) {
                 Step::Done => index += 1,
                 Step::Wait => break,
             }
         }
-        let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
-        let paused = at_pause_step || self.is_paused(index);
+        let paused = self.is_paused(index);
         let (partition, target) = if index == last {
-            let user_paused = self.workload.paused && !self.lifted;
-            let kept = self.workload.partition;
-            let wanted = self.workload.replicas - kept;
-            (kept, hold(&mut progress, user_paused, wanted, self.counts))
+            self.after_steps(index, &mut progress)
         } else {
             let kept = self.kept_at(index).unwrap_or(self.workload.replicas);
             (kept, self.target(index, &progress))
         };
-        progress.canary.current_step_hook_run = self
-            .spec_of(index)
-            .and_then(|step| step.hook.as_ref())
-            .map(|hook| run_maker::step_run_name(hook, self.update, index));
-        progress.step_index = Some(index);
+        let hook = self.spec_of(index).and_then(|step| step.hook.as_ref());
+        let run = hook.map(|hook| run_maker::step_run_name(hook, self.update, index));
+        progress.canary.current_step_hook_run = run;
+        progress.step_index = (last > 0).then_some(index);
         Advance {
             rollout: Some(Rollout {
                 progress,
@@ -272,6 +202,23 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// What is kept and what is updated when no step holds the rollout. While a user pauses, no more pods
+    /// than now may be at the update revision: a scale-out must not grow a build that was stopped.
+    fn after_steps(&self, index: i32, progress: &mut Progress) -> (i64, i64) {
+        let is_stable = self.update == self.stable;
+        let kept = if is_stable {
+            0
+        } else {
+            self.workload.partition
+        };
+        let wanted = (self.workload.replicas - kept).max(0);
+        let recorded = progress.canary.held_replicas.map(i64::from);
+        let held = recorded.unwrap_or(self.counts.updated.min(wanted));
+        let held = (self.paused_by_user(index) && !is_stable).then_some(held);
+        progress.canary.held_replicas = held.and_then(|held| i32::try_from(held).ok());
+        (kept, held.map_or(wanted, |held| held.min(wanted)))
+    }
+
     /// The operator's pause of this step.
     fn pause_at(&self, index: i32) -> Option<&'a PauseNote> {
         self.note.filter(|note| note.index == index)
@@ -283,9 +230,11 @@ impl<'a> Walk<'a> {
         self.workload.paused && !ours
     }
 
+    /// Whether no pod update may start at this step.
     fn is_paused(&self, index: i32) -> bool {
+        let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
         let held = self.pause_at(index).is_some_and(|note| !self.resumed(note));
-        self.paused_by_user(index) || held
+        at_pause_step || held || self.paused_by_user(index)
     }
 
     fn resumed(&self, note: &PauseNote) -> bool {
@@ -293,10 +242,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Entering a partition step records how many pods it updates.
-    fn enter(&self, index: i32, entered: bool, progress: &mut Progress) {
-        if let Some(kept) = self.partition_of(index).filter(|_| entered) {
-            progress.canary.held_replicas =
-                i32::try_from((self.workload.replicas - kept).max(0)).ok();
+    fn enter(&self, index: i32, progress: &mut Progress) {
+        let held = &mut progress.canary.held_replicas;
+        let is_new =
+            self.started_over || Some(index) != self.workload.progress.step_index || held.is_none();
+        if let Some(kept) = self.partition_of(index).filter(|_| is_new) {
+            *held = i32::try_from((self.workload.replicas - kept).max(0)).ok();
         }
     }
 
@@ -432,10 +383,6 @@ impl<'a> Walk<'a> {
         }
         Step::Wait
     }
-}
-
-fn step_count(workload: &Workload) -> i32 {
-    i32::try_from(workload.steps.len()).unwrap_or(i32::MAX)
 }
 
 fn is_step(workload: &Workload, run: &HookRun) -> bool {

@@ -60,18 +60,12 @@ pub fn end(note: &PauseNote) -> WorkloadPatch {
 
 fn write(note: &PauseNote) -> WorkloadPatch {
     let text = serde_json::to_string(note).unwrap_or_default();
-    WorkloadPatch {
-        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), Some(text))],
-        ..WorkloadPatch::default()
-    }
+    WorkloadPatch::annotation(names::PAUSE_ANNOTATION, Some(text))
 }
 
 /// Takes the note off and leaves `paused` as it is.
 pub fn drop_note() -> WorkloadPatch {
-    WorkloadPatch {
-        annotations: vec![(names::PAUSE_ANNOTATION.to_owned(), None)],
-        ..WorkloadPatch::default()
-    }
+    WorkloadPatch::annotation(names::PAUSE_ANNOTATION, None)
 }
 
 /// Takes the operator's pause off a rollout that is no more. After a pause that was over, `paused` is

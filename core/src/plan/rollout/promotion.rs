@@ -33,8 +33,5 @@ pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
 /// Takes the annotation off, if there is one.
 pub fn forget(workload: &Workload) -> Option<WorkloadPatch> {
     let is_there = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
-    is_there.then(|| WorkloadPatch {
-        annotations: vec![(names::PROMOTE_ANNOTATION.to_owned(), None)],
-        ..WorkloadPatch::default()
-    })
+    is_there.then(|| WorkloadPatch::annotation(names::PROMOTE_ANNOTATION, None))
 }

@@ -49,7 +49,7 @@ impl<'a> Claims<'a> {
         Self {
             workload,
             identity,
-            templates: identity.claim_templates(workload).collect(),
+            templates: identity.claim_templates().collect(),
             world,
             owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
             given: BTreeSet::new(),

@@ -18,8 +18,7 @@ pub struct Identity<'a> {
     pub ordered: bool,
     /// The headless service that governs their names.
     pub service: &'a str,
-    /// Templates of the claims that each pod gets.
-    templates: &'a [Value],
+    set: &'a GameStatefulSet,
     /// What becomes of claims.
     pub retention: PvcRetentionPolicy,
     /// Whether pods that cannot end, because their node is lost, are forced to.
@@ -34,18 +33,19 @@ impl<'a> Identity<'a> {
             start: i64::from(spec.ordinals.start),
             ordered: spec.pod_management_policy == PodManagementPolicy::OrderedReady,
             service: &spec.service_name,
-            templates: &spec.volume_claim_templates,
+            set: gsts,
             retention: spec.persistent_volume_claim_retention_policy,
             forced_off_lost_nodes: gsts.is_forced_off_lost_nodes(),
         }
     }
 
     /// The claims that each pod gets.
-    pub fn claim_templates(&self, workload: &Workload) -> impl Iterator<Item = ClaimTemplate<'a>> {
-        let templates = self.templates.iter();
-        templates.map(|template| ClaimTemplate {
+    pub fn claim_templates(&self) -> impl Iterator<Item = ClaimTemplate<'a>> {
+        let templates = self.set.claim_templates().iter();
+        let templates = templates.zip(self.set.claim_prefixes());
+        templates.map(|(template, prefix)| ClaimTemplate {
             name: names::claim_template_name(template),
-            prefix: names::claim_prefix(names::claim_template_name(template), &workload.name),
+            prefix,
             template,
         })
     }
@@ -90,7 +90,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
 }
 
 /// Gives a pod its identity. Volumes of the template give way to claims of the same name.
-pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Value) {
+pub fn give(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"]
         .as_str()
         .unwrap_or_default()
@@ -104,7 +104,7 @@ pub fn give(workload: &Workload, identity: &Identity, ordinal: i64, pod: &mut Va
         spec["subdomain"] = json!(identity.service);
     }
     let claimed: Vec<Value> = identity
-        .claim_templates(workload)
+        .claim_templates()
         .map(|template| {
             let claim = template.claim_name(ordinal);
             json!({"name": template.name, "persistentVolumeClaim": {"claimName": claim}})
