@@ -1,29 +1,29 @@
-//! Walks every interleaving of a scope, breadth first, so that what it finds is a shortest story.
+//! Explores every interleaving of a scope, breadth first, so that counterexamples are the shortest possible.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::fair::{self, Unrest};
+use super::fair::{self, Unsettled};
 use super::fingerprint::fingerprint;
-use super::model::{Broken, Model};
+use super::model::{Model, Violation};
 use super::state::State;
 
-/// What a walk came to.
+/// The size of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Walked {
+pub struct Exploration {
     /// Different states.
     pub states: usize,
     /// Moves from one state to another.
     pub moves: u64,
-    /// Different plans that were asked for.
+    /// Different plans.
     pub plans: usize,
     /// Moves from the start to the farthest state.
     pub depth: usize,
 }
 
-impl fmt::Display for Walked {
+impl fmt::Display for Exploration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             states,
@@ -38,17 +38,17 @@ impl fmt::Display for Walked {
     }
 }
 
-/// How something that must never happen came about.
+/// A violation with the moves that lead to it.
 #[derive(Debug)]
-pub struct Story {
-    pub broken: Broken,
+pub struct Counterexample {
+    pub violation: Violation,
     pub moves: Vec<String>,
     pub last: String,
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.broken.rule, self.broken.why)?;
+        writeln!(f, "{}: {}", self.violation.rule, self.violation.why)?;
         for (number, what) in self.moves.iter().enumerate() {
             writeln!(f, "{:3}. {what}", number + 1)?;
         }
@@ -56,11 +56,11 @@ impl fmt::Display for Story {
     }
 }
 
-/// A fingerprint is a hash already.
+/// A hasher for fingerprints, which are hashes already.
 #[derive(Default)]
-pub struct AsIs(u64);
+pub struct Identity(u64);
 
-impl Hasher for AsIs {
+impl Hasher for Identity {
     fn write(&mut self, _: &[u8]) {}
     fn write_u128(&mut self, fingerprint: u128) {
         self.0 = fingerprint as u64;
@@ -70,89 +70,101 @@ impl Hasher for AsIs {
     }
 }
 
-pub type Fast = BuildHasherDefault<AsIs>;
+pub type Fast = BuildHasherDefault<Identity>;
 
-/// States by fingerprint, each with the state it was first reached from, and by which move.
+/// States by fingerprint, each with the state from which it was first reached, and the index of the move.
 type Reached = HashMap<u128, (u128, u16), Fast>;
 
-/// Fingerprints of states from which all comes to rest.
+/// Fingerprints of states from which the cluster settles.
 pub type Settled = HashSet<u128, Fast>;
 
-/// Walks from a state. `with_rest`: from each state on the way it is tried whether all comes to rest.
-pub fn explore(model: &Model, start: &State, with_rest: bool) -> Result<Walked, Box<Story>> {
+/// Explores all states from a start. With `check_settling`, checks for each of them that the cluster settles.
+pub fn explore(
+    model: &Model,
+    start: &State,
+    check_settling: bool,
+) -> Result<Exploration, Box<Counterexample>> {
     let mut reached = Reached::default();
     let mut settled = Settled::default();
-    let mut walked = Walked::default();
+    let mut explored = Exploration::default();
     let begin = fingerprint(start);
     reached.insert(begin, (begin, 0));
     let mut layer = VecDeque::from([(begin, start.clone())]);
     while !layer.is_empty() {
         let mut next_layer = VecDeque::new();
-        walked.depth += 1;
+        explored.depth += 1;
         while let Some((from, state)) = layer.pop_front() {
-            for (place, what) in model.moves(&state).iter().enumerate() {
-                walked.moves += 1;
+            for (index, what) in model.moves(&state).iter().enumerate() {
+                explored.moves += 1;
                 let next = model.step(&state, what);
-                let next = next.map_err(|it| tell(model, start, &reached, (from, place), it))?;
+                let next = next.map_err(|it| trace(model, start, &reached, (from, index), it))?;
                 let to = fingerprint(&next);
                 if let Entry::Vacant(entry) = reached.entry(to) {
-                    entry.insert((from, place as u16));
+                    entry.insert((from, index as u16));
                     next_layer.push_back((to, next));
                 }
             }
-            if with_rest {
-                rest(model, &state, &mut settled).map_err(|unrest| {
-                    let mut story = tell(model, start, &reached, (from, usize::MAX), unrest.broken);
-                    story.moves.push("... and from here on, fairly:".to_owned());
-                    story.moves.extend(unrest.moves);
-                    story.last = unrest.last;
-                    story
+            if check_settling {
+                settles(model, &state, &mut settled).map_err(|unsettled| {
+                    let mut counterexample = trace(
+                        model,
+                        start,
+                        &reached,
+                        (from, usize::MAX),
+                        unsettled.violation,
+                    );
+                    counterexample
+                        .moves
+                        .push("... and from here on, fairly:".to_owned());
+                    counterexample.moves.extend(unsettled.moves);
+                    counterexample.last = unsettled.last;
+                    counterexample
                 })?;
             }
         }
         layer = next_layer;
     }
-    walked.states = reached.len();
-    walked.plans = model.plans.borrow().len();
-    Ok(walked)
+    explored.states = reached.len();
+    explored.plans = model.plans.borrow().len();
+    Ok(explored)
 }
 
-/// Sees that all comes to rest, whether the world is kind or not.
-pub fn rest(model: &Model, state: &State, settled: &mut Settled) -> Result<(), Box<Unrest>> {
-    for is_kind in [true, false] {
-        fair::settle(model, state, is_kind, settled)?;
+/// Checks that the cluster settles, both under favorable and unfavorable conditions.
+pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<(), Box<Unsettled>> {
+    for is_favorable in [true, false] {
+        fair::settle(model, state, is_favorable, settled)?;
     }
     Ok(())
 }
 
-/// Tells how it came to a move (by its place among the moves of a state).
-fn tell(
+/// The counterexample that ends with a move of a state, given by its index.
+fn trace(
     model: &Model,
     start: &State,
     reached: &Reached,
-    (state, place): (u128, usize),
-    broken: Broken,
-) -> Box<Story> {
-    let mut places = vec![place];
+    (state, index): (u128, usize),
+    violation: Violation,
+) -> Box<Counterexample> {
+    let mut indices = vec![index];
     let mut at = state;
-    while let Some((from, place)) = reached.get(&at).filter(|(from, _)| *from != at) {
-        places.push(usize::from(*place));
+    while let Some((from, index)) = reached.get(&at).filter(|(from, _)| *from != at) {
+        indices.push(usize::from(*index));
         at = *from;
     }
     let mut state = start.clone();
     let mut moves = Vec::new();
-    for place in places.into_iter().rev() {
-        let Some(what) = model.moves(&state).get(place).cloned() else {
+    for index in indices.into_iter().rev() {
+        let Some(what) = model.moves(&state).get(index).cloned() else {
             break;
         };
-        moves.push(super::telling::tell(model, &state, &what));
+        moves.push(super::describe::describe(model, &state, &what));
         match model.step(&state, &what) {
             Ok(next) => state = next,
             Err(_) => break,
         }
     }
-    Box::new(Story {
-        broken,
+    Box::new(Counterexample {
+        violation,
         moves,
         last: format!("{state:?}"),
     })

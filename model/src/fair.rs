@@ -1,120 +1,126 @@
-//! When the world stands still: the user does nothing more, caches catch up, kubelets, hooks and
-//! the operator go on. Then all must come to rest, with the spec met unless something that a user
-//! has to see stands in its way; and a plan at rest writes nothing (invariant 8).
+//! Settling: users do nothing more, caches catch up, and kubelets, hooks and the operator continue. Then the
+//! cluster must settle with the spec reached, unless an obstacle is reported to the user. A plan for a settled
+//! cluster writes nothing (invariant 8).
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase};
 use gamekeeper_core::plan;
 
+use super::describe;
 use super::explore::Settled;
 use super::fingerprint::fingerprint;
 use super::kubelet;
-use super::model::{Broken, Model, Move};
+use super::model::{Model, Move, Violation};
 use super::state::*;
-use super::telling;
 
-/// Moves after which it will not settle any more.
-const PATIENCE: usize = 400;
+/// The number of moves after which a cluster counts as not settling.
+const MAX_MOVES: usize = 400;
 
-/// A world that does not settle.
+/// A cluster that does not settle.
 #[derive(Debug)]
-pub struct Unrest {
-    pub broken: Broken,
+pub struct Unsettled {
+    pub violation: Violation,
     pub moves: Vec<String>,
     pub last: String,
 }
 
-/// What happens when the world stands still: a move, or a jump of the clock.
-enum Still {
+/// A step while settling: a move, or a jump of the clock.
+enum FairMove {
     Move(Move),
     Wait(Time),
 }
 
-/// Lets the world come to rest, and gives it back. `is_kind`: the operator goes first, and hooks
-/// succeed; otherwise kubelets and hooks go first, and hooks fail.
+/// Runs until the cluster settles, and returns the settled state. If `is_favorable`, the operator moves first,
+/// and hooks succeed; otherwise kubelets and hooks move first, and hooks fail.
 pub fn settle(
     model: &Model,
     state: &State,
-    is_kind: bool,
+    is_favorable: bool,
     settled: &mut Settled,
-) -> Result<State, Box<Unrest>> {
+) -> Result<State, Box<Unsettled>> {
     let mut first = state.clone();
-    first.left = Left {
+    first.remaining = Remaining {
         user: 0,
         crashes: 0,
         breaks: 0,
-        failures: if is_kind { 0 } else { u8::MAX },
+        failures: if is_favorable { 0 } else { u8::MAX },
         ticks: 0,
     };
     let mut state = first.clone();
-    let mut marks = Vec::new();
-    let mut story = Vec::new();
-    let unrest = |broken, story: &[Still]| Box::new(tell(model, &first, story, broken));
-    for _ in 0..PATIENCE {
-        let mark = fingerprint(&state);
-        if settled.contains(&mark) {
-            settled.extend(marks);
+    let mut prints = Vec::new();
+    let mut trace = Vec::new();
+    let unsettled =
+        |violation, trace: &[FairMove]| Box::new(unsettled_after(model, &first, trace, violation));
+    for _ in 0..MAX_MOVES {
+        let print = fingerprint(&state);
+        if settled.contains(&print) {
+            settled.extend(prints);
             return Ok(state);
         }
-        marks.push(mark);
-        let Some(what) = next(model, &state, is_kind) else {
-            at_rest(model, &state).map_err(|broken| unrest(broken, &story))?;
-            settled.extend(marks);
+        prints.push(print);
+        let Some(what) = next(model, &state, is_favorable) else {
+            check_settled(model, &state).map_err(|violation| unsettled(violation, &trace))?;
+            settled.extend(prints);
             return Ok(state);
         };
-        let after = happen(model, &state, &what, first.left.failures);
-        story.push(what);
-        state = after.map_err(|broken| unrest(broken, &story))?;
+        let after = apply(model, &state, &what, first.remaining.failures);
+        trace.push(what);
+        state = after.map_err(|violation| unsettled(violation, &trace))?;
     }
-    let broken = Broken {
+    let violation = Violation {
         rule: "settles",
-        why: format!("no rest after {PATIENCE} moves"),
+        why: format!("not settled after {MAX_MOVES} moves"),
     };
-    Err(unrest(broken, &story))
+    Err(unsettled(violation, &trace))
 }
 
-fn happen(model: &Model, state: &State, what: &Still, failures: u8) -> Result<State, Broken> {
+fn apply(model: &Model, state: &State, what: &FairMove, failures: u8) -> Result<State, Violation> {
     let mut next = match what {
-        Still::Move(what) => model.step(state, what)?,
-        Still::Wait(until) => State {
+        FairMove::Move(what) => model.step(state, what)?,
+        FairMove::Wait(until) => State {
             clock: *until,
             ..state.clone()
         },
     };
-    next.left.failures = failures;
+    next.remaining.failures = failures;
     Ok(next)
 }
 
-fn tell(model: &Model, first: &State, story: &[Still], broken: Broken) -> Unrest {
+fn unsettled_after(
+    model: &Model,
+    first: &State,
+    trace: &[FairMove],
+    violation: Violation,
+) -> Unsettled {
     let mut state = first.clone();
     let mut moves = Vec::new();
-    for what in story {
+    for what in trace {
         moves.push(match what {
-            Still::Move(what) => telling::tell(model, &state, what),
-            Still::Wait(until) => format!("time passes until {until}"),
+            FairMove::Move(what) => describe::describe(model, &state, what),
+            FairMove::Wait(until) => format!("time passes until {until}"),
         });
-        match happen(model, &state, what, first.left.failures) {
+        match apply(model, &state, what, first.remaining.failures) {
             Ok(next) => state = next,
             Err(_) => break,
         }
     }
-    Unrest {
-        broken,
+    Unsettled {
+        violation,
         moves,
         last: format!("{state:?}"),
     }
 }
 
-fn next(model: &Model, state: &State, is_kind: bool) -> Option<Still> {
+fn next(model: &Model, state: &State, is_favorable: bool) -> Option<FairMove> {
     let operator = || operators(model, state);
-    let others = || kubelets(model, state).or_else(|| hooks(state, is_kind));
-    let is_busy = state.operator.sync.is_some();
-    let what = if is_kind || is_busy {
+    let others = || kubelets(model, state).or_else(|| hooks(state, is_favorable));
+    let is_busy = state.operator.reconcile.is_some();
+    let what = if is_favorable || is_busy {
         operator().or_else(others)
     } else {
         others().or_else(operator)
     };
-    what.map(Still::Move).or_else(|| wait(model, state))
+    what.map(FairMove::Move).or_else(|| wait(model, state))
 }
 
 fn operators(model: &Model, state: &State) -> Option<Move> {
@@ -122,7 +128,7 @@ fn operators(model: &Model, state: &State) -> Option<Move> {
     model.moves_of_operator(state, &mut moves);
     let is_fair = |what: &Move| match what {
         Move::Plan(caught_up) => *caught_up == [true; 4],
-        what => *what != Move::GiveUp,
+        what => *what != Move::Abandon,
     };
     moves.into_iter().find(is_fair)
 }
@@ -135,57 +141,57 @@ fn kubelets(model: &Model, state: &State) -> Option<Move> {
     })
 }
 
-fn hooks(state: &State, is_kind: bool) -> Option<Move> {
+fn hooks(state: &State, is_favorable: bool) -> Option<Move> {
     let mut runs = state.runs.now.iter();
-    let place = runs.position(|run| !run.phase.is_completed())?;
-    let phase = if is_kind {
+    let index = runs.position(|run| !run.phase.is_completed())?;
+    let phase = if is_favorable {
         HookPhase::Successful
     } else {
         HookPhase::Failed
     };
-    Some(Move::Hook(place, phase, false))
+    Some(Move::Hook(index, phase, false))
 }
 
-/// Time passes until the operator wants to look again.
-fn wait(model: &Model, state: &State) -> Option<Still> {
+/// Lets time pass until the operator's next reconcile is due.
+fn wait(model: &Model, state: &State) -> Option<FairMove> {
     if state.operator.refused.is_some() {
-        return None; // It asks again and again, and changes nothing.
+        return None; // It repeats the dry run, which changes nothing.
     }
-    let mut calm = state.clone();
-    model.catch_up(&mut calm, [true; 4]);
-    let wake = model.plan(&model.view(&calm)?).wake;
-    wake.filter(|at| *at > state.clock).map(Still::Wait)
+    let mut current = state.clone();
+    model.catch_up(&mut current, [true; 4]);
+    let wake = model.plan(&model.view(&current)?).wake;
+    wake.filter(|at| *at > state.clock).map(FairMove::Wait)
 }
 
-fn unsettled(why: String) -> Result<(), Broken> {
-    Err(Broken {
+fn not_settled(why: String) -> Result<(), Violation> {
+    Err(Violation {
         rule: "settles",
         why,
     })
 }
 
-/// Judges a world at rest.
-fn at_rest(model: &Model, state: &State) -> Result<(), Broken> {
-    let status = shown(model, state)?;
-    if let Some(why) = litter(model, state) {
-        return unsettled(why);
+/// Checks a settled cluster.
+fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
+    let status = settled_status(model, state)?;
+    if let Some(why) = leftovers(model, state) {
+        return not_settled(why);
     }
     let unmet = unmet(model, state);
     let is_ready = status.holds(ConditionType::Ready).is_some();
-    match (unmet, blockade(model, state)) {
-        (None, _) if !is_ready => unsettled(format!("all is done, and not Ready: {status:?}")),
+    match (unmet, obstacle(model, state)) {
+        (None, _) if !is_ready => not_settled(format!("complete, but not Ready: {status:?}")),
         (None, _) => Ok(()),
-        (Some(why), _) if is_ready => unsettled(format!("Ready is True, but {why}")),
+        (Some(why), _) if is_ready => not_settled(format!("Ready is True, but {why}")),
         (Some(_), Some(_)) => Ok(()),
-        (Some(why), None) => unsettled(why),
+        (Some(why), None) => not_settled(why),
     }
 }
 
-/// The status that shows at rest; then a plan writes nothing.
-fn shown(model: &Model, state: &State) -> Result<GameDeploymentStatus, Broken> {
-    let mut calm = state.clone();
-    model.catch_up(&mut calm, [true; 4]);
-    let Some(view) = model.view(&calm) else {
+/// The status of a settled cluster. Fails unless a plan then writes nothing.
+fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, Violation> {
+    let mut current = state.clone();
+    model.catch_up(&mut current, [true; 4]);
+    let Some(view) = model.view(&current) else {
         return Ok(GameDeploymentStatus::default());
     };
     let mut gd = model.translator.workload(&view.workload);
@@ -198,18 +204,18 @@ fn shown(model: &Model, state: &State) -> Result<GameDeploymentStatus, Broken> {
         gd.status = plan.status.or(gd.status);
     }
     let plan = model.decide(&gd, world);
-    let is_asking = |action: &plan::Action| matches!(action, plan::Action::DryRun { .. });
-    if plan.status.is_none() && plan.actions.iter().all(is_asking) {
+    let is_dry_run = |action: &plan::Action| matches!(action, plan::Action::DryRun { .. });
+    if plan.status.is_none() && plan.actions.iter().all(is_dry_run) {
         return Ok(gd.status.unwrap_or_default());
     }
-    Err(Broken {
-        rule: "8: calm",
-        why: format!("at rest, and yet {:?} {:?}", plan.actions, plan.status),
+    Err(Violation {
+        rule: "8: settled",
+        why: format!("settled, but plans {:?} {:?}", plan.actions, plan.status),
     })
 }
 
-/// What is left behind, whatever stands in the way.
-fn litter(model: &Model, state: &State) -> Option<String> {
+/// Leftovers, which must not exist even if there is an obstacle.
+fn leftovers(model: &Model, state: &State) -> Option<String> {
     let is_of_step = |run: &&Run| run.id.point == HookPoint::Step;
     if !model
         .translator
@@ -227,17 +233,17 @@ fn litter(model: &Model, state: &State) -> Option<String> {
     let mut pods = state.pods.now.iter();
     let pod = pods.find(|pod| is_closed(pod) || (pod.marked && !has_run(pod)))?;
     Some(format!(
-        "{pod:?} has a gate or annotation that nobody needs"
+        "{pod:?} has a closed gate or annotation without a reason"
     ))
 }
 
-/// What the spec wants and the world does not have.
+/// How the cluster differs from the spec.
 fn unmet(model: &Model, state: &State) -> Option<String> {
     let workload = &state.workload.now;
     let facts = model.translator.facts(workload.status);
     let pods = &state.pods.now;
     if let Some(pod) = pods.iter().find(|pod| pod.ready.is_none() || pod.marked) {
-        return Some(format!("{pod:?} is not as it should be"));
+        return Some(format!("{pod:?} is not ready, or marked for deletion"));
     }
     let replicas = i64::from(workload.replicas);
     if pods.len() as i64 != replicas {
@@ -247,7 +253,7 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if model.scope.set.is_some()
         && let Some(pod) = pods.iter().find(is_too_high)
     {
-        return Some(format!("{pod:?} has no ordinal that is wanted"));
+        return Some(format!("{pod:?} is outside the range of ordinals"));
     }
     let kept = if facts.stable == Some(workload.template) {
         0
@@ -272,28 +278,28 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if workload.paused && facts.stable != Some(workload.template) {
         return Some("the rollout is paused".to_owned());
     }
-    let is_left = workload.pause_note != 0
-        || workload.retry_note != 0
-        || (workload.promote_note != 0 && !facts.is_rolling())
+    let is_left = workload.pause_annotation != 0
+        || workload.retry_annotation != 0
+        || (workload.promote_annotation != 0 && !facts.is_rolling())
         || workload.retry != 0
         || !workload.named.is_empty();
     is_left.then(|| format!("something is left of {workload:?}"))
 }
 
-/// What a user has to see and mend.
-fn blockade(model: &Model, state: &State) -> Option<&'static str> {
+/// The obstacle that a user has to remove.
+fn obstacle(model: &Model, state: &State) -> Option<&'static str> {
     let workload = &state.workload.now;
     let has_failed = |run: &Run| run.phase == HookPhase::Failed;
     if workload.paused {
         Some("paused")
-    } else if workload.by_apply && workload.pause_note != 0 {
+    } else if workload.by_apply && workload.pause_annotation != 0 {
         Some("paused by a manifest")
     } else if state.runs.now.iter().any(has_failed) {
         Some("a hook failed")
     } else if model.scope.broken == Some(workload.template)
         || model.scope.refused == Some(workload.template)
     {
-        Some("the template is no good")
+        Some("the template is broken or refused")
     } else {
         None
     }

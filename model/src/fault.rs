@@ -1,7 +1,7 @@
-//! Deliberate bugs: each must be found, or the checker is worth nothing.
+//! Deliberate bugs, each of which the checker must find.
 //!
-//! No production code changes for them. They bend what the planner sees, what it says, or how that
-//! is carried out.
+//! They need no change of production code: they corrupt the planner's input or output, or the execution of a
+//! plan.
 
 use std::sync::Arc;
 
@@ -17,76 +17,76 @@ use kube::ResourceExt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The operator pauses without the annotation that makes the pause its own.
-    PauseWithoutNote,
-    /// `paused` is not looked at.
+    PauseWithoutAnnotation,
+    /// `paused` is ignored.
     PauseIgnored,
-    /// A success for one thing counts for another.
+    /// A success counts for any target.
     AnyTargetCounts,
-    /// A success counts however old it is.
+    /// A success counts regardless of its age.
     OldSuccessCounts,
-    /// A pod's phase says whether it has something to lose, and not its containers.
+    /// The phase of a pod, instead of its containers, decides whether it needs its hook.
     PhaseDecides,
-    /// What is done to a guarded pod because nothing of it runs is done whatever it does by then.
-    GuardForgotten,
-    /// A pod that has not started is changed in place, also when it has started by then.
-    ChangeUntested,
-    /// A success of the future counts, and never ages.
+    /// A write to a guarded pod without a running container has no resourceVersion precondition.
+    NoVersionPrecondition,
+    /// An in-place change of a pod without a running container has no resourceVersion precondition.
+    NoVersionPreconditionInPlace,
+    /// A success in the future counts.
     FutureSuccessCounts,
-    /// A success is kept when its action is no longer wanted.
+    /// A success is kept when its action is no longer planned.
     SuccessKept,
-    /// After a retry the hook is not asked again.
+    /// A retry counts as a success.
     RetryMeansSuccess,
-    /// A hook whose arguments have changed counts.
+    /// A success with other arguments counts.
     AnyArgumentsCount,
-    /// HookRuns for another target are overlooked.
+    /// HookRuns for another target are ignored.
     OtherRunsOverlooked,
-    /// A PostInplace hook that failed counts.
+    /// A failed PostInplace hook counts as a success.
     PostHookIgnored,
-    /// A recreation for an update asks PreDelete, and nobody where only PreInplace is configured.
+    /// A recreation for an update needs no hook if only PreInplace is configured.
     RecreationUnguarded,
-    /// Who goes is chosen without regard to who waits already.
+    /// The choice of pods to delete ignores pods that wait already.
     WaitingIgnored,
     /// Any number of pods may be unavailable.
     NoBudget,
-    /// A pod that is not available yet is taken for one that is not ready.
+    /// A pod that is not available yet counts as not ready.
     NotYetAvailableIsFree,
-    /// Steps and partition hold nothing back.
+    /// Steps and partition are ignored.
     NoPartition,
-    /// Pods are touched for a revision that the API server has not accepted.
+    /// Pods are updated to a revision that the API server has not accepted.
     NotAcceptedFirst,
-    /// The annotation game-pod-deleting stays when a deletion is called off.
-    MarkForgotten,
-    /// A gate that was closed for nothing stays closed.
-    GateForgotten,
-    /// HookRuns of steps stay when the steps start over.
+    /// The annotation game-pod-deleting is kept when a deletion is canceled.
+    MarkKept,
+    /// A gate is kept closed when its update is canceled.
+    GateKeptClosed,
+    /// HookRuns of steps are kept when the steps start over.
     StepRunsKept,
-    /// A full promotion counts for whatever rollout there is.
+    /// A full promotion counts for any rollout.
     AnyPromotionCounts,
-    /// What a user's pause held back counts for the next template, too.
+    /// The held replicas of a user's pause count for the next template.
     HeldKept,
-    /// A workload without status has all its rollouts behind it.
+    /// A workload without a status counts as complete.
     LostStatusMeansDone,
-    /// The status is written after what rests on it.
+    /// The status is written after the actions that depend on it.
     StatusLast,
-    /// The quorum GET before what cannot be taken back is left out.
+    /// The quorum GET before irrevocable actions is omitted.
     NoQuorumGet,
     /// A plan is made before the cache shows the operator's own writes.
     OwnWritesUnseen,
-    /// A new leader plans before its cache shows what the last one wrote.
+    /// A new leader plans before its cache shows the writes of the previous one.
     LeaderDoesNotWait,
-    /// Ordered pods are managed as if they were not.
+    /// OrderedReady is treated as Parallel.
     OrderIgnored,
-    /// Every pod that runs is taken for ready.
+    /// Every pod counts as ready.
     HealthIgnored,
-    /// A gate that nobody has opened yet is taken for none at all.
+    /// A gate that has not been opened yet counts as no gate.
     UnsetGateIgnored,
-    /// Ordinals begin at the second one: the range is one off.
+    /// The range of ordinals is one too short.
     OffByOne,
 }
 
 impl Fault {
-    /// Bends what the planner sees.
-    pub fn bend_sight(self, gd: &mut GameDeployment, world: &mut World) {
+    /// Corrupts the planner's input.
+    pub fn corrupt_world(self, gd: &mut GameDeployment, world: &mut World) {
         match self {
             Fault::HealthIgnored => {
                 for pod in world.pods.iter_mut().map(Arc::make_mut) {
@@ -149,11 +149,11 @@ impl Fault {
                     target.is_none_or(|it| it.is_empty() || Some(it) == update.as_ref())
                 });
             }
-            _ => self.bend_runs(gd, world),
+            _ => self.corrupt_runs(gd, world),
         }
     }
 
-    fn bend_runs(self, gd: &mut GameDeployment, world: &mut World) {
+    fn corrupt_runs(self, gd: &mut GameDeployment, world: &mut World) {
         let is_retried = self == Fault::RetryMeansSuccess && forget_retry(gd);
         let mut runs = std::mem::take(&mut world.runs);
         for run in runs.iter_mut().map(Arc::make_mut) {
@@ -171,7 +171,7 @@ impl Fault {
                 Fault::AnyArgumentsCount if is_success => {
                     let hook = gd.spec.pre_delete_update_strategy.hook.as_ref();
                     let hash = serde_json::to_vec(&hook).expect("JSON");
-                    note(run, names::RUN_HOOK_HASH, &names::safe_hash(&hash));
+                    annotate(run, names::RUN_HOOK_HASH, &names::safe_hash(&hash));
                 }
                 _ => {}
             }
@@ -179,12 +179,12 @@ impl Fault {
         world.runs = runs;
     }
 
-    /// Bends what the planner says.
-    pub fn bend_plan(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
+    /// Corrupts the planner's output.
+    pub fn corrupt_plan(self, plan: &mut Plan<GameDeploymentStatus>, world: &World) {
         let run = |name: &str| world.runs.iter().find(|run| run.name_any() == name);
         plan.actions.retain(|action| match (self, action) {
-            (Fault::MarkForgotten, Action::UnmarkDeleting(_)) => false,
-            (Fault::GateForgotten, Action::OpenGate(pod)) => {
+            (Fault::MarkKept, Action::UnmarkDeleting(_)) => false,
+            (Fault::GateKeptClosed, Action::OpenGate(pod)) => {
                 let mut pods = world.pods.iter().filter(|it| it.uid == pod.uid);
                 !pods.any(|pod| is_closed_for_nothing(pod))
             }
@@ -199,7 +199,7 @@ impl Fault {
         });
         for action in &mut plan.actions {
             self.forget_version(action);
-            if let (Fault::PauseWithoutNote, Action::PatchWorkload(patch)) = (self, action)
+            if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
                 && patch.paused == Some(true)
             {
                 patch.annotations.clear();
@@ -209,15 +209,18 @@ impl Fault {
 }
 
 impl Fault {
-    /// Takes the pod's version out of what rests on it.
+    /// Removes the resourceVersion precondition of an action.
     fn forget_version(self, action: &mut Action) {
         match action {
-            Action::DeletePod(it) if self == Fault::GuardForgotten => {
+            Action::DeletePod(it) if self == Fault::NoVersionPrecondition => {
                 it.pod.version = None;
                 it.guarded = false;
             }
             Action::PatchInPlace(it)
-                if matches!(self, Fault::GuardForgotten | Fault::ChangeUntested) =>
+                if matches!(
+                    self,
+                    Fault::NoVersionPrecondition | Fault::NoVersionPreconditionInPlace
+                ) =>
             {
                 it.pod.version = None;
             }
@@ -243,17 +246,17 @@ fn no_partition(gd: &mut GameDeployment) {
     }
 }
 
-/// Name of the revision that the template stands for, once it is there.
+/// Name of the newest revision, if there is one.
 fn newest(world: &World) -> Option<String> {
     let newest = world.revisions.iter().max_by_key(|it| it.number);
     newest.map(|it| it.name.clone())
 }
 
-/// Says that a promotion, if there is one, is of the newest revision.
+/// Changes a promotion, if there is one, to the newest revision.
 fn promote(gd: &mut GameDeployment, world: &World) {
     let update = world.revisions.iter().max_by_key(|it| it.number);
     let hash = gd.status.as_ref().map(|it| it.current_step_hash.clone());
-    if let (Some(note), Some(update), Some(Some(step_hash))) = (
+    if let (Some(annotation), Some(update), Some(Some(step_hash))) = (
         gd.annotations_mut().get_mut(names::PROMOTE_ANNOTATION),
         update,
         hash,
@@ -262,11 +265,11 @@ fn promote(gd: &mut GameDeployment, world: &World) {
             revision: update.name.clone(),
             step_hash,
         };
-        *note = serde_json::to_string(&promotion).expect("JSON");
+        *annotation = serde_json::to_string(&promotion).expect("JSON");
     }
 }
 
-/// Says that the pods which would be chosen, did nobody wait, are to be deleted first.
+/// Names the pods that would be chosen if none waited already in podsToDelete.
 fn name_victims(gd: &mut GameDeployment, world: &World) {
     let mut pods: Vec<_> = world.pods.iter().filter(|pod| !pod.terminating).collect();
     pods.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created)));
@@ -275,12 +278,12 @@ fn name_victims(gd: &mut GameDeployment, world: &World) {
     gd.spec.scale_strategy.pods_to_delete = pods.iter().map(|pod| pod.name.clone()).collect();
 }
 
-/// Takes a retry out, and says whether there was one.
+/// Removes a retry, and returns whether there was one.
 fn forget_retry(gd: &mut GameDeployment) -> bool {
     let strategy = &mut gd.spec.pre_delete_update_strategy;
     let is_set = std::mem::take(&mut strategy.retry);
-    let note = gd.annotations_mut().remove(names::RETRY_ANNOTATION);
-    is_set || note.is_some()
+    let annotation = gd.annotations_mut().remove(names::RETRY_ANNOTATION);
+    is_set || annotation.is_some()
 }
 
 fn phase(run: &HookRun) -> HookPhase {
@@ -296,7 +299,7 @@ fn point(run: &HookRun) -> HookPoint {
         .expect("a point")
 }
 
-fn note(run: &mut HookRun, key: &str, value: &str) {
+fn annotate(run: &mut HookRun, key: &str, value: &str) {
     run.annotations_mut()
         .insert(key.to_owned(), value.to_owned());
 }
@@ -313,14 +316,14 @@ fn succeed(run: &mut HookRun, world: &World) {
     }
 }
 
-/// Says that a run was made for what may be wanted of its pod now.
+/// Changes the target of a run to the one that its pod needs now.
 fn retarget(run: &mut HookRun, world: &World) {
     let update = world.revisions.iter().max_by_key(|it| it.number);
     let uid = run.annotations().get(names::RUN_POD_UID).cloned();
     let pod = world.pods.iter().find(|pod| Some(&pod.uid) == uid.as_ref());
     if let (Some(update), Some(pod)) = (update, pod) {
         let is_old = pod.revision() != update.name();
-        note(
+        annotate(
             run,
             names::RUN_TARGET,
             if is_old { &update.name } else { "" },

@@ -1,5 +1,5 @@
-//! 128 bits that stand for a state: two states with one fingerprint are taken for one. With some
-//! millions of states the odds of a mistake are below one in 10^24.
+//! 128-bit hashes of states. Two states with the same fingerprint count as one. With a few million states, the
+//! probability of a collision is below 10^-24.
 
 use std::hash::{Hash, Hasher};
 

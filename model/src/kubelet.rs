@@ -1,33 +1,33 @@
-//! What kubelets do to pods, and what pods do by themselves.
+//! Moves of kubelets and pods.
 
 use gamekeeper_core::plan::PodPhase;
 
 use super::scope::Scope;
 use super::state::*;
 
-/// What happens to a pod.
+/// A change of a pod by its kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelet {
-    /// A first container runs; another one waits for its image.
+    /// The first container runs; another one waits for its image.
     Begin,
     /// All containers run.
     Start,
-    /// The kubelet looks at the newest spec: status.observedGeneration follows.
+    /// The kubelet observes the newest spec, and updates status.observedGeneration.
     Observe,
-    /// A container is started again, with the image of the spec.
+    /// A container restarts with the image of the spec.
     Restart,
     /// Condition Ready follows containers and gate.
     FollowReady,
-    /// The containers get healthy again.
+    /// The containers become ready again.
     Recover,
     /// The containers run again after a crash.
     ComeUp,
     Remove,
-    /// The containers stop, and wait to be started again.
+    /// The containers crash, and wait to be restarted.
     Crash,
-    /// Its containers stop being ready.
+    /// The containers become unready.
     Break,
-    /// It ends.
+    /// The pod fails.
     Fail,
 }
 
@@ -41,7 +41,7 @@ fn is_to_be_ready(pod: &Pod) -> bool {
     pod.healthy && matches!(pod.gate, Gate::Absent | Gate::Open)
 }
 
-/// What may happen to a pod next.
+/// The moves that are possible for a pod.
 pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
     if pod.terminating {
         return vec![Kubelet::Remove];
@@ -72,7 +72,7 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
             if !pod.healthy && Some(pod.runs) != scope.broken {
                 moves.push(Kubelet::Recover);
             }
-            if state.left.breaks > 0 && pod.healthy {
+            if state.remaining.breaks > 0 && pod.healthy {
                 moves.extend([Kubelet::Break, Kubelet::Fail]);
                 if scope.crashes {
                     moves.push(Kubelet::Crash);
@@ -84,7 +84,7 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
     moves
 }
 
-/// Lets it happen.
+/// Makes a move.
 pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Time) {
     if what == Kubelet::Remove {
         pods.retain(|pod| pod.uid != uid);

@@ -1,13 +1,14 @@
-//! The model check: small worlds, in which everything that can happen is made to happen.
+//! The model checker: explores everything that can happen in small clusters.
 //!
-//! The real planner plans for a world in which caches lag, processes crash between any two writes,
-//! hooks succeed or fail, and the user changes his mind at any moment; each interleaving is walked,
-//! and judged by what must always hold (`judge`, `pauses`). From the states on the way it is seen
-//! that all comes to rest when the world stands still (`fair`). `fault` has deliberate bugs, each
-//! of which must be found. Longer histories in larger worlds are tried at random (`random`).
+//! The real planner runs in a model in which caches lag, the operator crashes between any two writes, hooks
+//! succeed or fail, and users change the spec at any time. Every interleaving is explored, and each write and
+//! state is checked against the invariants (`judge`, `pauses`). From every state it is also checked that the
+//! cluster settles once nothing else happens (`fair`). `fault` contains deliberate bugs, each of which must be
+//! found. Longer histories in larger clusters are sampled at random (`random`).
 
 #![cfg(test)]
 
+mod describe;
 mod explore;
 mod fair;
 mod fault;
@@ -24,7 +25,6 @@ mod scope;
 mod scopes;
 mod start;
 mod state;
-mod telling;
 mod translate;
 mod user;
 mod writes;

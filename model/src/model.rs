@@ -1,4 +1,4 @@
-//! The model: which moves there are from a state, and what each of them does.
+//! The model: the moves that are possible from a state, and the effect of each.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,43 +14,42 @@ use super::state::*;
 use super::translate::Translator;
 use super::{judge, kubelet, renumber, user};
 
-/// A scope with the real planner in it.
+/// A scope with the real planner.
 pub struct Model {
     pub scope: Scope,
     pub translator: Translator,
     pub fault: Option<Fault>,
-    /// Plans by what they were made from.
+    /// Plans by the fingerprint of their view.
     pub plans: RefCell<HashMap<u128, Rc<Planned>>>,
 }
 
-/// One step of somebody. `seen_before`: the operator's cache catches up with the kind that is
-/// changed right before it is changed.
+/// A move. The `bool` says whether the operator's cache catches up with a kind right before the kind changes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
     Kubelet(Uid, Kubelet, bool),
-    /// A HookRun (by its place) ends.
+    /// A HookRun (by its index) ends.
     Hook(usize, HookPhase, bool),
-    /// A HookRun ends well, by a clock that is ahead.
+    /// A HookRun succeeds, according to a clock that is ahead.
     HookAhead(usize),
     User(User, bool),
     Tick,
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
     Plan([bool; 4]),
-    /// The operator makes one of the writes whose turn it is.
+    /// The operator makes one of the writes that are due.
     Write(usize),
     WriteStatus,
-    /// The operator gives a plan up, because the quorum GET shows a newer generation.
-    GiveUp,
+    /// The operator abandons a plan, because the quorum GET shows a newer generation.
+    Abandon,
     /// The operator's process ends, and another one becomes the leader.
     Crash,
 }
 
-/// Something that must never happen.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// What must always hold.
+pub struct Violation {
+    /// The invariant.
     pub rule: &'static str,
-    /// What happened.
+    /// Why it is violated.
     pub why: String,
 }
 
@@ -64,13 +63,13 @@ impl Model {
         }
     }
 
-    /// Puts a bug in.
-    pub fn break_with(&mut self, fault: Fault) {
+    /// Plants a bug.
+    pub fn plant(&mut self, fault: Fault) {
         self.fault = Some(fault);
         self.plans.borrow_mut().clear();
     }
 
-    /// What may happen next.
+    /// The moves that are possible next.
     pub fn moves(&self, state: &State) -> Vec<Move> {
         let mut moves = Vec::new();
         self.moves_of_operator(state, &mut moves);
@@ -81,27 +80,27 @@ impl Model {
             }
         }
         self.moves_of_hooks(state, &mut moves);
-        if state.left.user > 0 {
+        if state.remaining.user > 0 {
             self.moves_of_user(state, &mut moves);
         }
-        if state.left.ticks > 0 {
+        if state.remaining.ticks > 0 {
             moves.push(Move::Tick);
         }
         moves
     }
 
     fn moves_of_hooks(&self, state: &State, moves: &mut Vec<Move>) {
-        let ends = match state.left.failures {
+        let ends = match state.remaining.failures {
             0 => &[HookPhase::Successful][..],
             _ => &[HookPhase::Successful, HookPhase::Failed],
         };
         let runs = state.runs.now.iter().enumerate();
-        for (place, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
+        for (index, _) in runs.filter(|(_, run)| !run.phase.is_completed()) {
             for seen in caught_up_before(self.scope.lags.runs, &state.runs) {
-                moves.extend(ends.iter().map(|phase| Move::Hook(place, *phase, *seen)));
+                moves.extend(ends.iter().map(|phase| Move::Hook(index, *phase, *seen)));
             }
-            if self.scope.ahead > 0 && state.left.failures > 0 {
-                moves.push(Move::HookAhead(place));
+            if self.scope.ahead > 0 && state.remaining.failures > 0 {
+                moves.push(Move::HookAhead(index));
             }
         }
     }
@@ -119,42 +118,42 @@ impl Model {
     }
 
     /// Makes a move.
-    pub fn step(&self, state: &State, what: &Move) -> Result<State, Broken> {
+    pub fn step(&self, state: &State, what: &Move) -> Result<State, Violation> {
         let mut next = state.clone();
         let lags = self.scope.lags;
         match what {
             Move::Kubelet(uid, what, seen_before) => {
-                next.left.breaks -= u8::from(what.is_breakage());
+                next.remaining.breaks -= u8::from(what.is_breakage());
                 let now = next.clock;
                 let pods = next.pods.change(lags.pods, *seen_before);
                 kubelet::act(&self.scope, pods, *uid, *what, now);
             }
-            Move::Hook(place, phase, seen_before) => {
-                next.left.failures -= u8::from(*phase == HookPhase::Failed);
-                let run = &mut next.runs.change(lags.runs, *seen_before)[*place];
+            Move::Hook(index, phase, seen_before) => {
+                next.remaining.failures -= u8::from(*phase == HookPhase::Failed);
+                let run = &mut next.runs.change(lags.runs, *seen_before)[*index];
                 run.phase = *phase;
                 run.finished = next.clock;
             }
-            Move::HookAhead(place) => {
-                next.left.failures -= 1;
-                let run = &mut next.runs.change(lags.runs, false)[*place];
+            Move::HookAhead(index) => {
+                next.remaining.failures -= 1;
+                let run = &mut next.runs.change(lags.runs, false)[*index];
                 run.phase = HookPhase::Successful;
                 run.finished = next.clock + self.scope.ahead;
             }
             Move::User(what, seen_before) => {
-                next.left.user -= 1;
+                next.remaining.user -= 1;
                 user::act(self, &mut next, *what, *seen_before);
             }
             Move::Tick => {
-                next.left.ticks -= 1;
-                next.clock += self.scope.ticks[usize::from(next.left.ticks)];
+                next.remaining.ticks -= 1;
+                next.clock += self.scope.ticks[usize::from(next.remaining.ticks)];
             }
-            Move::Plan(caught_up) => self.begin_sync(&mut next, *caught_up)?,
-            Move::Write(place) => self.make_write(&mut next, *place)?,
+            Move::Plan(caught_up) => self.begin_reconcile(&mut next, *caught_up)?,
+            Move::Write(index) => self.make_write(&mut next, *index)?,
             Move::WriteStatus => self.write_status(&mut next)?,
-            Move::GiveUp => next.operator.sync = None,
+            Move::Abandon => next.operator.reconcile = None,
             Move::Crash => {
-                next.left.crashes -= 1;
+                next.remaining.crashes -= 1;
                 self.crash(&mut next);
             }
         }
@@ -168,7 +167,7 @@ impl Model {
     }
 }
 
-/// Whether the operator's cache may catch up right before a change of a kind, or may not.
+/// Whether the operator's cache may have caught up right before a change: the choices.
 fn caught_up_before<T: PartialEq>(lags: bool, kind: &Kind<T>) -> &'static [bool] {
     match lags && kind.seen != Seen::Now {
         true => &[false, true],

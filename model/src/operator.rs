@@ -1,4 +1,4 @@
-//! The operator: it plans on what its caches show, and carries the plan out write by write.
+//! The operator: plans from its caches, and carries out the plan write by write.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use gamekeeper_core::plan::{self, Phase, Plan, World};
 
 use super::fault::Fault;
 use super::fingerprint::fingerprint;
-use super::model::{Broken, Model, Move};
+use super::model::{Model, Move, Violation};
 use super::state::*;
 use super::translate::{View, as_set, wake_time};
 use super::writes;
@@ -17,12 +17,12 @@ use super::{judge, pauses};
 #[derive(Clone, Debug, Default)]
 pub struct Planned {
     pub before: Vec<Write>,
-    /// The status, when it must be written first.
+    /// The status, if it must be written first.
     pub status: Option<super::state::Status>,
     pub after: Vec<Write>,
     /// Whether a quorum GET comes before `after`.
     pub get_first: bool,
-    /// When to plan again though nothing changes.
+    /// When to plan again even if nothing changes.
     pub wake: Option<Time>,
 }
 
@@ -33,7 +33,7 @@ impl Planned {
 }
 
 impl Model {
-    /// What the operator's caches show; None while one of them is too old.
+    /// What the operator's caches show; None if one of them is too old.
     pub fn view(&self, state: &State) -> Option<View> {
         Some(View {
             now: state.clock,
@@ -46,18 +46,18 @@ impl Model {
         })
     }
 
-    /// The plan for a view. Each is made once.
+    /// The plan for a view. Plans are cached.
     pub fn plan(&self, view: &View) -> Rc<Planned> {
         let key = fingerprint(view);
         if let Some(planned) = self.plans.borrow().get(&key) {
             return planned.clone();
         }
-        let planned = Rc::new(self.ask(view));
+        let planned = Rc::new(self.make_plan(view));
         self.plans.borrow_mut().insert(key, planned.clone());
         planned
     }
 
-    /// The planner's answer, bent by the bug that was put in.
+    /// Calls the planner, with the planted bug if there is one.
     pub fn decide(&self, gd: &GameDeployment, mut world: World) -> Plan<GameDeploymentStatus> {
         let plan = |gd: &GameDeployment, world: &World| match self.scope.set {
             Some(policy) => plan_for_set(gd, self.policy(policy), world),
@@ -67,9 +67,9 @@ impl Model {
             return plan(gd, &world);
         };
         let mut gd = gd.clone();
-        fault.bend_sight(&mut gd, &mut world);
+        fault.corrupt_world(&mut gd, &mut world);
         let mut plan = plan(&gd, &world);
-        fault.bend_plan(&mut plan, &world);
+        fault.corrupt_plan(&mut plan, &world);
         plan
     }
 
@@ -80,7 +80,7 @@ impl Model {
         }
     }
 
-    fn ask(&self, view: &View) -> Planned {
+    fn make_plan(&self, view: &View) -> Planned {
         let gd = self.translator.workload(&view.workload);
         let plan = self.decide(&gd, self.translator.world(view));
         let mut planned = Planned {
@@ -97,30 +97,30 @@ impl Model {
             }
         }
         let status = plan.status.filter(|_| plan.status_first);
-        planned.status = status.map(|status| self.translator.status_place(&status));
+        planned.status = status.map(|status| self.translator.status_id(&status));
         planned
     }
 
     /// The operator's moves.
     pub fn moves_of_operator(&self, state: &State, moves: &mut Vec<Move>) {
-        let Some(sync) = &state.operator.sync else {
+        let Some(reconcile) = &state.operator.reconcile else {
             self.moves_of_planning(state, moves);
             return;
         };
-        if !sync.before.is_empty() {
-            moves.extend((0..sync.before.len()).map(Move::Write));
-        } else if sync.status.is_some() && self.fault != Some(Fault::StatusLast) {
+        if !reconcile.before.is_empty() {
+            moves.extend((0..reconcile.before.len()).map(Move::Write));
+        } else if reconcile.status.is_some() && self.fault != Some(Fault::StatusLast) {
             moves.push(Move::WriteStatus);
-        } else if !sync.after.is_empty() {
-            moves.extend((0..sync.after.len()).map(Move::Write));
-            // The GET is taken together with what came before it: it may also have come later.
-            if !sync.begun && state.workload.now.generation != sync.planned.generation {
-                moves.push(Move::GiveUp);
+        } else if !reconcile.after.is_empty() {
+            moves.extend((0..reconcile.after.len()).map(Move::Write));
+            // In the model the GET happens together with the write before it, but it may also happen later.
+            if !reconcile.begun && state.workload.now.generation != reconcile.planned.generation {
+                moves.push(Move::Abandon);
             }
         } else {
             moves.push(Move::WriteStatus);
         }
-        if state.left.crashes > 0 {
+        if state.remaining.crashes > 0 {
             moves.push(Move::Crash);
         }
     }
@@ -132,7 +132,7 @@ impl Model {
                 _ => &[true],
             }
         }
-        let is_first_leader = state.left.crashes == self.scope.left.crashes;
+        let is_first_leader = state.remaining.crashes == self.scope.remaining.crashes;
         let may_lag = self.fault != Some(Fault::LeaderDoesNotWait) || !is_first_leader;
         for workload in choices(&state.workload, may_lag) {
             for pods in choices(&state.pods, may_lag) {
@@ -158,7 +158,11 @@ impl Model {
         state.revisions.catch_up(wanted[3]);
     }
 
-    pub fn begin_sync(&self, state: &mut State, caught_up: [bool; 4]) -> Result<(), Broken> {
+    pub fn begin_reconcile(
+        &self,
+        state: &mut State,
+        caught_up: [bool; 4],
+    ) -> Result<(), Violation> {
         self.catch_up(state, caught_up);
         let view = self.view(state).expect("caught up");
         let planned = self.plan(&view);
@@ -168,7 +172,7 @@ impl Model {
             let pods = view.pods.iter().filter(|pod| is(pod));
             pods.fold(0, |all, pod| all | 1 << pod.uid)
         };
-        let sync = Sync {
+        let reconcile = Reconcile {
             before: planned.before.clone(),
             status: planned.status,
             after: planned.after.clone(),
@@ -181,90 +185,92 @@ impl Model {
             seen_ready: bits(&judge::is_ready),
             touched: 0,
         };
-        self.go_on(state, sync)
+        self.advance(state, reconcile)
     }
 
-    /// Takes the GET when its turn has come, and ends the sync when nothing is left.
-    fn go_on(&self, state: &mut State, mut sync: Sync) -> Result<(), Broken> {
-        let is_status_due = sync.status.is_some() && self.fault != Some(Fault::StatusLast);
-        if sync.before.is_empty() && !is_status_due && sync.judged.is_none() {
-            sync.judged = Some(state.workload.now.clone());
-            if sync.get_first && state.workload.now.generation != sync.planned.generation {
-                sync.after.clear();
+    /// Makes the quorum GET when it is due, and ends the reconcile when nothing is left.
+    fn advance(&self, state: &mut State, mut reconcile: Reconcile) -> Result<(), Violation> {
+        let is_status_due = reconcile.status.is_some() && self.fault != Some(Fault::StatusLast);
+        if reconcile.before.is_empty() && !is_status_due && reconcile.judged.is_none() {
+            reconcile.judged = Some(state.workload.now.clone());
+            if reconcile.get_first && state.workload.now.generation != reconcile.planned.generation
+            {
+                reconcile.after.clear();
             }
-            judge::deletions(self, state, &sync)?;
+            judge::deletions(self, state, &reconcile)?;
         }
-        let is_over = sync.before.is_empty() && sync.after.is_empty() && sync.status.is_none();
-        state.operator.sync = (!is_over).then(|| Rc::new(sync));
+        let is_over =
+            reconcile.before.is_empty() && reconcile.after.is_empty() && reconcile.status.is_none();
+        state.operator.reconcile = (!is_over).then(|| Rc::new(reconcile));
         Ok(())
     }
 
-    pub fn make_write(&self, state: &mut State, place: usize) -> Result<(), Broken> {
-        let Some(sync) = state.operator.sync.take() else {
+    pub fn make_write(&self, state: &mut State, index: usize) -> Result<(), Violation> {
+        let Some(reconcile) = state.operator.reconcile.take() else {
             return Ok(());
         };
-        let mut sync = Rc::unwrap_or_clone(sync);
-        let is_before = !sync.before.is_empty();
+        let mut reconcile = Rc::unwrap_or_clone(reconcile);
+        let is_before = !reconcile.before.is_empty();
         let write = if is_before {
-            sync.before.remove(place)
+            reconcile.before.remove(index)
         } else {
-            sync.begun = true;
-            sync.after.remove(place)
+            reconcile.begun = true;
+            reconcile.after.remove(index)
         };
-        let takes_effect = writes::takes_effect(state, &sync, &write);
+        let takes_effect = writes::takes_effect(state, &reconcile, &write);
         if takes_effect {
-            judge::write(self, state, &sync, &write)?;
+            judge::write(self, state, &reconcile, &write)?;
             let before = state.clone();
-            writes::make(self, state, &sync, &write);
+            writes::make(self, state, &reconcile, &write);
             let unseen = [Fault::OwnWritesUnseen, Fault::LeaderDoesNotWait];
             if self.fault.is_some_and(|fault| unseen.contains(&fault)) {
                 forget_own_writes(state, &before);
             }
-            sync.touch(&write);
-            sync.after.extend(sequel(state, &write));
+            reconcile.touch(&write);
+            reconcile.after.extend(follow_up(state, &write));
         }
         let is_own_patch = takes_effect && matches!(write, Write::Workload(_));
-        let is_newer = is_own_patch && state.workload.now.generation != sync.planned.generation;
+        let is_newer =
+            is_own_patch && state.workload.now.generation != reconcile.planned.generation;
         if is_own_patch {
-            sync.planned = state.workload.now.clone();
+            reconcile.planned = state.workload.now.clone();
         }
         if is_newer || (is_before && !takes_effect) {
-            sync.status = None;
-            sync.after.clear();
+            reconcile.status = None;
+            reconcile.after.clear();
         }
-        self.go_on(state, sync)
+        self.advance(state, reconcile)
     }
 
-    pub fn write_status(&self, state: &mut State) -> Result<(), Broken> {
-        let Some(sync) = state.operator.sync.take() else {
+    pub fn write_status(&self, state: &mut State) -> Result<(), Violation> {
+        let Some(reconcile) = state.operator.reconcile.take() else {
             return Ok(());
         };
-        let mut sync = Rc::unwrap_or_clone(sync);
-        let Some(status) = sync.status.take() else {
+        let mut reconcile = Rc::unwrap_or_clone(reconcile);
+        let Some(status) = reconcile.status.take() else {
             return Ok(());
         };
         // Its resourceVersion is a precondition.
-        if state.workload.now == sync.planned {
-            pauses::status(self, state, &sync, status)?;
+        if state.workload.now == reconcile.planned {
+            pauses::status(self, state, &reconcile, status)?;
             let old = self.translator.facts(state.workload.now.status);
             let new = self.translator.facts(status);
-            if pauses::enters_partition(self, &sync.planned, &old, &new) {
-                state.memory.replicas_at_partition = sync.planned.replicas;
+            if pauses::enters_partition(self, &reconcile.planned, &old, &new) {
+                state.memory.replicas_at_partition = reconcile.planned.replicas;
             }
-            if new.is_rolling() && !old.is_one_rollout(&new) {
-                state.memory.rollout_since = sync.planned.generation;
+            if new.is_rolling() && !old.is_same_rollout(&new) {
+                state.memory.rollout_since = reconcile.planned.generation;
             }
             state.workload.write(self.scope.lags.workload).status = status;
             state.memory.lost = 0;
-            sync.planned = state.workload.now.clone();
+            reconcile.planned = state.workload.now.clone();
         } else {
-            sync.after.clear();
+            reconcile.after.clear();
         }
-        self.go_on(state, sync)
+        self.advance(state, reconcile)
     }
 
-    /// The process ends; the next leader remembers nothing, and waits until its caches have seen
-    /// what is there now.
+    /// The process ends. The next leader has no memory, and waits until its caches show the current state.
     pub fn crash(&self, state: &mut State) {
         state.operator = Operator::default();
         if self.fault == Some(Fault::LeaderDoesNotWait) {
@@ -278,7 +284,7 @@ impl Model {
     }
 }
 
-/// The plan for a GameStatefulSet that says the same. What only such a one shows is not part of the
+/// The plan for the equivalent GameStatefulSet. Status fields of GameStatefulSets alone are not part of the
 /// model.
 fn plan_for_set(
     gd: &GameDeployment,
@@ -297,7 +303,7 @@ fn plan_for_set(
     }
 }
 
-/// Leaves the caches as if the operator had not written.
+/// Leaves the caches as if the operator did not wait for its own writes.
 fn forget_own_writes(state: &mut State, before: &State) {
     if state.pods.seen == Seen::TooOld {
         state.pods.seen = Seen::Before(before.pods.now.clone());
@@ -307,9 +313,9 @@ fn forget_own_writes(state: &mut State, before: &State) {
     }
 }
 
-/// What follows a write at once: the change, once the gate is closed. (That the gate of a new pod is
-/// opened at once is no more than the next plan would do.)
-fn sequel(state: &State, write: &Write) -> Option<Write> {
+/// The write that follows another one without a plan: the change after the gate is closed. (Opening the gate
+/// of a new pod is omitted, because the next plan does the same.)
+fn follow_up(state: &State, write: &Write) -> Option<Write> {
     let Write::CloseGate(uid, _, Some(patch), _) = write else {
         return None;
     };
@@ -318,7 +324,7 @@ fn sequel(state: &State, write: &Write) -> Option<Write> {
     if let Gate::Closed(since) = pod.gate {
         patch.record.closed_at = Some(since);
     }
-    // What closed the gate found the pod unchanged; nothing may have happened since.
+    // The write that closed the gate found the pod unchanged. Nothing may have changed since.
     patch.unchanged = patch.unchanged.map(|_| Rc::new(pod.clone()));
     Some(Write::Patch(patch))
 }

@@ -1,23 +1,23 @@
-//! Invariant 4: a pause step is left only by a user or its duration, a hook step by a success or a
-//! user, and within one rollout the step index only grows. The operator lifts no pause but its own.
+//! Invariant 4: a pause step ends only by a user or after its duration, and a hook step only by a success or by
+//! a user. Within one rollout the step index only grows. The operator ends no pause but its own.
 
 use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
 
 use serde_json::Value;
 
-use super::model::{Broken, Model};
+use super::model::{Model, Violation};
 use super::scope::{Amount, Step};
 use super::state::*;
 use super::translate::{Facts, View};
 
 const RULE: &str = "4: pauses";
 
-fn broken(why: String) -> Result<(), Broken> {
-    Err(Broken { rule: RULE, why })
+fn violation(why: String) -> Result<(), Violation> {
+    Err(Violation { rule: RULE, why })
 }
 
-/// What the last partition step up to this one keeps.
+/// The partition of the last partition step up to this one.
 pub fn last_partition(steps: &[Step], index: usize) -> Option<Amount> {
     let mut reached = steps.iter().take(index + 1).rev();
     reached.find_map(|step| match step {
@@ -26,18 +26,18 @@ pub fn last_partition(steps: &[Step], index: usize) -> Option<Amount> {
     })
 }
 
-/// Judges a change of the workload.
+/// Checks a change of the workload.
 pub fn workload(
     model: &Model,
     state: &State,
-    sync: &Sync,
+    reconcile: &Reconcile,
     change: &WorkloadChange,
-) -> Result<(), Broken> {
+) -> Result<(), Violation> {
     let workload = &state.workload.now;
     let facts = model.translator.facts(state.last_status());
     let own = state.memory.pause.as_ref();
     match change.paused {
-        Some(true) if state.memory.user_paused => broken("takes a user's pause over".to_owned()),
+        Some(true) if state.memory.user_paused => violation("takes over a user's pause".to_owned()),
         Some(true) => {
             let is_same =
                 |pause: &&OwnPause| pause.is_of(workload) && Some(pause.index) == facts.index;
@@ -45,7 +45,7 @@ pub fn workload(
                 .filter(is_same)
                 .filter(|pause| pause.resumed && !pause.outdated)
             {
-                Some(pause) => broken(format!("pauses again at {pause:?}")),
+                Some(pause) => violation(format!("pauses again at {pause:?}")),
                 None => Ok(()),
             }
         }
@@ -53,10 +53,10 @@ pub fn workload(
             let may_lift = |pause: &OwnPause| {
                 !pause.is_of(workload)
                     || facts.stable == Some(workload.template)
-                    || pause.is_over(model, workload, sync.at)
+                    || pause.is_over(model, workload, reconcile.at)
             };
             if state.memory.user_paused || !own.is_some_and(may_lift) {
-                return broken(format!("lifts a pause that stands: {own:?}"));
+                return violation(format!("ends a pause without a reason: {own:?}"));
             }
             Ok(())
         }
@@ -78,14 +78,15 @@ impl OwnPause {
     }
 }
 
-/// Whether the operator's note says that its pause is over.
-pub fn is_noted_over(model: &Model, note: Text) -> bool {
-    let note: Value = serde_json::from_str(&model.translator.text(note)).unwrap_or_default();
-    note["over"] == true
+/// Whether the annotation of the operator's pause says that it is over.
+pub fn is_marked_over(model: &Model, annotation: Text) -> bool {
+    let annotation: Value =
+        serde_json::from_str(&model.translator.text(annotation)).unwrap_or_default();
+    annotation["over"] == true
 }
 
-/// Remembers the operator's own pause.
-pub fn remember(model: &Model, state: &mut State, sync: &Sync, change: &WorkloadChange) {
+/// Records a pause of the operator.
+pub fn remember(model: &Model, state: &mut State, reconcile: &Reconcile, change: &WorkloadChange) {
     if change.paused != Some(true) {
         return;
     }
@@ -95,7 +96,7 @@ pub fn remember(model: &Model, state: &mut State, sync: &Sync, change: &Workload
         template: workload.template,
         steps: workload.steps,
         index,
-        at: sync.at,
+        at: reconcile.at,
         resumed: false,
         outdated: false,
     };
@@ -110,7 +111,7 @@ pub fn remember(model: &Model, state: &mut State, sync: &Sync, change: &Workload
     }
 }
 
-/// Remembers how far a rollout without steps had come when the operator saw that a user pauses it.
+/// Records the number of updated pods when the operator observes a user's pause of a rollout without steps.
 pub fn hold(model: &Model, state: &mut State, view: &View) {
     let Workload {
         template,
@@ -129,10 +130,10 @@ pub fn hold(model: &Model, state: &mut State, view: &View) {
     }
 }
 
-/// Whether a status says that a partition step was entered.
+/// Whether a partition step is entered with a status.
 pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
     let steps = &model.scope.steps[usize::from(planned.steps)];
-    let from = if old.is_one_rollout(new) {
+    let from = if old.is_same_rollout(new) {
         old.index.map_or(0, |index| usize::from(index) + 1)
     } else {
         0
@@ -146,78 +147,88 @@ pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Fa
             .any(|step| matches!(step, Step::Partition(_)))
 }
 
-/// Judges a status.
-pub fn status(model: &Model, state: &State, sync: &Sync, new: Status) -> Result<(), Broken> {
+/// Checks a status.
+pub fn status(
+    model: &Model,
+    state: &State,
+    reconcile: &Reconcile,
+    new: Status,
+) -> Result<(), Violation> {
     let old = model.translator.facts(state.workload.now.status);
     let new = model.translator.facts(new);
     if old.stable.is_none() {
         stable_at_once(model, state, &new)?;
     } else if new.stable != old.stable {
-        promotion(model, state, sync, &new)?;
+        promotion(model, state, reconcile, &new)?;
     }
     if !new.is_rolling() {
         return Ok(());
     }
-    let is_one_rollout = old.is_one_rollout(&new);
-    let from = if is_one_rollout {
+    let is_same_rollout = old.is_same_rollout(&new);
+    let from = if is_same_rollout {
         old.index.unwrap_or(0)
     } else {
         0
     };
     let to = new.index.unwrap_or(0);
     if to < from {
-        return broken(format!("the step index falls from {from} to {to}"));
+        return violation(format!("the step index decreases from {from} to {to}"));
     }
-    if to > from && is_one_rollout && sync.planned.paused && state.memory.user_paused {
-        return broken(format!(
-            "goes from step {from} to {to} while the user pauses"
+    if to > from && is_same_rollout && reconcile.planned.paused && state.memory.user_paused {
+        return violation(format!(
+            "goes from step {from} to {to} during a user's pause"
         ));
     }
-    let steps = &model.scope.steps[usize::from(sync.planned.steps)];
+    let steps = &model.scope.steps[usize::from(reconcile.planned.steps)];
     for index in from..to.min(steps.len() as u8) {
-        if !may_leave(model, state, sync, steps[usize::from(index)], index) {
+        if !may_leave(model, state, reconcile, steps[usize::from(index)], index) {
             let pause = &state.memory.pause;
-            return broken(format!("leaves step {index} for {to}; pause: {pause:?}"));
+            return violation(format!("leaves step {index} for {to}; pause: {pause:?}"));
         }
     }
     Ok(())
 }
 
-/// The stable revision moves only when all pods are at it.
-fn promotion(model: &Model, state: &State, sync: &Sync, new: &Facts) -> Result<(), Broken> {
+/// A revision becomes stable only when all pods have it.
+fn promotion(
+    model: &Model,
+    state: &State,
+    reconcile: &Reconcile,
+    new: &Facts,
+) -> Result<(), Violation> {
     let active = || state.pods.now.iter().filter(|pod| pod.is_active());
     let at_stable = active().filter(|pod| Some(pod.rev) == new.stable).count();
-    let wanted = usize::from(sync.planned.replicas);
+    let wanted = usize::from(reconcile.planned.replicas);
     if at_stable < wanted.max(1) && !model.scope.has_surprises() {
-        return broken(format!(
-            "{:?} is called stable with {at_stable} pods",
+        return violation(format!(
+            "{:?} becomes stable with {at_stable} pods",
             new.stable
         ));
     }
     Ok(())
 }
 
-/// A workload that shows no stable revision, because it is new or its status was lost, is not taken
-/// for one without a rollout while pods are left at another revision.
-fn stable_at_once(model: &Model, state: &State, new: &Facts) -> Result<(), Broken> {
+/// If a workload without a stable revision (it is new, or its status was lost) has pods of another revision,
+/// the update revision does not become stable at once.
+fn stable_at_once(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
     let mut pods = state.pods.now.iter();
     let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;
     if !new.is_rolling() && pods.any(is_old) && !model.scope.has_surprises() {
-        return broken(format!("{:?} is called stable at once", new.stable));
+        return violation(format!("{:?} becomes stable at once", new.stable));
     }
     Ok(())
 }
 
-/// Whether the user lets this rollout skip its steps.
+/// Whether this rollout is fully promoted.
 fn is_promoted(model: &Model, workload: &Workload) -> bool {
     let own = model
         .translator
         .promotion(workload.template, workload.steps);
-    workload.promote_note == own && !workload.paused
+    workload.promote_annotation == own && !workload.paused
 }
 
-fn may_leave(model: &Model, state: &State, sync: &Sync, step: Step, index: u8) -> bool {
-    let planned = &sync.planned;
+fn may_leave(model: &Model, state: &State, reconcile: &Reconcile, step: Step, index: u8) -> bool {
+    let planned = &reconcile.planned;
     if is_promoted(model, planned) {
         return true;
     }
@@ -225,7 +236,9 @@ fn may_leave(model: &Model, state: &State, sync: &Sync, step: Step, index: u8) -
     let own = pause.filter(|pause| pause.index == index && pause.is_of(planned));
     let is_resumed = own.is_some_and(|pause| pause.resumed);
     match step {
-        Step::Pause(_) => is_resumed || own.is_some_and(|it| it.is_over(model, planned, sync.at)),
+        Step::Pause(_) => {
+            is_resumed || own.is_some_and(|it| it.is_over(model, planned, reconcile.at))
+        }
         Step::Hook => {
             let has_passed = |run: &Run| {
                 (run.id.point, run.id.rev) == (HookPoint::Step, planned.template)

@@ -1,4 +1,4 @@
-//! The checker is checked: each deliberate bug is found, and for the right reason.
+//! Tests of the checker: each deliberate bug is found, and violates the expected rule.
 
 use std::io::Write as _;
 
@@ -8,21 +8,24 @@ use super::explore::explore;
 use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
-use super::scopes::{guarded, in_place, left, paused_without_steps, renewed, set};
+use super::scopes::{guarded, in_place, paused_without_steps, recreated, remaining, set};
 use super::start::settled;
-use super::state::Left;
+use super::state::Remaining;
 
-/// Walks a scope with a bug until it is found, and compares the rule that it breaks.
+/// Explores a scope with a bug until it is found, and compares the violated rule.
 fn find(fault: Fault, rule: &str, scope: Scope) {
     let mut model = Model::new(scope);
     let start = settled(&model);
-    model.break_with(fault);
-    let story = match explore(&model, &start, rule == SETTLES) {
-        Ok(walked) => panic!("{fault:?} is not found in {walked}"),
-        Err(story) => story,
+    model.plant(fault);
+    let counterexample = match explore(&model, &start, rule == SETTLES) {
+        Ok(explored) => panic!("{fault:?} is not found in {explored}"),
+        Err(counterexample) => counterexample,
     };
-    assert_eq!(story.broken.rule, rule, "{fault:?}: {story}");
-    let moves = story.moves.len();
+    assert_eq!(
+        counterexample.violation.rule, rule,
+        "{fault:?}: {counterexample}"
+    );
+    let moves = counterexample.moves.len();
     let line = format!("model: {fault:?} is found after {moves} moves: {rule}\n");
     std::io::stderr()
         .write_all(line.as_bytes())
@@ -61,34 +64,34 @@ fn canary(steps: &[Step]) -> Scope {
 fn bugs_in_pauses_and_steps_are_found() {
     let user = vec![User::Template(1), User::Pause];
     let pause = [Step::Pause(None), Step::Partition(Amount::Number(0))];
-    find(Fault::PauseWithoutNote, PAUSES, canary(&pause));
+    find(Fault::PauseWithoutAnnotation, PAUSES, canary(&pause));
     find(Fault::PauseIgnored, PAUSED, Scope { user, ..guarded() });
     let partition = [Step::Partition(Amount::Number(2)), Step::Pause(None)];
     find(Fault::NoPartition, PARTITION, canary(&partition));
     find(Fault::StatusLast, PARTITION, canary(&partition));
     let scope = Scope {
         user: updated(),
-        left: left(3, 0, 0),
+        remaining: remaining(3, 0, 0),
         ..canary(&[Step::Hook])
     };
     find(Fault::StepRunsKept, SETTLES, scope);
     let scope = Scope {
         templates: 3,
         user: vec![User::Template(1), User::Promote, User::Template(2)],
-        left: left(3, 0, 0),
+        remaining: remaining(3, 0, 0),
         ..canary(&pause)
     };
     find(Fault::AnyPromotionCounts, PAUSES, scope);
 }
 
 #[test]
-fn bugs_in_what_a_rollout_rests_on_are_found() {
+fn bugs_in_the_memory_of_a_rollout_are_found() {
     find(Fault::HeldKept, PARTITION, paused_without_steps());
-    find(Fault::LostStatusMeansDone, PAUSES, renewed());
+    find(Fault::LostStatusMeansDone, PAUSES, recreated());
 }
 
 #[test]
-fn bugs_in_what_a_hook_allows_are_found() {
+fn bugs_in_the_validity_of_successes_are_found() {
     let both = [scaled(), updated()].concat();
     find(
         Fault::AnyTargetCounts,
@@ -101,9 +104,9 @@ fn bugs_in_what_a_hook_allows_are_found() {
     let scope = Scope {
         user: scaled(),
         ticks: vec![7],
-        left: Left {
+        remaining: Remaining {
             ticks: 1,
-            ..left(1, 0, 0)
+            ..remaining(1, 0, 0)
         },
         ..guarded()
     };
@@ -129,7 +132,7 @@ fn bugs_in_what_a_hook_allows_are_found() {
 }
 
 #[test]
-fn bugs_in_what_has_something_to_lose_are_found() {
+fn bugs_in_the_protection_of_running_pods_are_found() {
     let grown = || Scope {
         user: vec![User::Scale(4), User::Scale(3)],
         ..guarded()
@@ -139,24 +142,24 @@ fn bugs_in_what_has_something_to_lose_are_found() {
         ..grown()
     };
     find(Fault::PhaseDecides, HOOK, late);
-    find(Fault::GuardForgotten, HOOK, grown());
+    find(Fault::NoVersionPrecondition, HOOK, grown());
     let crashes = Scope {
         user: vec![User::Scale(2)],
         crashes: true,
-        left: Left {
+        remaining: Remaining {
             breaks: 1,
-            ..left(1, 0, 0)
+            ..remaining(1, 0, 0)
         },
         ..guarded()
     };
-    find(Fault::GuardForgotten, HOOK, crashes);
+    find(Fault::NoVersionPrecondition, HOOK, crashes);
     let changed = |pre_inplace: bool| Scope {
         pre_inplace,
         user: vec![User::Scale(4), User::Template(1)],
         ..in_place()
     };
-    find(Fault::ChangeUntested, HOOK, changed(true));
-    find(Fault::ChangeUntested, GATE, changed(false));
+    find(Fault::NoVersionPreconditionInPlace, HOOK, changed(true));
+    find(Fault::NoVersionPreconditionInPlace, GATE, changed(false));
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn bugs_in_choices_and_budgets_are_found() {
         user: vec![User::Scale(2), User::Template(1)],
         ..in_place()
     };
-    find(Fault::WaitingIgnored, "victims stay", scope);
+    find(Fault::WaitingIgnored, "choice of pods", scope);
     find(
         Fault::NoBudget,
         ENOUGH,
@@ -219,9 +222,9 @@ fn bugs_in_choices_and_budgets_are_found() {
 }
 
 #[test]
-fn bugs_in_what_is_taken_back_are_found() {
+fn bugs_in_cancellations_are_found() {
     find(
-        Fault::MarkForgotten,
+        Fault::MarkKept,
         SETTLES,
         Scope {
             user: scaled(),
@@ -233,7 +236,7 @@ fn bugs_in_what_is_taken_back_are_found() {
         grace: 1,
         ..in_place()
     };
-    find(Fault::GateForgotten, SETTLES, scope);
+    find(Fault::GateKeptClosed, SETTLES, scope);
 }
 
 #[test]
@@ -269,7 +272,7 @@ fn bugs_with_ordinals_are_found() {
         ..set(Parallel)
     };
     let more = Scope {
-        left: left(3, 0, 0),
+        remaining: remaining(3, 0, 0),
         ..scope()
     };
     find(Fault::AnyTargetCounts, HOOK, more);
@@ -287,7 +290,7 @@ fn bugs_with_ordinals_are_found() {
 }
 
 #[test]
-fn bugs_in_carrying_out_are_found() {
+fn bugs_in_the_execution_of_plans_are_found() {
     let user = vec![User::Template(1), User::Pause];
     find(Fault::NoQuorumGet, PAUSED, Scope { user, ..guarded() });
     let scope = Scope {

@@ -1,6 +1,5 @@
-//! Random histories, longer and in larger worlds than can be walked: what is not proved there is at
-//! least looked for. `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` looks
-//! elsewhere, and longer.
+//! Random histories in clusters that are too large to explore completely.
+//! `PROPTEST_RNG_SEED=7 PROPTEST_CASES=10000 cargo test -p model random` runs other and more histories.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -11,19 +10,19 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use super::explore::{Settled, rest};
-use super::fair::Unrest;
-use super::model::{Broken, Model, Move};
+use super::describe::describe;
+use super::explore::{Settled, settles};
+use super::fair::Unsettled;
+use super::model::{Model, Move, Violation};
 use super::scope::{Amount, Lags, Scope, Step, User};
 use super::start::settled;
-use super::state::{Left, State};
-use super::telling::tell;
+use super::state::{Remaining, State};
 
-/// Moves of the longest.
+/// The maximum number of moves of a history.
 const MOVES: usize = 250;
 
-/// Lets a world live through random histories; each ends with the world standing still.
-fn live(name: &str, scope: Scope) {
+/// Runs random histories. At the end of each, the cluster must settle.
+fn check(name: &str, scope: Scope) {
     let model = Model::new(scope);
     let start = settled(&model);
     let moves = Cell::new(0);
@@ -33,26 +32,26 @@ fn live(name: &str, scope: Scope) {
     };
     let histories = config.cases;
     let history = vec(any::<u16>(), 1..MOVES);
-    let lived = TestRunner::new(config).run(&history, |choices| {
-        let end = follow(&model, &start, &choices).map_err(|(moves, broken)| {
-            let story = told(&model, &start, &choices[..moves]);
-            TestCaseError::fail(format!("{}: {}{story}", broken.rule, broken.why))
+    let result = TestRunner::new(config).run(&history, |choices| {
+        let end = follow(&model, &start, &choices).map_err(|(moves, violation)| {
+            let trace = describe_history(&model, &start, &choices[..moves]);
+            TestCaseError::fail(format!("{}: {}{trace}", violation.rule, violation.why))
         })?;
         moves.set(moves.get() + choices.len());
-        rest(&model, &end, &mut Settled::default()).map_err(|unrest| {
-            let Unrest {
-                broken,
+        settles(&model, &end, &mut Settled::default()).map_err(|unsettled| {
+            let Unsettled {
+                violation,
                 moves,
                 last,
-            } = *unrest;
-            let story = told(&model, &start, &choices);
-            let (rule, why, then) = (broken.rule, broken.why, moves.join("\n"));
-            let words = format!("{rule}: {why}{story}\n... and from here on, fairly:\n{then}");
+            } = *unsettled;
+            let trace = describe_history(&model, &start, &choices);
+            let (rule, why, then) = (violation.rule, violation.why, moves.join("\n"));
+            let words = format!("{rule}: {why}{trace}\n... and from here on, fairly:\n{then}");
             TestCaseError::fail(format!("{words}\n{last}"))
         })?;
         Ok(())
     });
-    lived.unwrap_or_else(|broken| panic!("{name}: {broken}"));
+    result.unwrap_or_else(|error| panic!("{name}: {error}"));
     let moves = moves.get();
     let line = format!("model: random, {name}: {histories} histories of {moves} moves\n");
     std::io::stderr()
@@ -60,57 +59,56 @@ fn live(name: &str, scope: Scope) {
         .expect("a terminal");
 }
 
-/// The move that a choice stands for. What is not the daily round comes seldom, or a history would
-/// use it all up before the first rollout is under way.
+/// The move that a number selects. Moves of users, crashes and the like are rare; otherwise a history would
+/// use them up before the first rollout has started.
 fn pick(model: &Model, state: &State, choice: u16) -> Option<Move> {
-    let is_seldom = |what: &Move| match what {
+    let is_rare = |what: &Move| match what {
         Move::User(..) | Move::Crash | Move::Tick | Move::HookAhead(_) => true,
         Move::Kubelet(_, what, _) => what.is_breakage(),
         _ => false,
     };
-    let (seldom, daily): (Vec<Move>, Vec<Move>) =
-        model.moves(state).into_iter().partition(is_seldom);
-    let (often, otherwise) = if choice.is_multiple_of(8) {
-        (seldom, daily)
+    let (rare, common): (Vec<Move>, Vec<Move>) = model.moves(state).into_iter().partition(is_rare);
+    let (first, second) = if choice.is_multiple_of(8) {
+        (rare, common)
     } else {
-        (daily, seldom)
+        (common, rare)
     };
-    let mut moves = if often.is_empty() { otherwise } else { often };
-    let place = usize::from(choice / 8) % moves.len().max(1);
-    (place < moves.len()).then(|| moves.swap_remove(place))
+    let mut moves = if first.is_empty() { second } else { first };
+    let index = usize::from(choice / 8) % moves.len().max(1);
+    (index < moves.len()).then(|| moves.swap_remove(index))
 }
 
-/// Where a history leads.
-fn follow(model: &Model, start: &State, choices: &[u16]) -> Result<State, (usize, Broken)> {
+/// The state at the end of a history.
+fn follow(model: &Model, start: &State, choices: &[u16]) -> Result<State, (usize, Violation)> {
     let mut state = start.clone();
     for (number, choice) in choices.iter().enumerate() {
         let Some(what) = pick(model, &state, *choice) else {
             break;
         };
         let next = model.step(&state, &what);
-        state = next.map_err(|broken| (number + 1, broken))?;
+        state = next.map_err(|violation| (number + 1, violation))?;
     }
     Ok(state)
 }
 
-/// A history in words.
-fn told(model: &Model, start: &State, choices: &[u16]) -> String {
+/// The moves of a history as text.
+fn describe_history(model: &Model, start: &State, choices: &[u16]) -> String {
     let mut state = start.clone();
-    let mut story = String::new();
+    let mut trace = String::new();
     for choice in choices {
         let Some(what) = pick(model, &state, *choice) else {
             break;
         };
-        story.push_str(&format!("\n{}", tell(model, &state, &what)));
+        trace.push_str(&format!("\n{}", describe(model, &state, &what)));
         match model.step(&state, &what) {
             Ok(next) => state = next,
             Err(_) => break,
         }
     }
-    story
+    trace
 }
 
-/// Five pods, three templates, and users who do whatever users do.
+/// Five pods, three templates and many changes by users.
 fn large() -> Scope {
     let point = HookPoint::PreDelete;
     Scope {
@@ -136,7 +134,7 @@ fn large() -> Scope {
         late_sidecars: true,
         crashes: true,
         ahead: 7,
-        left: Left {
+        remaining: Remaining {
             user: 12,
             crashes: 6,
             breaks: 0,
@@ -155,22 +153,22 @@ fn large() -> Scope {
 
 #[test]
 fn rolling_histories() {
-    live("rolling", large());
+    check("rolling", large());
 }
 
 #[test]
 fn surging_histories_with_pods_that_break() {
     let scope = large();
-    let left = Left {
+    let remaining = Remaining {
         breaks: 4,
-        ..scope.left.clone()
+        ..scope.remaining.clone()
     };
     let surge = Scope {
         max_surge: Amount::Number(2),
-        left,
+        remaining,
         ..scope
     };
-    live("surging, with pods that break", surge);
+    check("surging, with pods that break", surge);
 }
 
 #[test]
@@ -196,7 +194,7 @@ fn canary_histories() {
     scope
         .user
         .extend([User::Steps(0), User::Steps(1), User::Apply, User::Promote]);
-    live("canary", scope);
+    check("canary", scope);
 }
 
 #[test]
@@ -210,5 +208,5 @@ fn in_place_histories() {
     };
     let points = [HookPoint::PreInplace, HookPoint::PostInplace];
     scope.user.extend(points.map(User::Retry));
-    live("in place", scope);
+    check("in index", scope);
 }

@@ -1,13 +1,13 @@
-//! One state, one form: pods are numbered by age without gaps, and runs are sorted, so that
-//! histories that lead to the same state meet.
+//! The canonical form of a state: pods are numbered by age without gaps, and runs are sorted, so that
+//! equivalent states become equal.
 //!
-//! Nothing is lost: the planner compares ages and tells names apart, and both stay as they were.
+//! This is sound, because the planner only compares ages and distinguishes names, and both are preserved.
 
 use std::rc::Rc;
 
 use super::state::*;
 
-/// Numbers that are in use, and what each becomes.
+/// Numbers in use, and their new values.
 #[derive(Default)]
 struct Numbers(u64);
 
@@ -31,7 +31,7 @@ struct Renumber {
     names: Numbers,
 }
 
-/// Brings a state into its one form. Names that are ordinals stay.
+/// Converts a state to its canonical form. Names that are ordinals do not change.
 pub fn renumber(state: &mut State, are_ordinals: bool) {
     if !state.runs.now.is_sorted_by(|a, b| a.id.key() <= b.id.key()) {
         Rc::make_mut(&mut state.runs.now).sort_by(|a, b| a.id.key().cmp(&b.id.key()));
@@ -81,13 +81,16 @@ impl Renumber {
         if let Seen::Before(workload) = &state.workload.seen {
             self.collect_workload(workload);
         }
-        let Some(sync) = &state.operator.sync else {
+        let Some(reconcile) = &state.operator.reconcile else {
             return;
         };
-        self.collect_workload(&sync.planned);
-        sync.judged.iter().for_each(|it| self.collect_workload(it));
-        self.uids.0 |= u64::from(sync.seen_ready | sync.touched);
-        for write in sync.before.iter().chain(&sync.after) {
+        self.collect_workload(&reconcile.planned);
+        reconcile
+            .judged
+            .iter()
+            .for_each(|it| self.collect_workload(it));
+        self.uids.0 |= u64::from(reconcile.seen_ready | reconcile.touched);
+        for write in reconcile.before.iter().chain(&reconcile.after) {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.collect_run(id),
                 Write::Workload(change) => {
@@ -134,8 +137,8 @@ impl Renumber {
         if let Seen::Before(workload) = &mut state.workload.seen {
             self.workload(workload);
         }
-        if let Some(sync) = &mut state.operator.sync {
-            self.sync(Rc::make_mut(sync));
+        if let Some(reconcile) = &mut state.operator.reconcile {
+            self.reconcile(Rc::make_mut(reconcile));
         }
     }
 
@@ -168,13 +171,13 @@ impl Renumber {
         }
     }
 
-    fn sync(&self, sync: &mut Sync) {
-        self.workload(&mut sync.planned);
-        sync.judged.iter_mut().for_each(|it| self.workload(it));
-        sync.seen_available = self.bits(sync.seen_available);
-        sync.seen_ready = self.bits(sync.seen_ready);
-        sync.touched = self.bits(sync.touched);
-        for write in sync.before.iter_mut().chain(&mut sync.after) {
+    fn reconcile(&self, reconcile: &mut Reconcile) {
+        self.workload(&mut reconcile.planned);
+        reconcile.judged.iter_mut().for_each(|it| self.workload(it));
+        reconcile.seen_available = self.bits(reconcile.seen_available);
+        reconcile.seen_ready = self.bits(reconcile.seen_ready);
+        reconcile.touched = self.bits(reconcile.touched);
+        for write in reconcile.before.iter_mut().chain(&mut reconcile.after) {
             match write {
                 Write::CreateRun(id) | Write::DeleteRun(id) => self.run(id),
                 Write::Workload(change) => {
@@ -211,14 +214,14 @@ impl Renumber {
         }
     }
 
-    /// Bits of pods that are gone and that nothing names any more are dropped.
+    /// Renumbers bits. Those of deleted pods without references are dropped.
     fn bits(&self, bits: u32) -> u32 {
         let kept = (0..32).filter(|uid| bits & (1 << uid) != 0 && self.uids.0 & (1 << uid) != 0);
         kept.fold(0, |all, uid| all | 1 << self.uids.new_of(uid))
     }
 }
 
-/// The pod that a write rests on as it was seen.
+/// The pod as it was observed, if it is a precondition of a write.
 fn unchanged_of(write: &Write) -> Option<&Unchanged> {
     match write {
         Write::DeletePod(_, _, seen) | Write::CloseGate(.., seen) => Some(seen),
@@ -227,7 +230,7 @@ fn unchanged_of(write: &Write) -> Option<&Unchanged> {
     }
 }
 
-/// The pod that a write is about.
+/// The pod of a write.
 pub fn pod_of(write: &Write) -> Option<Uid> {
     match write {
         Write::DeletePod(uid, ..)

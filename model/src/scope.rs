@@ -1,15 +1,15 @@
-//! A scope: how the workload is set up, who may do what, and how often.
+//! A scope: the configuration of the workload, and bounds on what may happen.
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::state::{Left, Name, Rev, Time};
+use super::state::{Name, Remaining, Rev, Time};
 
-/// How the workload is set up, who may do what, and how often.
+/// The configuration of the workload, and bounds on what may happen.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// A GameStatefulSet whose pods are managed so; None: a GameDeployment.
+    /// The policy of a GameStatefulSet; None for a GameDeployment.
     pub set: Option<PodManagementPolicy>,
     pub replicas: u8,
     pub strategy: UpdateStrategyType,
@@ -23,25 +23,25 @@ pub struct Scope {
     pub grace: Time,
     /// Time that a pod must be ready to be available.
     pub min_ready: Time,
-    /// Step lists that the user may switch between; the first one is set up.
+    /// Step lists between which users may switch; the first one is the initial one.
     pub steps: Vec<Vec<Step>>,
-    /// How many templates there are.
+    /// The number of templates.
     pub templates: u8,
     /// A template that the API server refuses.
     pub refused: Option<Rev>,
-    /// A template whose pods never get ready.
+    /// A template whose pods never become ready.
     pub broken: Option<Rev>,
-    /// Whether a sidecar's image may take its time: the game runs, and the pod is Pending.
+    /// Whether a sidecar's image may be slow, so that the game runs while the pod is Pending.
     pub late_sidecars: bool,
-    /// Whether containers crash, and come up again, as long as pods may break.
+    /// Whether containers may crash and restart, as often as pods may break.
     pub crashes: bool,
-    /// By how much the clock of an operator may be ahead that ends a hook; 0 for never.
+    /// How far the clock may be ahead of an operator that ends a hook; 0 for never.
     pub ahead: Time,
-    /// What the user may do.
+    /// The changes that users may make.
     pub user: Vec<User>,
-    /// Lengths of the jumps of the clock, the last one first.
+    /// Lengths of the jumps of the clock, in reverse order.
     pub ticks: Vec<Time>,
-    pub left: Left,
+    pub remaining: Remaining,
     pub lags: Lags,
 }
 
@@ -65,36 +65,36 @@ pub enum Amount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Partition(Amount),
-    /// Until a user resumes, or for so long.
+    /// Without or with a duration.
     Pause(Option<Time>),
     Hook,
 }
 
-/// What a user does.
+/// A change by a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     Scale(u8),
     Template(Rev),
     Pause,
     Resume,
-    /// The rollout is to skip the steps that are left.
+    /// A full promotion.
     Promote,
     /// An apply of a manifest with `paused: false`.
     Apply,
     Retry(HookPoint),
     /// Other arguments for the pod hooks.
     Hook(u8),
-    /// The pod hooks are taken out.
+    /// The pod hooks are removed.
     Unhook,
     Partition(u8),
     Steps(u8),
-    /// podsToDelete names this pod too.
+    /// Adds this pod to podsToDelete.
     Name(Name),
     /// kubectl delete pod.
     Delete(Name),
-    /// The workload is deleted with `--cascade=orphan` and applied again: its status and the
-    /// operator's notes are lost.
-    Renew,
+    /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
+    /// annotations are lost.
+    Recreate,
 }
 
 impl Amount {
@@ -113,7 +113,7 @@ impl Amount {
         }
     }
 
-    /// Pods of `replicas` that a partition of this size keeps.
+    /// How many of these replicas a partition of this size keeps at the old revision.
     pub fn kept(self, replicas: i64) -> i64 {
         let kept = self.of(replicas, true).min(replicas);
         match self {
@@ -146,7 +146,7 @@ impl Default for Scope {
             ahead: 0,
             user: Vec::new(),
             ticks: Vec::new(),
-            left: Left {
+            remaining: Remaining {
                 user: 2,
                 crashes: 1,
                 breaks: 0,
@@ -159,7 +159,7 @@ impl Default for Scope {
 }
 
 impl Scope {
-    /// Whether pods are made and removed one after the other.
+    /// Whether pods are created and deleted one at a time.
     pub fn is_ordered(&self) -> bool {
         self.set == Some(PodManagementPolicy::OrderedReady)
     }
@@ -174,10 +174,10 @@ impl Scope {
         }
     }
 
-    /// Whether pods may go or end without the operator having seen it.
+    /// Whether pods may be deleted or end without the operator having observed it.
     pub fn has_surprises(&self) -> bool {
         let deletes = |user: &User| matches!(user, User::Delete(_));
-        self.left.breaks > 0 || self.user.iter().any(deletes)
+        self.remaining.breaks > 0 || self.user.iter().any(deletes)
     }
 
     pub fn max_unavailable(&self, replicas: u8) -> i64 {

@@ -1,4 +1,4 @@
-//! Where every walk starts: all pods at the first template, and nothing left to do.
+//! The initial state: a settled cluster with all pods at the first template.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use super::model::Model;
 use super::scope::Scope;
 use super::state::*;
 
-/// The world before anybody has done anything.
+/// A new workload without pods.
 fn nothing(scope: &Scope) -> State {
     let workload = Workload {
         generation: 1,
@@ -22,9 +22,9 @@ fn nothing(scope: &Scope) -> State {
         retry: 0,
         steps: 0,
         named: Vec::new(),
-        pause_note: 0,
-        retry_note: 0,
-        promote_note: 0,
+        pause_annotation: 0,
+        retry_annotation: 0,
+        promote_annotation: 0,
         status: 0,
     };
     State {
@@ -34,12 +34,12 @@ fn nothing(scope: &Scope) -> State {
         runs: Kind::new(Vec::new()),
         revisions: Kind::new(Vec::new()),
         operator: Operator::default(),
-        left: scope.left.clone(),
+        remaining: scope.remaining.clone(),
         memory: Memory::default(),
     }
 }
 
-/// The world with all pods at the first template, and nothing left to do.
+/// A settled cluster with all pods at the first template.
 pub fn settled(model: &Model) -> State {
     let first = nothing(&model.scope);
     let mut state = fair::settle(model, &first, true, &mut Settled::default())
@@ -48,7 +48,7 @@ pub fn settled(model: &Model) -> State {
     state.pods.seen = Seen::Now;
     state.runs.seen = Seen::Now;
     state.revisions.seen = Seen::Now;
-    state.left = model.scope.left.clone();
+    state.remaining = model.scope.remaining.clone();
     state.clock = 0;
     state.operator = Operator::default();
     for pod in Rc::make_mut(&mut state.pods.now) {

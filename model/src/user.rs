@@ -1,11 +1,11 @@
-//! What users do.
+//! Changes by users.
 
 use super::model::Model;
 use super::pauses;
 use super::scope::User;
 use super::state::*;
 
-/// Whether it would change anything.
+/// Whether a change would have an effect.
 pub fn is_change(what: User, state: &State) -> bool {
     let workload = &state.workload.now;
     match what {
@@ -13,27 +13,27 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Template(rev) => workload.template != rev,
         User::Pause => !workload.paused,
         User::Resume | User::Apply => workload.paused,
-        User::Promote => workload.promote_note == 0,
+        User::Promote => workload.promote_annotation == 0,
         User::Retry(point) => workload.retry & retry_bit(point) == 0,
         User::Hook(version) => workload.hook != version,
         User::Unhook => workload.hooked,
         User::Partition(kept) => workload.partition != kept,
         User::Steps(list) => workload.steps != list,
-        User::Name(name) => !workload.named.contains(&name) && is_there(state, name),
-        User::Delete(name) => is_there(state, name),
-        User::Renew => workload.status != 0,
+        User::Name(name) => !workload.named.contains(&name) && exists(state, name),
+        User::Delete(name) => exists(state, name),
+        User::Recreate => workload.status != 0,
     }
 }
 
-fn is_there(state: &State, name: Name) -> bool {
+fn exists(state: &State, name: Name) -> bool {
     let mut pods = state.pods.now.iter();
     pods.any(|pod| pod.name == name && !pod.terminating)
 }
 
-/// Does it.
+/// Makes a change.
 pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
     let scope = &model.scope;
-    let is_over = pauses::is_noted_over(model, state.workload.now.pause_note);
+    let is_over = pauses::is_marked_over(model, state.workload.now.pause_annotation);
     if let User::Delete(name) = what {
         let pods = state.pods.change(scope.lags.pods, seen_before);
         for pod in pods.iter_mut().filter(|pod| pod.name == name) {
@@ -42,19 +42,19 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         }
         return;
     }
-    if let (User::Template(_) | User::Steps(_) | User::Renew, Some(pause)) =
+    if let (User::Template(_) | User::Steps(_) | User::Recreate, Some(pause)) =
         (what, &mut state.memory.pause)
     {
         pause.outdated = true;
     }
     let workload = state.workload.change(scope.lags.workload, seen_before);
-    // A note alone is no change of the spec.
+    // An annotation alone does not change the generation.
     workload.generation += u8::from(what != User::Promote || workload.paused);
     if what == User::Promote {
-        let note = model
+        let annotation = model
             .translator
             .promotion(workload.template, workload.steps);
-        workload.promote_note = note;
+        workload.promote_annotation = annotation;
     }
     match what {
         User::Scale(replicas) => workload.replicas = replicas,
@@ -62,8 +62,8 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Pause => {
             workload.paused = true;
             workload.by_apply = false;
-            // Set back before the operator has seen it lifted, its own pause just goes on.
-            let is_own = workload.pause_note != 0 && !is_over;
+            // If the user pauses again before the operator has observed the resume, its own pause continues.
+            let is_own = workload.pause_annotation != 0 && !is_over;
             state.memory.user_paused = !is_own;
             if let Some(pause) = state.memory.pause.as_mut().filter(|_| is_own) {
                 pause.resumed = false;
@@ -84,14 +84,14 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Partition(kept) => workload.partition = kept,
         User::Steps(list) => workload.steps = list,
         User::Name(name) => workload.named.push(name),
-        User::Renew => {
+        User::Recreate => {
             state.memory.lost = workload.status;
             state.memory.user_paused = false;
             workload.status = 0;
             workload.paused = false;
-            workload.pause_note = 0;
-            workload.retry_note = 0;
-            workload.promote_note = 0;
+            workload.pause_annotation = 0;
+            workload.retry_annotation = 0;
+            workload.promote_annotation = 0;
         }
         User::Delete(_) => {}
     }

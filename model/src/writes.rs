@@ -1,4 +1,4 @@
-//! What the API server makes of a write: its preconditions, and its effect.
+//! Writes in the API server: their preconditions and effects.
 
 use gamekeeper_core::plan::PodPhase;
 
@@ -6,12 +6,12 @@ use super::model::Model;
 use super::pauses;
 use super::state::*;
 
-/// Whether the API server takes a write. What it refuses means: plan again.
-pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
-    let is_there = |uid: Uid| state.pod(uid).is_some();
+/// Whether the API server accepts a write. After a refusal the operator plans again.
+pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool {
+    let exists = |uid: Uid| state.pod(uid).is_some();
     match write {
-        // Its resourceVersion is a precondition, and any change since would have another one.
-        Write::Workload(_) => state.workload.now == sync.planned,
+        // Its resourceVersion is a precondition.
+        Write::Workload(_) => state.workload.now == reconcile.planned,
         Write::CreateRevision(rev) => !state.revisions.now.contains(rev),
         Write::RenumberRevision(rev) | Write::DeleteRevision(rev) => {
             state.revisions.now.contains(rev)
@@ -25,11 +25,11 @@ pub fn takes_effect(state: &State, sync: &Sync, write: &Write) -> bool {
             let may_go = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
             state.pod(*uid).is_some_and(may_go)
         }
-        Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => is_there(*uid),
+        Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
         Write::CloseGate(uid, .., seen) => {
             state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
         }
-        Write::Finish(uid, _) => is_there(*uid),
+        Write::Finish(uid, _) => exists(*uid),
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
@@ -46,10 +46,10 @@ fn is_unchanged(pod: &Pod, seen: &Unchanged) -> bool {
 }
 
 /// Makes a write.
-pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
+pub fn make(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
     let lags = model.scope.lags;
     match write {
-        Write::Workload(change) => change_workload(model, state, sync, change),
+        Write::Workload(change) => change_workload(model, state, reconcile, change),
         Write::CreateRevision(rev) => state.revisions.write(lags.revisions).push(*rev),
         Write::RenumberRevision(rev) => {
             let revisions = state.revisions.write(lags.revisions);
@@ -57,9 +57,9 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
             revisions.push(*rev);
         }
         Write::DeleteRevision(rev) => state.revisions.write(lags.revisions).retain(|it| it != rev),
-        Write::DryRun(rev) => answer(model, state, *rev),
+        Write::DryRun(rev) => record_dry_run(model, state, *rev),
         Write::CreatePod { rev, gate, ordinal } => {
-            create_pod(model, state, sync, *rev, *gate, *ordinal);
+            create_pod(model, state, reconcile, *rev, *gate, *ordinal);
         }
         Write::CreateRun(id) => state.runs.write(lags.runs).push(Run {
             id: id.clone(),
@@ -77,17 +77,24 @@ pub fn make(model: &Model, state: &mut State, sync: &Sync, write: &Write) {
     }
 }
 
-fn change_workload(model: &Model, state: &mut State, sync: &Sync, change: &WorkloadChange) {
-    pauses::remember(model, state, sync, change);
+fn change_workload(
+    model: &Model,
+    state: &mut State,
+    reconcile: &Reconcile,
+    change: &WorkloadChange,
+) {
+    pauses::remember(model, state, reconcile, change);
     let workload = state.workload.write(model.scope.lags.workload);
     let before = workload.clone();
     if let Some(paused) = change.paused {
         workload.paused = paused;
         workload.by_apply = false;
     }
-    workload.pause_note = change.pause_note.unwrap_or(workload.pause_note);
-    workload.retry_note = change.retry_note.unwrap_or(workload.retry_note);
-    workload.promote_note = change.promote_note.unwrap_or(workload.promote_note);
+    workload.pause_annotation = change.pause_annotation.unwrap_or(workload.pause_annotation);
+    workload.retry_annotation = change.retry_annotation.unwrap_or(workload.retry_annotation);
+    workload.promote_annotation = change
+        .promote_annotation
+        .unwrap_or(workload.promote_annotation);
     workload.retry &= !change.retry_off;
     if let Some(named) = &change.named {
         workload.named.clone_from(named);
@@ -98,7 +105,7 @@ fn change_workload(model: &Model, state: &mut State, sync: &Sync, change: &Workl
     workload.generation += u8::from(is_spec);
 }
 
-fn answer(model: &Model, state: &mut State, rev: Rev) {
+fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
     if model.scope.refused == Some(rev) {
         state.operator.refused = Some((rev, state.clock));
     } else {
@@ -109,16 +116,16 @@ fn answer(model: &Model, state: &mut State, rev: Rev) {
 fn create_pod(
     model: &Model,
     state: &mut State,
-    sync: &Sync,
+    reconcile: &Reconcile,
     rev: Rev,
     gate: bool,
     ordinal: Option<Name>,
 ) {
     if model.scope.refused == Some(rev) {
-        return answer(model, state, rev);
+        return record_dry_run(model, state, rev);
     }
     state.operator.accepted |= 1 << rev;
-    let uid = next_uid(state, sync);
+    let uid = next_uid(state, reconcile);
     let name = ordinal.unwrap_or_else(|| next_name(state));
     state.pods.write(model.scope.lags.pods).push(Pod {
         uid,
@@ -140,7 +147,7 @@ fn create_pod(
     });
 }
 
-fn next_uid(state: &State, sync: &Sync) -> Uid {
+fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {
     let seen = match &state.pods.seen {
         Seen::Before(pods) => pods.iter(),
         _ => [].iter(),
@@ -152,11 +159,11 @@ fn next_uid(state: &State, sync: &Sync) -> Uid {
     };
     let runs = state.runs.now.iter().chain(seen);
     let used = pods.chain(runs.filter_map(|run| run.id.pod)).max();
-    let seen = (u32::BITS - sync.seen_ready.leading_zeros()) as Uid;
+    let seen = (u32::BITS - reconcile.seen_ready.leading_zeros()) as Uid;
     used.map_or(0, |uid| uid + 1).max(seen)
 }
 
-/// A new pod's name: none that was there before.
+/// A name for a new pod that no earlier pod has had.
 fn next_name(state: &State) -> Name {
     let seen = match &state.pods.seen {
         Seen::Before(pods) => pods.iter(),

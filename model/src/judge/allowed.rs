@@ -1,4 +1,4 @@
-//! How many pods there may be, and how many of them at the update revision.
+//! Limits: how many pods there may be, and how many of them may be updated.
 
 use gamekeeper_core::api::UpdateStrategyType;
 use gamekeeper_core::api::names::HookPoint;
@@ -16,13 +16,13 @@ impl Case<'_> {
         i64::from(self.workload.replicas)
     }
 
-    /// Whether there is a stable revision that pods are moved away from.
+    /// Whether there is a rollout from a stable revision to another one.
     pub(super) fn is_rollout(&self) -> bool {
         let facts = self.model.translator.facts(self.state.last_status());
         facts.stable.is_some_and(|it| it != self.workload.template)
     }
 
-    /// Pods that may be at the update revision.
+    /// How many pods may have the update revision.
     pub(super) fn may_be_updated(&self) -> i64 {
         let all = self.replicas();
         if !self.is_rollout() {
@@ -51,15 +51,15 @@ impl Case<'_> {
         })
     }
 
-    /// Pods that a user's pause leaves at the update revision in a rollout without steps: those that
-    /// were there when it began.
+    /// How many pods may have the update revision during a user's pause of a rollout without steps: as many as
+    /// when it began.
     fn held(&self) -> Option<i64> {
         let held = self.state.memory.held.filter(|_| self.workload.paused);
         let (rev, pods) = held?;
         (rev == self.workload.template).then_some(i64::from(pods))
     }
 
-    /// The lowest ordinal that may be at the update revision.
+    /// The lowest ordinal that may have the update revision.
     pub(super) fn first_to_update(&self) -> i64 {
         if !self.is_rollout() {
             return 0;
@@ -74,7 +74,7 @@ impl Case<'_> {
         pauses::last_partition(steps, index).map_or(all, |kept| kept.kept(all))
     }
 
-    /// Pods above replicas that an update may have.
+    /// How many surge pods an update may have.
     pub(super) fn surge(&self) -> i64 {
         let scope = &self.model.scope;
         let replicas = self.workload.replicas;
@@ -93,7 +93,7 @@ impl Case<'_> {
         }
     }
 
-    /// Pods beyond those that are wanted.
+    /// How many pods there are too many.
     pub(super) fn excess(&self) -> i64 {
         self.active().count() as i64 - self.replicas() - self.surge()
     }
@@ -105,7 +105,7 @@ impl Case<'_> {
         })
     }
 
-    /// Whether a pod is on its way out because there are too many.
+    /// Whether a pod is chosen for deletion because there are too many.
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.set {
             Some(_) => i64::from(pod.name) >= self.replicas() + self.surge(),

@@ -1,14 +1,13 @@
-//! What must always hold (design, section 4), judged at each write of the operator.
+//! The invariants, checked at each write of the operator.
 //!
-//! The operator is judged by what it could know: the workload as the quorum GET before the write
-//! showed it, and the pods as they are, save for what kubelets and users did to them since its
-//! caches saw them.
+//! A write is checked against what the operator could know: the workload that the quorum GET returned, and the
+//! pods, without changes by kubelets and users that its caches have not observed.
 
 use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::plan::{DeletionReason, PodPhase};
 
-use crate::model::{Broken, Model};
+use crate::model::{Model, Violation};
 use crate::operator::Planned;
 use crate::pauses;
 use crate::state::*;
@@ -17,72 +16,77 @@ use crate::translate::View;
 mod allowed;
 mod ordinals;
 
-/// How long a success is good for.
+/// How long a success is valid.
 const FRESH: Time = 6;
-/// By how much it may be in the future, because clocks differ.
+/// How far in the future it may be, because clocks differ.
 const AHEAD: Time = 1;
 
-fn broken<T>(rule: &'static str, why: String) -> Result<T, Broken> {
-    Err(Broken { rule, why })
+fn violation<T>(rule: &'static str, why: String) -> Result<T, Violation> {
+    Err(Violation { rule, why })
 }
 
-/// A write, and what it is judged by.
+/// A write with the state against which it is checked.
 struct Case<'a> {
     model: &'a Model,
     state: &'a State,
-    sync: &'a Sync,
+    reconcile: &'a Reconcile,
     workload: &'a Workload,
 }
 
-/// Judges the deletions of a plan together, when the quorum GET has shown the workload: made side
-/// by side, no single one of them tells whether there are too many pods.
-pub fn deletions(model: &Model, state: &State, sync: &Sync) -> Result<(), Broken> {
-    let case = Case::new(model, state, sync);
+/// Checks the deletions of a plan together, after the quorum GET: they are made in parallel, so a single one
+/// does not show whether there are too many.
+pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<(), Violation> {
+    let case = Case::new(model, state, reconcile);
     let scale_in =
         |write: &&Write| matches!(write, Write::DeletePod(_, DeletionReason::ScaleIn, _));
     if model.scope.set.is_some() {
-        return Ok(()); // An ordinal says by itself whether its pod is one too many.
+        return Ok(()); // The ordinal alone shows whether a pod is one too many.
     }
-    let too_many = sync.after.iter().filter(scale_in).count() as i64;
+    let too_many = reconcile.after.iter().filter(scale_in).count() as i64;
     let excess = case.excess();
     if too_many > excess.max(0) && !model.scope.has_surprises() {
-        return broken(
+        return violation(
             "2: enough pods",
-            format!("{too_many} pods go, {excess} are too many"),
+            format!("{too_many} pods are deleted, {excess} are too many"),
         );
     }
     Ok(())
 }
 
-/// Judges a plan: no success outlives its reason.
-pub fn plan(view: &View, planned: &Planned) -> Result<(), Broken> {
+/// Checks a plan: it must delete successes whose action is no longer planned.
+pub fn plan(view: &View, planned: &Planned) -> Result<(), Violation> {
     let writes = || planned.before.iter().chain(&planned.after);
     if writes().any(|write| matches!(write, Write::Workload(_))) {
-        return Ok(()); // What rests on that change comes with the next plan.
+        return Ok(()); // Actions that depend on this change follow in the next plan.
     }
-    let is_under_way = |uid: Uid| {
+    let is_updating = |uid: Uid| {
         let mut pods = view.pods.iter();
-        pods.any(|pod| pod.uid == uid && pod.is_under_way())
+        pods.any(|pod| pod.uid == uid && pod.is_updating())
     };
     let is_outdated = |run: &&Run| {
         run.phase == HookPhase::Successful
             && run.id.point != HookPoint::PostInplace
             && run.id.target.is_some_and(|it| it != view.workload.template)
-            && !run.id.pod.is_some_and(is_under_way)
+            && !run.id.pod.is_some_and(is_updating)
             && !writes().any(|write| matches!(write, Write::DeleteRun(id) if *id == run.id))
     };
     match view.runs.iter().find(is_outdated) {
-        Some(run) => broken(
+        Some(run) => violation(
             "1: hook first",
-            format!("{run:?} outlives its reason; the plan is {planned:?}"),
+            format!("{run:?} is outdated, but kept by the plan {planned:?}"),
         ),
         None => Ok(()),
     }
 }
 
-/// Judges a write right before it takes effect.
-pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result<(), Broken> {
-    let case = Case::new(model, state, sync);
+/// Checks a write right before it takes effect.
+pub fn write(
+    model: &Model,
+    state: &State,
+    reconcile: &Reconcile,
+    write: &Write,
+) -> Result<(), Violation> {
+    let case = Case::new(model, state, reconcile);
     match write {
         Write::DeletePod(uid, reason, _) => case.deletion(*uid, *reason),
         Write::CloseGate(uid, rev, ..) => case.gate_closed(*uid, *rev),
@@ -90,70 +94,70 @@ pub fn write(model: &Model, state: &State, sync: &Sync, write: &Write) -> Result
         Write::CreatePod { rev, ordinal, .. } => case.pod_created(*rev, *ordinal),
         Write::OpenGate(uid) => case.gate_opened(*uid),
         Write::DeleteRun(id) => case.run_deleted(id),
-        Write::Workload(change) => pauses::workload(model, state, sync, change),
+        Write::Workload(change) => pauses::workload(model, state, reconcile, change),
         _ => Ok(()),
     }
 }
 
-/// Whether a pod is ready, and no update of it has begun.
+/// Whether a pod is ready and not being updated.
 pub fn is_ready(pod: &Pod) -> bool {
     let is_running = pod.is_active() && pod.phase == PodPhase::Running;
-    is_running && !pod.is_under_way() && pod.ready.is_some()
+    is_running && !pod.is_updating() && pod.ready.is_some()
 }
 
-/// Whether a pod can be counted on.
+/// Whether a pod is available.
 pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
     let is_long = |since| since + model.scope.min_ready <= now;
     is_ready(pod) && pod.ready.is_some_and(is_long)
 }
 
-/// Judges a state, whoever made it.
-pub fn state(state: &State) -> Result<(), Broken> {
+/// Checks a state.
+pub fn state(state: &State) -> Result<(), Violation> {
     let pods = &state.pods.now;
-    for (place, pod) in pods.iter().enumerate() {
-        if let Some(other) = pods[place + 1..].iter().find(|it| it.name == pod.name) {
-            return broken("7: ordinals", format!("{pod:?} and {other:?}"));
+    for (index, pod) in pods.iter().enumerate() {
+        if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
+            return violation("7: ordinals", format!("{pod:?} and {other:?}"));
         }
     }
     let runs = &state.runs.now;
-    for (place, run) in runs.iter().enumerate() {
+    for (index, run) in runs.iter().enumerate() {
         let same = |other: &&Run| match run.id.pod {
             Some(_) => (other.id.pod, other.id.point) == (run.id.pod, run.id.point),
             None => other.id.has_name_of(&run.id),
         };
-        if let Some(other) = runs[place + 1..].iter().find(same) {
-            return broken("6: one HookRun", format!("{run:?} and {other:?}"));
+        if let Some(other) = runs[index + 1..].iter().find(same) {
+            return violation("6: one HookRun", format!("{run:?} and {other:?}"));
         }
     }
     Ok(())
 }
 
 impl<'a> Case<'a> {
-    fn new(model: &'a Model, state: &'a State, sync: &'a Sync) -> Self {
+    fn new(model: &'a Model, state: &'a State, reconcile: &'a Reconcile) -> Self {
         Self {
             model,
             state,
-            sync,
-            workload: sync.judged.as_ref().unwrap_or(&sync.planned),
+            reconcile,
+            workload: reconcile.judged.as_ref().unwrap_or(&reconcile.planned),
         }
     }
 
-    fn deletion(&self, uid: Uid, reason: DeletionReason) -> Result<(), Broken> {
+    fn deletion(&self, uid: Uid, reason: DeletionReason) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(uid).filter(|pod| !pod.has_ended()) else {
             return Ok(());
         };
         let is_for_update = reason == DeletionReason::Update;
         match reason {
-            DeletionReason::ScaleIn => self.removed(pod)?,
+            DeletionReason::ScaleIn => self.scaled_in(pod)?,
             DeletionReason::Ended | DeletionReason::EndedAtOnce => {
-                return broken("1: hook first", format!("{pod:?} runs"));
+                return violation("1: hook first", format!("{pod:?} runs"));
             }
             DeletionReason::Replace if !self.workload.named.contains(&pod.name) => {
-                return broken("2: enough pods", format!("nobody named {pod:?}"));
+                return violation("2: enough pods", format!("{pod:?} is not in podsToDelete"));
             }
             DeletionReason::Replace => self.budget(pod)?,
             DeletionReason::Update => {
-                self.update_begins(pod)?;
+                self.update_starts(pod)?;
                 self.budget(pod)?;
             }
         }
@@ -163,37 +167,37 @@ impl<'a> Case<'a> {
             HookPoint::PreDelete
         };
         let target = is_for_update.then_some(self.workload.template);
-        self.hook_first(pod, point, target, self.sync.at)
+        self.hook_first(pod, point, target, self.reconcile.at)
     }
 
-    fn gate_closed(&self, uid: Uid, rev: Rev) -> Result<(), Broken> {
+    fn gate_closed(&self, uid: Uid, rev: Rev) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_active()) else {
             return Ok(());
         };
-        self.update_begins(pod)?;
-        self.moved_to(rev, pod.name)?;
+        self.update_starts(pod)?;
+        self.updated_to(rev, pod.name)?;
         self.budget(pod)?;
-        self.hook_first(pod, self.point_of_change(), Some(rev), self.sync.at)
+        self.hook_first(pod, self.point_of_change(), Some(rev), self.reconcile.at)
     }
 
-    fn patched(&self, patch: &Patch) -> Result<(), Broken> {
+    fn patched(&self, patch: &Patch) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(patch.pod).filter(|pod| pod.is_active()) else {
             return Ok(());
         };
-        self.update_begins(pod)?;
-        self.moved_to(patch.rev, pod.name)?;
+        self.update_starts(pod)?;
+        self.updated_to(patch.rev, pod.name)?;
         self.budget(pod)?;
         if patch.record.hot || pod.is_patched() {
             return Ok(());
         }
         let at = match pod.gate {
             Gate::Closed(since) => since.at,
-            _ => self.sync.at,
+            _ => self.reconcile.at,
         };
         self.hook_first(pod, self.point_of_change(), Some(patch.rev), at)?;
         let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
         if is_open && pod.up {
-            return broken("behind its gate", format!("{pod:?} is changed"));
+            return violation("behind its gate", format!("{pod:?} is changed"));
         }
         Ok(())
     }
@@ -217,7 +221,7 @@ impl<'a> Case<'a> {
         point: HookPoint,
         target: Option<Rev>,
         at: Time,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Violation> {
         if !pod.up || !self.has_hook(point) {
             return Ok(());
         }
@@ -228,75 +232,75 @@ impl<'a> Case<'a> {
                 && run.id.hook == self.workload.hook
                 && run.phase == HookPhase::Successful
                 && run.finished + FRESH >= at
-                && run.finished <= self.sync.at + AHEAD
+                && run.finished <= self.reconcile.at + AHEAD
         };
         if self.state.runs.now.iter().any(allows) {
             return Ok(());
         }
         let runs = &self.state.runs.now;
-        broken(
+        violation(
             "1: hook first",
             format!("{pod:?} without {point:?} for {target:?}; runs: {runs:?}"),
         )
     }
 
-    /// Invariant 5, and that the API server has to accept a revision first.
-    fn update_begins(&self, pod: &Pod) -> Result<(), Broken> {
+    /// Invariant 5; and the API server must have accepted the revision.
+    fn update_starts(&self, pod: &Pod) -> Result<(), Violation> {
         if self.workload.paused {
-            return broken("5: paused", format!("an update of {pod:?} begins"));
+            return violation("5: paused", format!("an update of {pod:?} begins"));
         }
         if self.model.scope.refused == Some(self.workload.template) {
-            return broken("accepted first", format!("an update of {pod:?} begins"));
+            return violation("accepted first", format!("an update of {pod:?} begins"));
         }
         Ok(())
     }
 
-    /// Invariant 2, before an update or a replacement of this pod begins: ready for however short a
-    /// time, it may have players.
-    fn budget(&self, pod: &Pod) -> Result<(), Broken> {
-        let seen = self.sync.seen_available;
-        let is_available = |pod: &Pod| is_available(self.model, pod, self.sync.at);
-        if !is_ready(pod) || self.sync.seen_ready & (1 << pod.uid) == 0 {
+    /// Invariant 2, before an update or a replacement of this pod. A pod that is ready may have players, even if
+    /// it is not available yet.
+    fn budget(&self, pod: &Pod) -> Result<(), Violation> {
+        let seen = self.reconcile.seen_available;
+        let is_available = |pod: &Pod| is_available(self.model, pod, self.reconcile.at);
+        if !is_ready(pod) || self.reconcile.seen_ready & (1 << pod.uid) == 0 {
             return Ok(());
         }
-        // What was seen available and broke since, the operator could not know.
-        let by_sight = |uid: &Uid| seen & !self.sync.touched & (1 << uid) != 0;
+        // The operator cannot know of pods that broke after it observed them.
+        let was_available = |uid: &Uid| seen & !self.reconcile.touched & (1 << uid) != 0;
         let uids = (0..32).filter(|uid| *uid != pod.uid);
-        let left = uids.filter(|uid| match self.state.pod(*uid) {
-            Some(it) => (by_sight(uid) || is_available(it)) && !self.is_victim(it),
-            None => by_sight(uid),
+        let remaining = uids.filter(|uid| match self.state.pod(*uid) {
+            Some(it) => (was_available(uid) || is_available(it)) && !self.is_victim(it),
+            None => was_available(uid),
         });
-        let left = left.count() as i64;
+        let remaining = remaining.count() as i64;
         let floor = self.replicas() - self.model.scope.max_unavailable(self.workload.replicas);
-        if left < floor {
-            return broken(
+        if remaining < floor {
+            return violation(
                 "2: enough pods",
-                format!("{pod:?} leaves {left}, fewer than {floor}"),
+                format!("{pod:?} leaves {remaining}, fewer than {floor}"),
             );
         }
         Ok(())
     }
 
-    /// Invariant 3, before one more pod is brought to a revision.
-    fn moved_to(&self, rev: Rev, name: Name) -> Result<(), Broken> {
+    /// Invariant 3, before another pod is updated to a revision.
+    fn updated_to(&self, rev: Rev, name: Name) -> Result<(), Violation> {
         let update = self.workload.template;
         if rev != update {
-            return broken(
+            return violation(
                 "3: partition",
                 format!("revision {rev} instead of {update}"),
             );
         }
         if self.model.scope.set.is_some() {
-            return self.ordinal_moved(name);
+            return self.ordinal_updated(name);
         }
         if !self.is_rollout() {
-            return Ok(()); // There is nothing to hold back, also while there are too many pods.
+            return Ok(()); // Without a rollout there is no limit, even if there are too many pods.
         }
         let is_updated = |pod: &&Pod| pod.rev == update && !self.is_victim(pod);
         let updated = self.active().filter(is_updated).count() as i64 + 1;
         let most = self.may_be_updated();
         if updated > most {
-            return broken(
+            return violation(
                 "3: partition",
                 format!("{updated} pods are updated, above {most}"),
             );
@@ -304,32 +308,32 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    fn pod_created(&self, rev: Rev, ordinal: Option<Name>) -> Result<(), Broken> {
+    fn pod_created(&self, rev: Rev, ordinal: Option<Name>) -> Result<(), Violation> {
         let facts = self.model.translator.facts(self.state.last_status());
         if facts.stable != Some(rev) {
-            self.moved_to(rev, ordinal.unwrap_or(0))?;
+            self.updated_to(rev, ordinal.unwrap_or(0))?;
         }
         if let Some(ordinal) = ordinal {
-            return self.ordinal_made(ordinal);
+            return self.ordinal_created(ordinal);
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
         let excess = self.excess() + 1 - waiting;
         if excess > 0 {
-            return broken("2: not too many pods", format!("{excess} too many"));
+            return violation("2: not too many pods", format!("{excess} too many"));
         }
         Ok(())
     }
 
-    /// An update is over only when the new image runs, and its PostInplace hook has said so.
-    fn gate_opened(&self, uid: Uid) -> Result<(), Broken> {
+    /// The gate opens only when the new image runs and the PostInplace hook was Successful.
+    fn gate_opened(&self, uid: Uid) -> Result<(), Violation> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_patched()) else {
             return Ok(());
         };
         if !pod.runs_its_spec() {
-            return broken("done", format!("{pod:?} does not run its image yet"));
+            return violation("completion", format!("{pod:?} does not run its image yet"));
         }
         let (point, target) = (HookPoint::PostInplace, Some(pod.rev));
-        let workload = &self.sync.planned;
+        let workload = &self.reconcile.planned;
         let is_guarded = workload.hooked && self.model.scope.post_inplace;
         let allows = |run: &Run| {
             (run.id.point, run.id.pod, run.id.target) == (point, Some(uid), target)
@@ -337,7 +341,7 @@ impl<'a> Case<'a> {
                 && run.id.hook == workload.hook
         };
         if is_guarded && !self.state.runs.now.iter().any(allows) {
-            return broken(
+            return violation(
                 "1: hook first",
                 format!("{pod:?} gets traffic without {point:?}"),
             );
@@ -345,8 +349,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Who was chosen to go stays chosen: nobody's players are sent off for nothing.
-    fn run_deleted(&self, id: &RunId) -> Result<(), Broken> {
+    /// A pod that was chosen for deletion stays chosen, so that no other one is drained for nothing.
+    fn run_deleted(&self, id: &RunId) -> Result<(), Violation> {
         let is_current = self.state.workload.now.generation == self.workload.generation
             && id.hook == self.workload.hook
             && self.workload.hooked
@@ -354,10 +358,10 @@ impl<'a> Case<'a> {
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();
         let is_chosen = id.point == HookPoint::PreDelete && id.target.is_none();
-        let is_there = id.pod.and_then(|uid| self.state.pod(uid));
+        let exists = id.pod.and_then(|uid| self.state.pod(uid));
         if !is_current
             || !is_chosen
-            || !is_there.is_some_and(Pod::is_active)
+            || !exists.is_some_and(Pod::is_active)
             || !self.state.runs.now.iter().any(is_live)
         {
             return Ok(());
@@ -368,9 +372,9 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         if is_in_order || self.excess() >= waiting {
-            return broken(
-                "victims stay",
-                format!("{id:?} is called off while too many are left"),
+            return violation(
+                "choice of pods",
+                format!("{id:?} is canceled while there are too many pods"),
             );
         }
         Ok(())

@@ -1,49 +1,52 @@
-//! Invariant 7: OrderedReady makes pods upward and removes them downward, one at a time, each after
-//! the others are available; and what invariants 2 and 3 mean where pods have ordinals.
+//! Invariant 7: OrderedReady creates pods upward and deletes them downward, one at a time, each after the
+//! others are available; and invariants 2 and 3 for pods with ordinals.
 
-use super::{Broken, Case, broken, is_available};
+use super::{Case, Violation, is_available, violation};
 use crate::state::*;
 
 impl Case<'_> {
-    /// A pod is made.
-    pub(super) fn ordinal_made(&self, ordinal: Name) -> Result<(), Broken> {
+    /// Checks the creation of a pod.
+    pub(super) fn ordinal_created(&self, ordinal: Name) -> Result<(), Violation> {
         let most = self.replicas() + self.model.scope.max_surge(self.workload.replicas);
         if i64::from(ordinal) >= most {
-            return broken(
+            return violation(
                 "2: not too many pods",
                 format!("ordinal {ordinal} of {most}"),
             );
         }
         if self.model.scope.is_ordered() {
-            self.all_available(0..ordinal, &format!("{ordinal} is made"))?;
+            self.all_available(0..ordinal, &format!("{ordinal} is created"))?;
         }
         Ok(())
     }
 
-    /// A pod is removed for good.
-    pub(super) fn removed(&self, pod: &Pod) -> Result<(), Broken> {
+    /// Checks the deletion of a pod for a scale-in.
+    pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.set.is_none() {
             return Ok(());
         }
         if i64::from(pod.name) < self.replicas() {
-            return broken("2: enough pods", format!("{pod:?} is not too many"));
+            return violation("2: enough pods", format!("{pod:?} is not one too many"));
         }
         if !self.model.scope.is_ordered() {
             return Ok(());
         }
         let mut pods = self.state.pods.now.iter();
         if let Some(above) = pods.find(|it| it.name > pod.name) {
-            return broken("7: ordinals", format!("{pod:?} goes before {above:?}"));
+            return violation(
+                "7: ordinals",
+                format!("{pod:?} is deleted before {above:?}"),
+            );
         }
-        let what = format!("{} is removed", pod.name);
+        let what = format!("{} is deleted", pod.name);
         self.all_available(0..self.workload.replicas, &what)
     }
 
-    /// A pod is brought to the update revision.
-    pub(super) fn ordinal_moved(&self, ordinal: Name) -> Result<(), Broken> {
+    /// Checks the update of a pod.
+    pub(super) fn ordinal_updated(&self, ordinal: Name) -> Result<(), Violation> {
         let first = self.first_to_update();
         if i64::from(ordinal) < first {
-            return broken(
+            return violation(
                 "3: partition",
                 format!("ordinal {ordinal} is updated, below {first}"),
             );
@@ -51,18 +54,22 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether each of these ordinals has an available pod, as far as the operator could know.
-    fn all_available(&self, mut ordinals: std::ops::Range<Name>, what: &str) -> Result<(), Broken> {
-        let is_fine = |pod: &Pod| {
-            let was_seen = self.sync.seen_available & (1 << pod.uid) != 0;
-            was_seen || is_available(self.model, pod, self.sync.at)
+    /// Checks that each of these ordinals has an available pod, as far as the operator could know.
+    fn all_available(
+        &self,
+        mut ordinals: std::ops::Range<Name>,
+        what: &str,
+    ) -> Result<(), Violation> {
+        let may_be_available = |pod: &Pod| {
+            let was_seen = self.reconcile.seen_available & (1 << pod.uid) != 0;
+            was_seen || is_available(self.model, pod, self.reconcile.at)
         };
         let missing = ordinals.find(|ordinal| {
             let mut pods = self.state.pods.now.iter();
-            !pods.any(|pod| pod.name == *ordinal && is_fine(pod))
+            !pods.any(|pod| pod.name == *ordinal && may_be_available(pod))
         });
         match missing.filter(|_| !self.model.scope.has_surprises()) {
-            Some(ordinal) => broken(
+            Some(ordinal) => violation(
                 "7: ordinals",
                 format!("{what} although {ordinal} is not available"),
             ),

@@ -7,7 +7,7 @@ use crate::scope::{Amount, Step, User};
 
 #[test]
 fn canary_pause() {
-    walk(
+    check(
         "canary pause",
         Scope {
             pre_delete: false,
@@ -20,13 +20,13 @@ fn canary_pause() {
                 User::Apply,
                 User::Scale(4),
             ],
-            left: left(3, 1, 0),
+            remaining: remaining(3, 1, 0),
             ..guarded()
         },
     );
 }
 
-/// A rollout without steps that a user pauses, and gives another template.
+/// A rollout without steps, which a user pauses, and then changes the template.
 pub fn paused_without_steps() -> Scope {
     Scope {
         replicas: 1,
@@ -38,7 +38,7 @@ pub fn paused_without_steps() -> Scope {
             User::Pause,
             User::Scale(2),
         ],
-        left: left(4, 0, 0),
+        remaining: remaining(4, 0, 0),
         lags: Lags::default(),
         ..guarded()
     }
@@ -46,11 +46,11 @@ pub fn paused_without_steps() -> Scope {
 
 #[test]
 fn paused_by_a_user() {
-    walk("paused without steps", paused_without_steps());
+    check("paused without steps", paused_without_steps());
 }
 
 /// A canary whose workload is recreated.
-pub fn renewed() -> Scope {
+pub fn recreated() -> Scope {
     Scope {
         pre_delete: false,
         steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
@@ -58,9 +58,9 @@ pub fn renewed() -> Scope {
             User::Template(1),
             User::Template(0),
             User::Resume,
-            User::Renew,
+            User::Recreate,
         ],
-        left: left(3, 1, 0),
+        remaining: remaining(3, 1, 0),
         lags: Lags {
             workload: true,
             ..Lags::default()
@@ -71,12 +71,12 @@ pub fn renewed() -> Scope {
 
 #[test]
 fn status_lost() {
-    walk("status lost", renewed());
+    check("status lost", recreated());
 }
 
 #[test]
 fn canary_hook() {
-    walk(
+    check(
         "canary hook",
         Scope {
             pre_delete: false,
@@ -87,7 +87,7 @@ fn canary_hook() {
                 User::Resume,
                 User::Scale(2),
             ],
-            left: left(2, 1, 1),
+            remaining: remaining(2, 1, 1),
             ..guarded()
         },
     );
@@ -95,7 +95,7 @@ fn canary_hook() {
 
 #[test]
 fn canary_promoted() {
-    walk(
+    check(
         "canary promoted",
         Scope {
             templates: 3,
@@ -112,7 +112,7 @@ fn canary_promoted() {
                 User::Promote,
                 User::Pause,
             ],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             lags: Lags {
                 workload: true,
                 ..Lags::default()
@@ -124,7 +124,7 @@ fn canary_promoted() {
 
 #[test]
 fn canary_timed() {
-    walk(
+    check(
         "canary timed",
         Scope {
             pre_delete: false,
@@ -140,9 +140,9 @@ fn canary_timed() {
                 User::Resume,
             ],
             ticks: vec![1, 1],
-            left: Left {
+            remaining: Remaining {
                 ticks: 2,
-                ..left(3, 1, 1)
+                ..remaining(3, 1, 1)
             },
             lags: Lags {
                 workload: true,
@@ -155,7 +155,7 @@ fn canary_timed() {
 
 #[test]
 fn steps_change() {
-    walk(
+    check(
         "steps change",
         Scope {
             pre_delete: false,
@@ -174,7 +174,7 @@ fn steps_change() {
                 User::Resume,
                 User::Scale(5),
             ],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             lags: Lags {
                 workload: true,
                 runs: true,
@@ -187,7 +187,7 @@ fn steps_change() {
 
 #[test]
 fn canary_behind_pre_delete() {
-    walk(
+    check(
         "canary behind PreDelete",
         Scope {
             steps: vec![vec![Step::Partition(Amount::Number(2)), Step::Pause(None)]],
@@ -198,7 +198,7 @@ fn canary_behind_pre_delete() {
                 User::Resume,
                 User::Retry(HookPoint::PreDelete),
             ],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             ..guarded()
         },
     );

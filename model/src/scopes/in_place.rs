@@ -1,12 +1,12 @@
-//! Updates in place, and hot patches.
+//! In-place updates and hot patches.
 
 use super::*;
 use crate::scope::User;
 
 #[test]
 fn in_place_with_hooks() {
-    walk(
-        "in place",
+    check(
+        "in index",
         Scope {
             pre_inplace: true,
             post_inplace: true,
@@ -16,7 +16,7 @@ fn in_place_with_hooks() {
                 User::Pause,
                 User::Resume,
             ],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             ..in_place()
         },
     );
@@ -24,8 +24,8 @@ fn in_place_with_hooks() {
 
 #[test]
 fn in_place_behind_pre_delete() {
-    walk(
-        "in place behind PreDelete",
+    check(
+        "in index behind PreDelete",
         Scope {
             pre_delete: true,
             user: vec![
@@ -36,9 +36,9 @@ fn in_place_behind_pre_delete() {
             ],
             grace: 1,
             ticks: vec![1],
-            left: Left {
+            remaining: Remaining {
                 ticks: 1,
-                ..left(2, 1, 1)
+                ..remaining(2, 1, 1)
             },
             ..in_place()
         },
@@ -47,7 +47,7 @@ fn in_place_behind_pre_delete() {
 
 #[test]
 fn hot_patch() {
-    walk(
+    check(
         "hot patch",
         Scope {
             strategy: UpdateStrategyType::HotPatchUpdate,
@@ -59,7 +59,7 @@ fn hot_patch() {
                 User::Scale(2),
             ],
             pre_delete: false,
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             ..guarded()
         },
     );
@@ -67,13 +67,13 @@ fn hot_patch() {
 
 #[test]
 fn three_updates() {
-    walk(
+    check(
         "three updates",
         Scope {
             templates: 3,
             post_inplace: true,
             user: vec![User::Template(1), User::Template(2), User::Template(0)],
-            left: left(3, 0, 0),
+            remaining: remaining(3, 0, 0),
             lags: Lags {
                 workload: true,
                 ..Lags::default()
@@ -85,17 +85,17 @@ fn three_updates() {
 
 #[test]
 fn in_place_crashes() {
-    walk(
-        "in place, with crashes",
+    check(
+        "in index, with crashes",
         Scope {
             replicas: 2,
             pre_inplace: true,
             post_inplace: true,
             crashes: true,
             user: vec![User::Template(1), User::Scale(3)],
-            left: Left {
+            remaining: Remaining {
                 breaks: 1,
-                ..left(2, 0, 1)
+                ..remaining(2, 0, 1)
             },
             lags: Lags {
                 pods: true,

@@ -1,11 +1,11 @@
-//! The scopes that are walked, each to its end.
+//! The scopes that are explored completely.
 
 mod canary;
 mod in_place;
 mod ordinals;
 mod rolling;
 
-pub use canary::{paused_without_steps, renewed};
+pub use canary::{paused_without_steps, recreated};
 pub use ordinals::set;
 
 use std::io::Write as _;
@@ -17,22 +17,23 @@ use super::explore::explore;
 use super::model::Model;
 use super::scope::{Lags, Scope};
 use super::start::settled;
-use super::state::Left;
+use super::state::Remaining;
 
-/// Walks a scope, and prints how many states there are.
-fn walk(name: &str, scope: Scope) {
+/// Explores a scope and prints its size.
+fn check(name: &str, scope: Scope) {
     let model = Model::new(scope);
     let began = Instant::now();
     let start = settled(&model);
-    let walked = explore(&model, &start, true).unwrap_or_else(|story| panic!("{story}"));
+    let explored =
+        explore(&model, &start, true).unwrap_or_else(|counterexample| panic!("{counterexample}"));
     let seconds = began.elapsed().as_secs_f64();
-    let line = format!("model: {name}: {walked}, in {seconds:.1} s\n");
+    let line = format!("model: {name}: {explored}, in {seconds:.1} s\n");
     std::io::stderr()
         .write_all(line.as_bytes())
         .expect("a terminal");
 }
 
-/// All caches lag, but that of the revisions, which change once a rollout.
+/// All caches lag, except that of revisions, which change only once per rollout.
 const LAGS: Lags = Lags {
     workload: true,
     pods: true,
@@ -40,9 +41,9 @@ const LAGS: Lags = Lags {
     revisions: false,
 };
 
-/// What may still happen: so many changes of mind, crashes, and hooks that fail.
-pub fn left(user: u8, crashes: u8, failures: u8) -> Left {
-    Left {
+/// Bounds: how many changes by users, crashes and failing hooks there may be.
+pub fn remaining(user: u8, crashes: u8, failures: u8) -> Remaining {
+    Remaining {
         user,
         crashes,
         breaks: 0,
@@ -51,11 +52,11 @@ pub fn left(user: u8, crashes: u8, failures: u8) -> Left {
     }
 }
 
-/// Three pods that are guarded by a PreDelete hook.
+/// Three pods with a PreDelete hook.
 pub fn guarded() -> Scope {
     Scope {
         pre_delete: true,
-        left: left(2, 1, 1),
+        remaining: remaining(2, 1, 1),
         lags: LAGS,
         ..Scope::default()
     }

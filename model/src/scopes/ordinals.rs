@@ -1,11 +1,11 @@
-//! GameStatefulSets: three ordinals, one after the other and side by side.
+//! GameStatefulSets with three ordinals, ordered and parallel.
 
 use gamekeeper_core::api::PodManagementPolicy::{self, OrderedReady, Parallel};
 
 use super::*;
 use crate::scope::{Amount, Step, User};
 
-/// Three guarded pods with ordinals.
+/// A GameStatefulSet of three pods with a PreDelete hook.
 pub fn set(policy: PodManagementPolicy) -> Scope {
     Scope {
         set: Some(policy),
@@ -25,7 +25,7 @@ fn changes() -> Vec<User> {
 #[test]
 fn ordered() {
     let user = changes();
-    walk(
+    check(
         "ordered",
         Scope {
             user,
@@ -37,7 +37,7 @@ fn ordered() {
 #[test]
 fn parallel() {
     let user = changes();
-    walk(
+    check(
         "parallel",
         Scope {
             user,
@@ -48,7 +48,7 @@ fn parallel() {
 
 #[test]
 fn ordered_with_pods_that_break() {
-    walk(
+    check(
         "ordered, pods break",
         Scope {
             pre_delete: false,
@@ -58,9 +58,9 @@ fn ordered_with_pods_that_break() {
                 User::Template(1),
                 User::Delete(1),
             ],
-            left: Left {
+            remaining: Remaining {
                 breaks: 1,
-                ..left(2, 1, 0)
+                ..remaining(2, 1, 0)
             },
             ..set(OrderedReady)
         },
@@ -69,7 +69,7 @@ fn ordered_with_pods_that_break() {
 
 #[test]
 fn ordered_with_a_broken_template() {
-    walk(
+    check(
         "ordered, broken template",
         Scope {
             pre_delete: false,
@@ -80,7 +80,7 @@ fn ordered_with_a_broken_template() {
                 User::Scale(4),
                 User::Scale(2),
             ],
-            left: left(3, 1, 0),
+            remaining: remaining(3, 1, 0),
             ..set(OrderedReady)
         },
     );
@@ -88,8 +88,8 @@ fn ordered_with_a_broken_template() {
 
 #[test]
 fn ordinals_in_place() {
-    walk(
-        "ordinals in place",
+    check(
+        "ordinals in index",
         Scope {
             set: Some(OrderedReady),
             user: vec![
@@ -105,7 +105,7 @@ fn ordinals_in_place() {
 
 #[test]
 fn ordinals_in_steps() {
-    walk(
+    check(
         "ordinals in steps",
         Scope {
             pre_delete: false,
@@ -116,7 +116,7 @@ fn ordinals_in_steps() {
                 User::Resume,
                 User::Scale(4),
             ],
-            left: left(3, 1, 0),
+            remaining: remaining(3, 1, 0),
             ..set(Parallel)
         },
     );
@@ -124,7 +124,7 @@ fn ordinals_in_steps() {
 
 #[test]
 fn ordinals_with_surge() {
-    walk(
+    check(
         "ordinals with surge",
         Scope {
             max_unavailable: Amount::Number(0),

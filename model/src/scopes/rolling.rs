@@ -1,4 +1,4 @@
-//! Scaling and rolling updates behind a PreDelete hook.
+//! Scaling and rolling updates with a PreDelete hook.
 
 use gamekeeper_core::api::names::HookPoint;
 
@@ -15,13 +15,13 @@ fn rolling() {
         User::Pause,
         User::Resume,
     ];
-    walk("rolling", Scope { user, ..guarded() });
+    check("rolling", Scope { user, ..guarded() });
 }
 
 #[test]
 fn recreated_behind_pre_inplace() {
     let user = vec![User::Scale(2), User::Template(1), User::Template(0)];
-    walk(
+    check(
         "recreated behind PreInplace",
         Scope {
             pre_delete: false,
@@ -34,7 +34,7 @@ fn recreated_behind_pre_inplace() {
 
 #[test]
 fn surge() {
-    walk(
+    check(
         "surge",
         Scope {
             max_unavailable: Amount::Number(0),
@@ -46,7 +46,7 @@ fn surge() {
                 User::Pause,
                 User::Resume,
             ],
-            left: left(2, 1, 1),
+            remaining: remaining(2, 1, 1),
             ..guarded()
         },
     );
@@ -54,7 +54,7 @@ fn surge() {
 
 #[test]
 fn retry() {
-    walk(
+    check(
         "retry",
         Scope {
             user: vec![
@@ -62,7 +62,7 @@ fn retry() {
                 User::Scale(3),
                 User::Retry(HookPoint::PreDelete),
             ],
-            left: left(4, 1, 2),
+            remaining: remaining(4, 1, 2),
             ..guarded()
         },
     );
@@ -70,7 +70,7 @@ fn retry() {
 
 #[test]
 fn old_success() {
-    walk(
+    check(
         "old success",
         Scope {
             user: vec![
@@ -81,9 +81,9 @@ fn old_success() {
             ],
             ticks: vec![7],
             ahead: 7,
-            left: Left {
+            remaining: Remaining {
                 ticks: 1,
-                ..left(2, 1, 1)
+                ..remaining(2, 1, 1)
             },
             lags: Lags {
                 pods: false,
@@ -96,7 +96,7 @@ fn old_success() {
 
 #[test]
 fn named() {
-    walk(
+    check(
         "podsToDelete",
         Scope {
             user: vec![
@@ -105,7 +105,7 @@ fn named() {
                 User::Scale(2),
                 User::Template(1),
             ],
-            left: left(2, 1, 1),
+            remaining: remaining(2, 1, 1),
             ..guarded()
         },
     );
@@ -113,14 +113,14 @@ fn named() {
 
 #[test]
 fn broken_template() {
-    walk(
+    check(
         "broken template",
         Scope {
             broken: Some(1),
             user: vec![User::Template(1), User::Template(0), User::Scale(2)],
-            left: Left {
+            remaining: Remaining {
                 breaks: 1,
-                ..left(2, 1, 0)
+                ..remaining(2, 1, 0)
             },
             lags: Lags {
                 pods: true,
@@ -133,7 +133,7 @@ fn broken_template() {
 
 #[test]
 fn refused_template() {
-    walk(
+    check(
         "refused template",
         Scope {
             refused: Some(1),
@@ -143,9 +143,9 @@ fn refused_template() {
                 User::Scale(4),
                 User::Delete(0),
             ],
-            left: Left {
+            remaining: Remaining {
                 breaks: 1,
-                ..left(2, 1, 0)
+                ..remaining(2, 1, 0)
             },
             lags: Lags {
                 pods: true,
@@ -158,7 +158,7 @@ fn refused_template() {
 
 #[test]
 fn deleted_by_hand() {
-    walk(
+    check(
         "deleted by hand",
         Scope {
             replicas: 1,
@@ -168,7 +168,7 @@ fn deleted_by_hand() {
                 User::Delete(0),
                 User::Template(1),
             ],
-            left: left(4, 1, 1),
+            remaining: remaining(4, 1, 1),
             ..guarded()
         },
     );
@@ -176,7 +176,7 @@ fn deleted_by_hand() {
 
 #[test]
 fn hooks_change() {
-    walk(
+    check(
         "hooks change",
         Scope {
             user: vec![
@@ -187,7 +187,7 @@ fn hooks_change() {
                 User::Template(1),
                 User::Partition(1),
             ],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             lags: Lags {
                 pods: false,
                 ..LAGS
@@ -199,15 +199,15 @@ fn hooks_change() {
 
 #[test]
 fn slow_to_be_available() {
-    walk(
+    check(
         "slow to be available",
         Scope {
             min_ready: 1,
             user: vec![User::Template(1), User::Scale(2)],
             ticks: vec![1, 1],
-            left: Left {
+            remaining: Remaining {
                 ticks: 2,
-                ..left(1, 1, 0)
+                ..remaining(1, 1, 0)
             },
             lags: Lags {
                 pods: true,
@@ -220,13 +220,13 @@ fn slow_to_be_available() {
 
 #[test]
 fn starts_unseen() {
-    walk(
+    check(
         "starts unseen",
         Scope {
             replicas: 2,
             late_sidecars: true,
             user: vec![User::Scale(3), User::Scale(2), User::Template(1)],
-            left: left(3, 1, 1),
+            remaining: remaining(3, 1, 1),
             ..guarded()
         },
     );
@@ -234,15 +234,15 @@ fn starts_unseen() {
 
 #[test]
 fn crashes() {
-    walk(
+    check(
         "crashes",
         Scope {
             replicas: 2,
             crashes: true,
             user: vec![User::Scale(1), User::Scale(2), User::Template(1)],
-            left: Left {
+            remaining: Remaining {
                 breaks: 1,
-                ..left(2, 1, 1)
+                ..remaining(2, 1, 1)
             },
             lags: Lags {
                 pods: true,

@@ -1,9 +1,8 @@
-//! The state that is walked: what the API server holds, what the operator has seen of it, and what
-//! the operator is doing.
+//! A state of the model: the objects in the API server, what the operator has observed of them, and what the
+//! operator is doing.
 //!
-//! Everything is a small number. A moment counts tens of seconds, a template (and its revision) is
-//! its place in the scope's list, a pod's uid is its age. Real objects are made from that only to
-//! ask the planner (`translate`).
+//! Everything is a small number. Times count tens of seconds, a template (and its revision) is its index in
+//! the scope's list, and a pod's uid is its age. Real objects are created only for the planner (`translate`).
 
 use std::rc::Rc;
 
@@ -11,52 +10,52 @@ use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::plan::PodPhase;
 
-mod sync;
+mod reconcile;
 
-pub use self::sync::*;
+pub use self::reconcile::*;
 
-/// A moment, in tens of seconds since the beginning.
+/// A time, in tens of seconds since the start.
 pub type Time = u8;
-/// A pod's uid; the younger, the higher.
+/// A pod's uid. A younger pod has a higher one.
 pub type Uid = u8;
 /// A pod's name.
 pub type Name = u8;
-/// A template, and the revision that stands for it.
+/// A template and its revision.
 pub type Rev = u8;
-/// A text of the operator (an annotation's value), by its place in the table of texts.
+/// The value of an annotation, as an index into the table of texts.
 pub type Text = u16;
-/// The part of a status that decisions rest on, by its place in the table of statuses.
+/// The part of a status on which decisions depend, as an index into the table of statuses.
 pub type Status = u16;
 
-/// Everything.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub clock: Time,
     pub workload: Kind<Workload>,
     pub pods: Kind<Vec<Pod>>,
     pub runs: Kind<Vec<Run>>,
-    /// Revisions, that with the highest number last.
+    /// Revisions, by number.
     pub revisions: Kind<Vec<Rev>>,
     pub operator: Operator,
-    pub left: Left,
+    pub remaining: Remaining,
     pub memory: Memory,
 }
 
-/// Objects of one kind: as they are, and as the operator has seen them.
+/// The objects of a kind: as they are, and as the operator has observed them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kind<T> {
     pub now: Rc<T>,
     pub seen: Seen<T>,
 }
 
-/// What the operator's cache shows of a kind.
+/// The operator's cache of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen<T> {
-    /// What is there now.
+    /// Up to date.
     Now,
-    /// What was there before.
+    /// An earlier state.
     Before(Rc<T>),
-    /// Less than the operator has written, or than its leader election demands: it must wait.
+    /// A state older than the operator's own writes or the start of its leadership: it must wait.
     TooOld,
 }
 
@@ -68,7 +67,7 @@ impl<T: Clone + PartialEq> Kind<T> {
         }
     }
 
-    /// Somebody else's change. `seen_before`: the cache caught up right before it.
+    /// A change by another client. `seen_before`: the cache caught up right before it.
     pub fn change(&mut self, lags: bool, seen_before: bool) -> &mut T {
         if lags && (seen_before || self.seen == Seen::Now) {
             self.seen = Seen::Before(self.now.clone());
@@ -76,7 +75,7 @@ impl<T: Clone + PartialEq> Kind<T> {
         Rc::make_mut(&mut self.now)
     }
 
-    /// A write of the operator: it plans again only when its cache shows that.
+    /// A write of the operator, which does not plan again before its cache shows the write.
     pub fn write(&mut self, lags: bool) -> &mut T {
         if lags {
             self.seen = Seen::TooOld;
@@ -84,14 +83,14 @@ impl<T: Clone + PartialEq> Kind<T> {
         Rc::make_mut(&mut self.now)
     }
 
-    /// A new leader's cache: it has to catch up with what is there now.
+    /// The cache of a new leader, which must catch up with the current state.
     pub fn forget(&mut self, lags: bool) {
         if lags {
             self.seen = Seen::TooOld;
         }
     }
 
-    /// What the cache shows; None when the operator must wait for it.
+    /// What the cache shows; None if the operator must wait for it.
     pub fn view(&self) -> Option<&Rc<T>> {
         match &self.seen {
             Seen::Now => Some(&self.now),
@@ -100,14 +99,14 @@ impl<T: Clone + PartialEq> Kind<T> {
         }
     }
 
-    /// The cache catches up if it must, or when it is told to.
+    /// The cache catches up if it must, or if `wanted`.
     pub fn catch_up(&mut self, wanted: bool) {
         if wanted || self.seen == Seen::TooOld {
             self.seen = Seen::Now;
         }
     }
 
-    /// A cache that shows what is there is up to date, however it came to that.
+    /// Normalizes a cache that shows the current state.
     pub fn tidy(&mut self) {
         if matches!(&self.seen, Seen::Before(before) if *before == self.now) {
             self.seen = Seen::Now;
@@ -122,7 +121,7 @@ pub struct Workload {
     pub replicas: u8,
     pub template: Rev,
     pub paused: bool,
-    /// Whether `paused` has its value from an apply.
+    /// Whether `paused` was set by an apply.
     pub by_apply: bool,
     pub partition: u8,
     /// Version of the pod hooks' arguments.
@@ -131,20 +130,20 @@ pub struct Workload {
     pub hooked: bool,
     /// Points whose retry is set, one bit each.
     pub retry: u8,
-    /// Which of the scope's step lists it has.
+    /// Its step list, as an index into the scope's.
     pub steps: u8,
     /// podsToDelete.
     pub named: Vec<Name>,
     /// The annotation of the operator's pause; 0 for none.
-    pub pause_note: Text,
+    pub pause_annotation: Text,
     /// The annotation of a retry; 0 for none.
-    pub retry_note: Text,
+    pub retry_annotation: Text,
     /// The annotation of a full promotion; 0 for none.
-    pub promote_note: Text,
+    pub promote_annotation: Text,
     pub status: Status,
 }
 
-/// The bit that stands for a point's retry.
+/// The bit of a point's retry.
 pub fn retry_bit(point: HookPoint) -> u8 {
     match point {
         HookPoint::PreDelete => 1,
@@ -165,7 +164,7 @@ pub struct Pod {
     /// Image that runs.
     pub runs: Rev,
     pub restarts: u8,
-    /// Whether the kubelet has looked at the newest spec.
+    /// Whether the kubelet has observed the newest spec.
     pub observed: bool,
     pub phase: PodPhase,
     /// Whether a container runs.
@@ -190,10 +189,11 @@ pub enum Gate {
     Closed(Closure),
 }
 
-/// When a gate was closed: the moment, and the how manieth closure at that moment it was.
+/// The closure of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Closure {
     pub at: Time,
+    /// Its number among the closures at this time.
     pub nth: u8,
 }
 
@@ -212,7 +212,7 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     pub image: Rev,
-    /// Restarts of the container that ran; None when none did.
+    /// Restarts of the container that ran; None if none did.
     pub restarts: Option<u8>,
     pub unfinished: bool,
 }
@@ -225,7 +225,7 @@ pub struct Run {
     pub finished: Time,
 }
 
-/// What a HookRun is made with.
+/// The identity of a HookRun.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RunId {
     pub point: HookPoint,
@@ -235,52 +235,52 @@ pub struct RunId {
     pub name: Name,
     /// The pod's uid; None for a step's run.
     pub pod: Option<Uid>,
-    /// The revision that the guarded action leads to; None for a deletion for good.
+    /// The target revision of the guarded action; None for a scale-in.
     pub target: Option<Rev>,
     /// Version of the hook's arguments.
     pub hook: u8,
-    /// The workload's generation when it was made.
+    /// The workload's generation when it was created.
     pub generation: u8,
 }
 
 impl RunId {
-    /// Whether the API server knows both by one name.
+    /// Whether both have the same name in the API server.
     pub fn has_name_of(&self, other: &RunId) -> bool {
         (self.point, self.rev, self.name) == (other.point, other.rev, other.name)
     }
 }
 
-/// What may still happen: it bounds the walk.
+/// Bounds on what may still happen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Left {
+pub struct Remaining {
     pub user: u8,
     pub crashes: u8,
-    /// Pods that break by themselves.
+    /// Pods that break.
     pub breaks: u8,
     /// Hooks that fail.
     pub failures: u8,
     pub ticks: u8,
 }
 
-/// What only the checker remembers, to judge by.
+/// What the checker remembers in order to check later writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// The operator's pause that stands, or stood last.
+    /// The operator's current or last pause.
     pub pause: Option<OwnPause>,
     /// Whether `paused: true` is the user's.
     pub user_paused: bool,
     /// spec.replicas when the last partition step was entered.
     pub replicas_at_partition: u8,
-    /// The workload's generation that the rollout was begun for.
+    /// The workload's generation at the start of the rollout.
     pub rollout_since: u8,
-    /// While a user pauses a rollout without steps: its template, and how many pods were at it when
-    /// the operator first saw that.
+    /// During a user's pause of a rollout without steps: its template, and how many pods had it when the
+    /// operator first observed the pause.
     pub held: Option<(Rev, u8)>,
-    /// The status that was lost, until the operator shows another one.
+    /// The status that was lost, until the operator writes another one.
     pub lost: Status,
 }
 
-/// A pause that the operator made.
+/// A pause by the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnPause {
     pub template: Rev,
@@ -289,12 +289,12 @@ pub struct OwnPause {
     pub at: Time,
     /// Whether the user has resumed.
     pub resumed: bool,
-    /// Whether the user has changed the rollout since: then it may pause at this step again.
+    /// Whether a user has changed the rollout since, so that the operator may pause at this step again.
     pub outdated: bool,
 }
 
 impl Pod {
-    /// A pod that neither goes nor has ended.
+    /// Whether it is neither terminating nor ended.
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.has_ended()
     }
@@ -303,7 +303,7 @@ impl Pod {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }
 
-    /// Whether its change in place was made and is not over yet.
+    /// Whether it was changed in place and the update is not complete.
     pub fn is_patched(&self) -> bool {
         let Some(record) = self.record.as_ref().filter(|record| !record.hot) else {
             return false;
@@ -315,19 +315,19 @@ impl Pod {
         }
     }
 
-    /// Whether an update in place has begun and is not over yet.
-    pub fn is_under_way(&self) -> bool {
+    /// Whether an in-place update is in progress.
+    pub fn is_updating(&self) -> bool {
         matches!(self.gate, Gate::Closed(_)) || self.is_patched()
     }
 
-    /// Whether what runs is what its spec says, as far as the kubelet has come.
+    /// Whether it runs the image of its spec, and the kubelet has observed the spec.
     pub fn runs_its_spec(&self) -> bool {
         self.observed && self.runs == self.image
     }
 }
 
 impl State {
-    /// The status that decisions have to rest on, also when it was lost.
+    /// The last status, even if it was lost.
     pub fn last_status(&self) -> Status {
         match self.workload.now.status {
             0 => self.memory.lost,

@@ -1,4 +1,4 @@
-//! What the planner answers, in the model's terms.
+//! Translates the planner's actions into writes of the model.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::naming::*;
 use super::{Translator, View};
 use crate::state::*;
 
-/// The pod that a write rests on as it was seen.
+/// The pod as it was observed, if it is a precondition of an action.
 fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
     pod.version?;
     let uid = parse_uid(&pod.uid);
@@ -20,7 +20,7 @@ fn unchanged(pod: &plan::PodRef, view: &View) -> Unchanged {
 }
 
 impl Translator {
-    /// A plan's action as a write of the model. `view` tells which run a name stands for.
+    /// Translates an action. `view` identifies the run with a name.
     pub fn write(&self, action: &plan::Action, view: &View) -> Write {
         use plan::Action;
         let rev = |name: &str| self.revision_of(name).expect("a revision");
@@ -73,17 +73,17 @@ impl Translator {
     }
 
     fn workload_change(&self, patch: &plan::WorkloadPatch) -> WorkloadChange {
-        let note = |key: &str| {
+        let annotation = |key: &str| {
             let mut annotations = patch.annotations.iter();
             let (_, text) = annotations.find(|(name, _)| name == key)?;
-            Some(text.as_deref().map_or(0, |text| self.text_place(text)))
+            Some(text.as_deref().map_or(0, |text| self.text_id(text)))
         };
         let named = patch.pods_to_delete.as_ref();
         WorkloadChange {
             paused: patch.paused,
-            pause_note: note(names::PAUSE_ANNOTATION),
-            retry_note: note(names::RETRY_ANNOTATION),
-            promote_note: note(names::PROMOTE_ANNOTATION),
+            pause_annotation: annotation(names::PAUSE_ANNOTATION),
+            retry_annotation: annotation(names::RETRY_ANNOTATION),
+            promote_annotation: annotation(names::PROMOTE_ANNOTATION),
             retry_off: patch
                 .retry_off
                 .iter()
@@ -127,7 +127,7 @@ impl Translator {
     }
 
     fn run_id(&self, run: &HookRun) -> RunId {
-        let note = |key: &str| run.annotations().get(key).map(String::as_str);
+        let annotation = |key: &str| run.annotations().get(key).map(String::as_str);
         let label = |key: &str| run.labels().get(key).map(String::as_str);
         let kind = self.kind();
         let point = label(kind.type_label())
@@ -140,19 +140,19 @@ impl Translator {
             let name = label(names::RUN_INSTANCE_LABEL).map(parse_instance);
             (label(names::RUN_POD_REVISION_LABEL), name)
         };
-        let hash = note(names::RUN_HOOK_HASH).expect("a hash");
+        let hash = annotation(names::RUN_HOOK_HASH).expect("a hash");
         let id = RunId {
             point,
             rev: revision
                 .and_then(|it| self.revision_of(it))
                 .expect("a revision"),
             name: name.expect("a pod or step"),
-            pod: note(names::RUN_POD_UID).map(parse_uid),
-            target: note(names::RUN_TARGET).and_then(|it| self.revision_of(it)),
+            pod: annotation(names::RUN_POD_UID).map(parse_uid),
+            target: annotation(names::RUN_TARGET).and_then(|it| self.revision_of(it)),
             hook: (0..=8)
                 .find(|version| hook_hash(*version) == hash)
                 .expect("a version of the hook"),
-            generation: note(names::RUN_GENERATION)
+            generation: annotation(names::RUN_GENERATION)
                 .and_then(|it| it.parse().ok())
                 .expect("a generation"),
         };

@@ -1,4 +1,4 @@
-//! Between the model's small numbers and the real objects that the planner reads and writes.
+//! Translates between the model's small numbers and the real objects of the planner.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +22,7 @@ mod actions;
 mod naming;
 mod objects;
 
-/// A scope's objects that never change, and the tables of texts and statuses.
+/// The constant objects of a scope, and the tables of texts and statuses.
 pub struct Translator {
     set: Option<PodManagementPolicy>,
     base: GameDeployment,
@@ -34,31 +34,31 @@ pub struct Translator {
     statuses: RefCell<Table<GameDeploymentStatus>>,
 }
 
-/// Values by their place; place 0 is the empty one.
+/// Values by index; index 0 is the empty one.
 struct Table<T> {
-    places: HashMap<String, u16>,
+    indices: HashMap<String, u16>,
     values: Vec<T>,
 }
 
 impl<T: Default + Clone> Table<T> {
     fn new(empty: String) -> Self {
         Self {
-            places: HashMap::from([(empty, 0)]),
+            indices: HashMap::from([(empty, 0)]),
             values: vec![T::default()],
         }
     }
 
-    fn place(&mut self, key: String, value: T) -> u16 {
+    fn index(&mut self, key: String, value: T) -> u16 {
         let next = u16::try_from(self.values.len()).expect("the table is small");
-        let place = *self.places.entry(key).or_insert(next);
-        if place == next {
+        let index = *self.indices.entry(key).or_insert(next);
+        if index == next {
             self.values.push(value);
         }
-        place
+        index
     }
 }
 
-/// What decisions rest on; the rest only shows.
+/// The fields of a status on which decisions depend.
 fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
     GameDeploymentStatus {
         update_revision: status.update_revision.clone(),
@@ -118,7 +118,7 @@ impl Translator {
             plan::Action::CreateRevision(revision) => Some(revision.name.clone()),
             _ => None,
         });
-        name.expect("a revision is made first")
+        name.expect("a revision is created first")
     }
 
     fn world_of_templates(&self, now: Time) -> plan::World {
@@ -148,21 +148,21 @@ impl Translator {
         if name.is_empty() {
             return None;
         }
-        let place = self.revisions.iter().position(|it| it == name);
-        Some(place.expect("a revision of the model") as Rev)
+        let index = self.revisions.iter().position(|it| it == name);
+        Some(index.expect("a revision of the model") as Rev)
     }
 
     pub fn status_value(&self, status: Status) -> GameDeploymentStatus {
         self.statuses.borrow().values[usize::from(status)].clone()
     }
 
-    pub fn status_place(&self, status: &GameDeploymentStatus) -> Status {
+    pub fn status_id(&self, status: &GameDeploymentStatus) -> Status {
         let status = decisive(status);
         let key = serde_json::to_string(&status).expect("JSON");
-        self.statuses.borrow_mut().place(key, status)
+        self.statuses.borrow_mut().index(key, status)
     }
 
-    /// What rules read of a status.
+    /// The fields of a status that the rules need.
     pub fn facts(&self, status: Status) -> Facts {
         let table = self.statuses.borrow();
         let status = &table.values[usize::from(status)];
@@ -174,36 +174,36 @@ impl Translator {
             steps: status
                 .current_step_hash
                 .as_deref()
-                .map(|it| self.text_place(it)),
+                .map(|it| self.text_id(it)),
             held: status.canary.held_replicas.map(number),
         }
     }
 
-    fn text_place(&self, text: &str) -> Text {
+    fn text_id(&self, text: &str) -> Text {
         self.texts
             .borrow_mut()
-            .place(text.to_owned(), text.to_owned())
+            .index(text.to_owned(), text.to_owned())
     }
 
-    /// The note by which a user lets the rollout of a template skip the steps of a list.
+    /// The annotation of a full promotion of a template with a step list.
     pub fn promotion(&self, rev: Rev, steps: u8) -> Text {
         let steps = json!({"steps": self.step_lists[usize::from(steps)]});
         let canary: CanaryStrategy = serde_json::from_value(steps).expect("steps");
         let steps = serde_json::to_vec(&canary.steps).expect("JSON");
-        let note = plan::Promotion {
+        let annotation = plan::Promotion {
             revision: self.revision_name(rev).to_owned(),
             step_hash: names::safe_hash(&steps),
         };
-        self.text_place(&serde_json::to_string(&note).expect("JSON"))
+        self.text_id(&serde_json::to_string(&annotation).expect("JSON"))
     }
 
-    /// A text of the operator.
+    /// The text with an index.
     pub fn text(&self, text: Text) -> String {
         self.texts.borrow().values[usize::from(text)].clone()
     }
 }
 
-/// What rules read of a status.
+/// The fields of a status that the rules need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub update: Option<Rev>,
@@ -215,20 +215,20 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether there is an update that is not over.
+    /// Whether a rollout is in progress.
     pub fn is_rolling(&self) -> bool {
         self.stable.is_some() && self.stable != self.update
     }
 
-    /// Whether both are of one rollout.
-    pub fn is_one_rollout(&self, other: &Facts) -> bool {
+    /// Whether both belong to the same rollout.
+    pub fn is_same_rollout(&self, other: &Facts) -> bool {
         self.is_rolling()
             && other.is_rolling()
             && (self.update, self.steps) == (other.update, other.steps)
     }
 }
 
-/// What the operator sees.
+/// What the operator's caches show.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     pub now: Time,

@@ -1,4 +1,4 @@
-//! What the model's small numbers are called in the cluster, and back: moments, images, uids, names.
+//! Converts the model's small numbers to times, images, uids and names in the cluster, and back.
 
 use gamekeeper_core::api::{HookArgument, HookStep, names};
 use jiff::{SignedDuration, Timestamp};
@@ -9,43 +9,43 @@ use crate::state::*;
 pub(super) const WORKLOAD: &str = "gd";
 /// The HookTemplate's name.
 pub(super) const TEMPLATE: &str = "check";
-/// Seconds that one tick of the model's time takes.
+/// Seconds per tick of the model's time.
 pub(super) const SECONDS: i64 = 10;
 
-/// The beginning of time.
+/// The time at the start.
 pub(super) fn beginning() -> Timestamp {
-    Timestamp::from_second(1_700_000_000).expect("a moment")
+    Timestamp::from_second(1_700_000_000).expect("a time")
 }
 
-/// A moment of the model.
-pub(super) fn moment(time: Time) -> Timestamp {
+/// A time of the model as a timestamp.
+pub(super) fn timestamp(time: Time) -> Timestamp {
     beginning() + SignedDuration::from_secs(SECONDS * i64::from(time))
 }
 
-/// The moment that a gate was closed at.
+/// The time of a closure.
 pub(super) fn closure(closure: Closure) -> Timestamp {
-    moment(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
+    timestamp(closure.at) + SignedDuration::from_secs(i64::from(closure.nth))
 }
 
-pub(super) fn closure_of(moment: Timestamp) -> Closure {
-    let seconds = moment.duration_since(beginning()).as_secs();
+pub(super) fn closure_of(timestamp: Timestamp) -> Closure {
+    let seconds = timestamp.duration_since(beginning()).as_secs();
     Closure {
         at: (seconds / SECONDS) as Time,
         nth: (seconds % SECONDS) as u8,
     }
 }
 
-/// The moment that something happened at, in the model's time.
-pub(super) fn time_of(moment: Timestamp) -> Time {
-    (moment.duration_since(beginning()).as_secs() / SECONDS) as Time
+/// A timestamp in the model's time.
+pub(super) fn time_of(timestamp: Timestamp) -> Time {
+    (timestamp.duration_since(beginning()).as_secs() / SECONDS) as Time
 }
 
-/// The operator's clock: a little after all that happened at that time.
+/// The operator's clock, which is a little later than all events of that time.
 pub(super) fn clock(time: Time) -> Timestamp {
-    moment(time) + SignedDuration::from_secs(SECONDS / 2)
+    timestamp(time) + SignedDuration::from_secs(SECONDS / 2)
 }
 
-/// The first time at which the operator's clock shows this moment, or a later one.
+/// The first time at which the operator's clock is not before a timestamp.
 pub fn wake_time(at: Timestamp) -> Time {
     (0..Time::MAX)
         .find(|time| clock(*time) >= at)
@@ -55,7 +55,7 @@ pub fn wake_time(at: Timestamp) -> Time {
 /// The number after a prefix.
 fn number(text: &str, prefix: &str) -> u8 {
     let number = text.strip_prefix(prefix).and_then(|it| it.parse().ok());
-    number.unwrap_or_else(|| panic!("{text} is not of the model"))
+    number.unwrap_or_else(|| panic!("{text} is not from the model"))
 }
 
 pub(super) fn image(rev: Rev) -> String {
@@ -74,7 +74,7 @@ pub(super) fn parse_uid(text: &str) -> Uid {
     number(text, "uid-")
 }
 
-/// The end of a pod's name: an ordinal, or letters that stand for no number.
+/// The last part of a pod's name: an ordinal, or an instance ID that is no number.
 pub(super) fn instance(name: Name, is_ordinal: bool) -> String {
     match is_ordinal {
         true => name.to_string(),
@@ -94,7 +94,7 @@ pub(super) fn parse_name(name: &str) -> Name {
     let instance = name
         .strip_prefix(WORKLOAD)
         .and_then(|it| it.strip_prefix('-'));
-    parse_instance(instance.unwrap_or_else(|| panic!("{name} is not of the model")))
+    parse_instance(instance.unwrap_or_else(|| panic!("{name} is not from the model")))
 }
 
 pub(super) fn container_id(uid: Uid, restarts: u8) -> String {
@@ -105,7 +105,7 @@ pub(super) fn run_uid(id: &RunId) -> String {
     format!("{id:?}")
 }
 
-/// The hook of a version: the same template with another argument.
+/// A version of the hook: the same template with another argument.
 pub(super) fn hook_step(version: u8) -> HookStep {
     HookStep {
         template_name: TEMPLATE.to_owned(),
@@ -116,7 +116,7 @@ pub(super) fn hook_step(version: u8) -> HookStep {
     }
 }
 
-/// What a HookRun records of the hook it was made for.
+/// The hash of the hook in a HookRun's annotation.
 pub(super) fn hook_hash(version: u8) -> String {
     names::safe_hash(&serde_json::to_vec(&hook_step(version)).expect("JSON"))
 }

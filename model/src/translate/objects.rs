@@ -1,4 +1,4 @@
-//! The real objects that stand for what the model holds.
+//! Builds real objects from the model's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,12 +52,12 @@ impl Translator {
             strategy.hook = is_configured.then(|| hook_step(workload.hook));
             strategy.retry = workload.retry & (1 << bit) != 0;
         }
-        let notes = [
-            (names::PAUSE_ANNOTATION, workload.pause_note),
-            (names::RETRY_ANNOTATION, workload.retry_note),
-            (names::PROMOTE_ANNOTATION, workload.promote_note),
+        let annotations = [
+            (names::PAUSE_ANNOTATION, workload.pause_annotation),
+            (names::RETRY_ANNOTATION, workload.retry_annotation),
+            (names::PROMOTE_ANNOTATION, workload.promote_annotation),
         ];
-        for (key, text) in notes.into_iter().filter(|(_, text)| *text != 0) {
+        for (key, text) in annotations.into_iter().filter(|(_, text)| *text != 0) {
             gd.annotations_mut().insert(key.to_owned(), self.text(text));
         }
         if workload.by_apply {
@@ -78,7 +78,7 @@ impl Translator {
         gd
     }
 
-    /// The world as the operator sees it.
+    /// The world that the operator observes.
     pub fn world(&self, view: &View) -> plan::World {
         let revision = |(number, rev): (usize, &Rev)| {
             Arc::new(plan::Revision {
@@ -108,7 +108,7 @@ impl Translator {
         if let Some((rev, at)) = view.refused {
             let refused = plan::Verdict::Refused {
                 message: "refused".to_owned(),
-                at: moment(at),
+                at: timestamp(at),
             };
             world
                 .verdicts
@@ -152,7 +152,7 @@ impl Translator {
             node: Some("node".to_owned()),
             phase: pod.phase,
             ended_at_once: None,
-            ready_since: pod.ready.map(moment),
+            ready_since: pod.ready.map(timestamp),
             gate: match pod.gate {
                 Gate::Absent => plan::Gate::None,
                 Gate::Unset => plan::Gate::Unset,
@@ -183,7 +183,7 @@ impl Translator {
         plan::InPlaceRecord {
             revision: self.revision_name(record.rev).to_owned(),
             gate_closed_at: record.closed_at.map(closure),
-            patched_at: moment(record.patched_at),
+            patched_at: timestamp(record.patched_at),
             hot: record.hot,
             done: record.done,
             containers: containers
@@ -198,21 +198,24 @@ impl Translator {
             Some(_) => instance(id.name, self.set.is_some()),
             None => id.name.to_string(),
         };
-        let mut notes = vec![
+        let mut annotations = vec![
             (names::RUN_WORKLOAD_UID, UID.to_owned()),
             (names::RUN_HOOK_HASH, hook_hash(id.hook)),
             (names::RUN_GENERATION, id.generation.to_string()),
         ];
         if let Some(pod) = id.pod {
             let target = id.target.map_or("", |rev| self.revision_name(rev));
-            notes.push((names::RUN_POD_UID, pod_uid(pod)));
-            notes.push((names::RUN_TARGET, target.to_owned()));
+            annotations.push((names::RUN_POD_UID, pod_uid(pod)));
+            annotations.push((names::RUN_TARGET, target.to_owned()));
         }
         let mut real = HookRun {
             status: Some(HookRunStatus {
                 phase: run.phase,
                 started_at: Some(Date(beginning())),
-                finished_at: run.phase.is_completed().then(|| Date(moment(run.finished))),
+                finished_at: run
+                    .phase
+                    .is_completed()
+                    .then(|| Date(timestamp(run.finished))),
                 ..HookRunStatus::default()
             }),
             ..HookRun::default()
@@ -226,7 +229,7 @@ impl Translator {
             id.point.as_str().to_owned(),
         )]));
         real.metadata.annotations = Some(
-            notes
+            annotations
                 .into_iter()
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
@@ -235,7 +238,7 @@ impl Translator {
     }
 }
 
-/// The GameStatefulSet that says the same as a GameDeployment.
+/// The GameStatefulSet that is equivalent to a GameDeployment.
 pub fn as_set(gd: &GameDeployment, policy: PodManagementPolicy) -> GameStatefulSet {
     let spec = gd.spec.clone();
     let strategy = spec.update_strategy;

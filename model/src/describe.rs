@@ -1,44 +1,46 @@
-//! Tells a move in words: what the checker finds has to be understood by somebody.
+//! Describes moves as text, for counterexamples.
 
 use super::model::{Model, Move};
 use super::state::*;
 
-/// A move, from a state.
-pub fn tell(model: &Model, state: &State, what: &Move) -> String {
+/// Describes a move from a state.
+pub fn describe(model: &Model, state: &State, what: &Move) -> String {
     match what {
         Move::Kubelet(uid, what, seen) => format!("pod {uid}: {what:?}{}", caught_up(*seen)),
-        Move::Hook(place, phase, seen) => {
-            let id = &state.runs.now[*place].id;
+        Move::Hook(index, phase, seen) => {
+            let id = &state.runs.now[*index].id;
             format!("hook {id:?} ends {phase:?}{}", caught_up(*seen))
         }
-        Move::HookAhead(place) => {
-            let id = &state.runs.now[*place].id;
-            format!("hook {id:?} ends well, by a clock that is ahead")
+        Move::HookAhead(index) => {
+            let id = &state.runs.now[*index].id;
+            format!("hook {id:?} succeeds, according to a clock that is ahead")
         }
         Move::User(what, seen) => format!("user: {what:?}{}", caught_up(*seen)),
         Move::Tick => "time passes".to_owned(),
         Move::Plan(seen) => {
             let mut next = state.clone();
-            let begun = model.begin_sync(&mut next, *seen);
+            let begun = model.begin_reconcile(&mut next, *seen);
             let stale = stale(state, *seen);
-            match &next.operator.sync {
+            match &next.operator.reconcile {
                 _ if begun.is_err() => format!("operator plans{stale}"),
-                Some(sync) => format!(
+                Some(reconcile) => format!(
                     "operator plans{stale}: {:?}, status {:?}, then {:?}",
-                    sync.before,
-                    sync.status.map(|it| model.translator.facts(it)),
-                    sync.after
+                    reconcile.before,
+                    reconcile.status.map(|it| model.translator.facts(it)),
+                    reconcile.after
                 ),
                 None => format!("operator plans{stale}, but the workload is newer"),
             }
         }
-        Move::Write(place) => match &state.operator.sync {
-            Some(sync) if sync.before.is_empty() => format!("operator: {:?}", sync.after[*place]),
-            Some(sync) => format!("operator: {:?}", sync.before[*place]),
+        Move::Write(index) => match &state.operator.reconcile {
+            Some(reconcile) if reconcile.before.is_empty() => {
+                format!("operator: {:?}", reconcile.after[*index])
+            }
+            Some(reconcile) => format!("operator: {:?}", reconcile.before[*index]),
             None => "operator writes nothing".to_owned(),
         },
         Move::WriteStatus => "operator writes the status".to_owned(),
-        Move::GiveUp => "operator gives up: the workload is newer".to_owned(),
+        Move::Abandon => "operator abandons the plan: the workload is newer".to_owned(),
         Move::Crash => "operator crashes".to_owned(),
     }
 }
@@ -65,6 +67,6 @@ fn stale(state: &State, caught_up: [bool; 4]) -> String {
     if kinds.is_empty() {
         String::new()
     } else {
-        format!(" on old {}", kinds.join(", "))
+        format!(" with stale {}", kinds.join(", "))
     }
 }

@@ -1,4 +1,4 @@
-//! The operator's part of a state: what it remembers, and the plan that it carries out.
+//! The operator's part of a state: its memory, and the plan that it carries out.
 
 use std::rc::Rc;
 
@@ -9,46 +9,46 @@ use super::*;
 /// The operator: its memory, and the plan that it carries out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Operator {
-    /// Revisions that the API server took, one bit each.
+    /// Revisions that the API server has accepted, one bit each.
     pub accepted: u8,
-    /// A revision that it refused, and when.
+    /// A revision that it has refused, and when.
     pub refused: Option<(Rev, Time)>,
-    pub sync: Option<Rc<Sync>>,
+    pub reconcile: Option<Rc<Reconcile>>,
 }
 
 /// A plan that is being carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Sync {
-    /// Writes that come before the status, in any order.
+pub struct Reconcile {
+    /// Writes before the status, in any order.
     pub before: Vec<Write>,
-    /// The status, when it must be written first.
+    /// The status, if it must be written first.
     pub status: Option<Status>,
-    /// Writes that come after it, in any order.
+    /// Writes after the status, in any order.
     pub after: Vec<Write>,
     /// Whether the first of them was made.
     pub begun: bool,
     /// Whether a quorum GET comes before them.
     pub get_first: bool,
-    /// The workload that was planned for.
+    /// The workload for which the plan was made.
     pub planned: Rc<Workload>,
-    /// The workload as it was when the quorum GET was due.
+    /// The workload at the time of the quorum GET.
     pub judged: Option<Rc<Workload>>,
-    /// When it was planned.
+    /// When the plan was made.
     pub at: Time,
-    /// Pods that were seen available, one bit a uid.
+    /// Pods that were available in the view, one bit per uid.
     pub seen_available: u32,
-    /// Pods that were seen ready, available or not yet, one bit a uid.
+    /// Pods that were ready in the view, available or not, one bit per uid.
     pub seen_ready: u32,
-    /// Pods whose availability this sync has ended, one bit a uid.
+    /// Pods that this reconcile has made unavailable, one bit per uid.
     pub touched: u32,
 }
 
-/// The pod as it was seen, where a write rests on nothing having happened to it since. (That it came
-/// to be the same again in between, which its resourceVersion would tell, does no harm.)
+/// The pod as it was observed, if the write has its resourceVersion as a precondition. (Unlike a
+/// resourceVersion, this does not detect a pod that changed and changed back, which does no harm.)
 pub type Unchanged = Option<Rc<Pod>>;
 
-impl Sync {
-    /// Notes a pod whose availability a write ends.
+impl Reconcile {
+    /// Records the pod that a write makes unavailable.
     pub fn touch(&mut self, write: &Write) {
         match write {
             Write::DeletePod(uid, ..) | Write::CloseGate(uid, ..) => self.touched |= 1 << uid,
@@ -69,7 +69,7 @@ pub enum Write {
     CreatePod {
         rev: Rev,
         gate: bool,
-        /// Where pods have one, which is their name.
+        /// For GameStatefulSets. It is also the name.
         ordinal: Option<Name>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
@@ -77,7 +77,7 @@ pub enum Write {
     Unmark(Uid),
     CreateRun(RunId),
     DeleteRun(RunId),
-    /// And what follows at once.
+    /// With the change that follows at once.
     CloseGate(Uid, Rev, Option<Box<Patch>>, Unchanged),
     OpenGate(Uid),
     Patch(Box<Patch>),
@@ -88,9 +88,9 @@ pub enum Write {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WorkloadChange {
     pub paused: Option<bool>,
-    pub pause_note: Option<Text>,
-    pub retry_note: Option<Text>,
-    pub promote_note: Option<Text>,
+    pub pause_annotation: Option<Text>,
+    pub retry_annotation: Option<Text>,
+    pub promote_annotation: Option<Text>,
     pub retry_off: u8,
     pub named: Option<Vec<Name>>,
 }
@@ -102,7 +102,7 @@ pub struct Patch {
     pub unchanged: Unchanged,
     pub from_rev: Rev,
     pub rev: Rev,
-    /// Image tested, and wanted.
+    /// The expected image, and the new one.
     pub image: Option<(Rev, Rev)>,
     pub unmark: bool,
     /// Whether the annotation of hot patches is set or removed.
