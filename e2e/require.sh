@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the named programs are there. What Debian has is installed when it is missing and can be;
-# for the rest, one line says what to install.
+# Checks that programs are installed. Missing ones are installed with apt-get if possible; otherwise a message says what
+# to install.
 # usage: require.sh PROGRAM...
 set -euo pipefail
 
@@ -17,7 +17,7 @@ package_of() {
 missing=()
 for program in "$@"; do
   if command -v "$program" >/dev/null; then
-    # rustup's cargo fails as long as the toolchain of rust-toolchain.toml is not installed.
+    # rustup's cargo fails until the toolchain of rust-toolchain.toml is installed.
     if [ "$program" = cargo ] && ! cargo --version >/dev/null 2>&1; then
       rustup toolchain install --no-self-update >&2 || { echo "the toolchain of rust-toolchain.toml could not be installed" >&2; exit 1; }
     fi

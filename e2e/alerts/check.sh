@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the alerts, and plays them, with promtool.
+# Checks the alerts and runs their unit tests, with promtool.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 promtool=$(dirname "$("$here/../cluster/prometheus.sh")")/promtool

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs that go.mod lists as tools, once per machine, and prints the directory they are in.
-# They are kept outside the checkout, under a key of all that they are made from, so a fresh checkout finds them again.
+# Builds the tools in go.mod, once per machine, and prints their directory. They are cached outside the checkout,
+# under a hash of everything that affects the build, so that a fresh checkout finds them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops clusters that up.sh started and removes what they left.
+# Stops clusters that up.sh started, and removes their files.
 # usage: down.sh NAME...
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

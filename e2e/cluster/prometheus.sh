@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a Prometheus binary: the one installed, or Debian's package unpacked into the cache.
-# Unpacked, not installed: no root is needed and no service is started.
+# Prints the path of a Prometheus binary: the installed one, or Debian's package unpacked into the cache. Unpacking needs
+# no root, and starts no service.
 set -euo pipefail
 die() { echo "prometheus.sh: $*" >&2; exit 1; }
 

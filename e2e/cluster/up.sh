@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Starts a real control plane with simulated nodes and prints, as NAME=VALUE lines, where everything is.
+# Starts a real control plane with simulated nodes, and prints its paths as NAME=VALUE lines.
 # usage: up.sh [--prometheus] [--fair] NAME
-# With --fair the API server has its usual limits and priorities, which tests are not to be slowed by.
-# A cluster that is already up under that name is left as it is, and the same lines are printed.
+# --fair enables API priority and fairness, which is off by default because it slows tests down.
+# If a cluster with that name is running, it is not changed, and the same lines are printed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 die() { echo "up.sh: $*" >&2; exit 1; }
@@ -20,7 +20,7 @@ export KWOK_WORKDIR=$cache
 export KUBECONFIG=$state/kubeconfig
 kubectl=$bin/kubectl
 
-# A port is free when no process listens on it; start.lock keeps two starts from choosing the same one.
+# A port on which no process listens. start.lock prevents two processes from choosing the same one.
 free_port() {
   local port
   for port in $(seq "$1" $(($1 + 200))); do
@@ -62,14 +62,14 @@ if ! answers; then
   (
     flock 9
     if ! answers; then
-      "$here/down.sh" "$name" # what a crash or a reboot left
+      "$here/down.sh" "$name" # after a crash or a reboot
       create 9>&-
     fi
   ) 9>"$cache/start.lock"
   eventually "$kubectl" apply -f "$here/nodes.yaml"
-  # Pods are refused until the default service account is there, a moment after the start.
+  # Pods are refused until the default service account exists, shortly after the start.
   eventually "$kubectl" get serviceaccount default
-  # A node takes pods once the control plane has taken its not-ready taint off.
+  # Pods are scheduled on a node when the control plane has removed its not-ready taint.
   eventually no_taints
 fi
 

@@ -1,7 +1,7 @@
 # Sourced by start.sh: a rollout in steps.
 # shellcheck shell=bash
 
-say "A game in four pods, to be updated in steps: one pod, pause, two pods, pause for 10 s, ask a hook"
+say "A game with four pods, updated in steps: one pod, pause, two pods, pause for 10 s, run a hook"
 apply_example examples/canary/hooktemplate.yaml
 apply_example examples/canary/gamedeployment.yaml 's/duration: 60/duration: 10/' 's/PeriodSeconds: 30/PeriodSeconds: 1/'
 wait_counts "4 4 4 4 4"
@@ -20,13 +20,13 @@ replace /spec/updateStrategy/paused false
 wait_for "the pause of step 3" "PausedByCanaryPauseStep 3" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
 get
 
-say "The pause is over by itself; step 4 asks the hook, which wants an age below 30 and hears 45"
+say "The pause ends after 10 s; step 4 runs the hook, which requires an age below 30 and measures 45"
 wait_for "the pause of step 4" "PausedByStepBasedHook 4" field '{.status.pauseConditions[*].reason} {.status.currentStepIndex}'
 show kubectl get hookrun
 show_status "$(kubectl get hookrun -o name)"
 show_status gamedeployment test-gamedeployment
 
-say "The user resumes all the same: the rest is updated"
+say "The user resumes anyway: the remaining pods are updated"
 replace /spec/updateStrategy/paused false
 wait_counts "4 4 4 4 4"
 get

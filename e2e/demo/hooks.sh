@@ -1,23 +1,23 @@
-# Sourced by start.sh: pods that wait for a hook before they go or change.
+# Sourced by start.sh: pods that wait for a hook before they are deleted or updated.
 # shellcheck shell=bash
 
 seconds=('s/interval: 60s/interval: 3s/')
 
-say "Six pods, each guarded by a hook that asks three times"
-wait_for "the pods of before are gone" "" kubectl get pod -o name
+say "Six pods, each guarded by a hook that measures three times"
+wait_for "the previous pods are gone" "" kubectl get pod -o name
 apply_example examples/hooks/hook-template-success.yaml "${seconds[@]}"
 apply_example examples/hooks/gamedeployment.yaml 's/PeriodSeconds: 30/PeriodSeconds: 1/'
 wait_counts "6 6 6 6 6"
 get
 
-say "One pod fewer: the operator runs the hook first"
+say "Scale in by one pod: the operator runs the hook first"
 show kubectl scale --replicas=5 gamedeployment/test-gamedeployment
 wait_for "the hook runs" Running phases
 show kubectl get hookrun
 wait_counts "5 6 6 6 6"
 get
 
-say "The hook is Successful: the pod goes, and its HookRun with it"
+say "The hook is Successful: the pod is deleted with its HookRun"
 wait_counts "5 5 5 5 5"
 wait_for "the HookRun is gone" true settled
 get
@@ -56,8 +56,8 @@ wait_for "the pod is gone" "4 4" kubectl get gamedeployment test-gamedeployment 
 get
 show kubectl delete gamedeployment/test-gamedeployment hooktemplate/test
 
-say "Hooks that ask the pod itself, by its address"
-wait_for "the pods of before are gone" "" kubectl get pod -o name
+say "Hooks that call the pod itself, at its address"
+wait_for "the previous pods are gone" "" kubectl get pod -o name
 apply_example examples/hooks/hook-template-args.yaml "${seconds[@]}"
 apply_example examples/hooks/gamedeployment-args.yaml
 wait_counts "4 4 4 4 4"

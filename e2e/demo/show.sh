@@ -1,4 +1,4 @@
-# Sourced by start.sh: how the walkthroughs are shown.
+# Sourced by start.sh: functions that show the walkthroughs.
 # shellcheck shell=bash
 
 bold='' plain=''
@@ -7,10 +7,10 @@ if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
 # A heading.
 say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 
-# A line as one would type it.
+# A command line.
 typed() { printf '%s$ %s%s\n' "$bold" "$*" "$plain"; }
 
-# A command, and what it prints.
+# A command with its output.
 show() {
   typed "$(quoted "$@")"
   "$@"
@@ -33,7 +33,7 @@ quoted() {
   echo "${line# }"
 }
 
-# kubectl apply of an example, with seconds for its minutes and this machine for its server.
+# kubectl apply of an example, with shorter durations and the hook server of this machine.
 apply_example() {
   local file=$1 from=(-e 's/1\.1\.1\.1/127.0.0.1/') change
   shift
@@ -51,8 +51,7 @@ replace() {
 set_image() { replace /spec/template/spec/containers/0/image "\"$1\""; }
 get() { show kubectl get gamedeployment; }
 
-# Waits until a command prints something, or (expected: true) until it succeeds; says what for when
-# it never does.
+# Waits until a command prints the expected text, or (expected: true) until it succeeds.
 wait_for() {
   local what=$1 expected=$2 until=$((SECONDS + 90)) printed
   shift 2
@@ -76,10 +75,10 @@ counts() {
 wait_counts() { wait_for "the counts $1" "$1" counts; }
 field() { kubectl get gamedeployment test-gamedeployment -o jsonpath="$1"; }
 phases() { kubectl get hookrun -o jsonpath='{.items[*].status.phase}'; }
-# No HookRun, and every pod as the spec has it.
+# No HookRun, and every workload Ready.
 settled() { [ -z "$(kubectl get hookrun -o name)" ] && kubectl wait --for=condition=Ready --timeout=1s gamedeployment --all; }
 
-# A program that goes on when this script ends.
+# Starts a program that keeps running when this script ends.
 background() {
   local name=$1
   shift
@@ -87,7 +86,7 @@ background() {
   echo $! >"$state/$name.pid"
 }
 
-# Waits until such a program answers at a URL.
+# Waits until a program answers at a URL.
 wait_answer() {
   local name=$1 url=$2
   wait_for "$name answers" true answers_or_ended "$name" "$url"
@@ -98,7 +97,7 @@ answers_or_ended() {
   curl --silent --fail --output /dev/null "$2" || ! kill -0 "$(cat "$state/$1.pid")" 2>/dev/null
 }
 
-# A port from $1 on that no process listens on.
+# The first port from $1 on which no process listens.
 free_port() {
   local port=$1
   while (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do port=$((port + 1)); done

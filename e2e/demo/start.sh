@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make demo: a real control plane, the operator, and the walkthroughs of the documents with kubectl.
-# Everything stays up afterwards; stop.sh (make demo-down) takes it away.
+# Everything stays up afterwards; stop.sh (make demo-down) removes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
@@ -18,12 +18,12 @@ state=$(dirname "$KUBECONFIG")
 
 . "$here/show.sh"
 say "Install the kinds and the operator's permissions"
-# The operator runs beside the cluster, under its own service account, instead of as a Deployment.
+# The operator runs outside the cluster, with its service account, instead of as a Deployment.
 show helm install gamekeeper charts/gamekeeper --namespace gamekeeper-system --create-namespace \
   --set replicas=0
 wait_for "the kinds are served" true kubectl get gamedeployments,hooktemplates,hookruns
 
-say "Run the operator, and the web server that hooks ask"
+say "Run the operator, and the web server that hooks call"
 token=$(kubectl -n gamekeeper-system create token gamekeeper --duration=24h)
 operator_config=$state/operator.kubeconfig
 cp "$KUBECONFIG" "$operator_config"
@@ -45,7 +45,7 @@ echo
 
 cat <<END
 
-All walkthroughs have run, in $((SECONDS - started)) s. The cluster is up, with the operator; go on with
+All walkthroughs have run, in $((SECONDS - started)) s. The cluster and the operator are up; continue with
 
   export KUBECONFIG=$KUBECONFIG PATH=${KUBECTL%/*}:$PWD/target/debug:\$PATH
   kubectl apply -f examples/first-hour
@@ -53,5 +53,5 @@ All walkthroughs have run, in $((SECONDS - started)) s. The cluster is up, with 
   tail -f $state/operator.log
   curl http://$listen/metrics
 
-and take it all away with make demo-down.
+and remove everything with make demo-down.
 END

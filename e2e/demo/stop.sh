@@ -7,7 +7,7 @@ state=${XDG_CACHE_HOME:-$HOME/.cache}/gamekeeper/clusters/demo
 for file in "$state"/*.pid; do
   [ -f "$file" ] || continue
   pid=$(cat "$file")
-  # After a reboot the number may be another process's.
+  # After a reboot the process ID may belong to another process.
   if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qE 'target/debug/(gamekeeper|hook-server) '; then
     kill "$pid"
   fi

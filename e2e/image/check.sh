@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks the Dockerfile as far as that goes without a registry: that its first layer builds from the
-# manifests alone, and its last stage, built by buildah around a program that was built here: user,
-# labels, files, and that it ends with 0 on SIGTERM. Says so when something could not be checked.
+# Checks the Dockerfile as far as that is possible without a registry: that its first layer builds from the manifests
+# alone; and the user, labels, files and exit code on SIGTERM of its last stage, which buildah builds with a local
+# binary. Prints what could not be checked.
 #   e2e/image/check.sh [PROGRAM]    (target/debug/gamekeeper)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,7 +16,7 @@ clean() {
 }
 trap clean EXIT
 
-# The layer of the dependencies: every manifest, and a place for what it names.
+# The layer of the dependencies: every manifest, with placeholders for the sources that it names.
 mkdir "$work/places"
 cp Cargo.toml Cargo.lock "$work/places/"
 for manifest in */Cargo.toml */*/Cargo.toml; do
@@ -26,21 +26,21 @@ for manifest in */Cargo.toml */*/Cargo.toml; do
 done
 rust=$(sed -n 's/^channel = "\([0-9]*\.[0-9]*\).*/\1/p' rust-toolchain.toml)
 grep -q "^ARG RUST_IMAGE=.*/rust:$rust-" Dockerfile || fail "the Dockerfile does not build with Rust $rust"
-# What only other systems need was not downloaded for the build, and is not asked for.
+# Dependencies of other platforms were not downloaded for the build, so they are filtered out.
 host=$(rustc -vV | sed -n 's/^host: //p')
 (cd "$work/places" && "$OLDPWD/e2e/image/places.sh" \
   && cargo metadata --locked --offline --filter-platform "$host" --format-version 1 >/dev/null) \
-  || fail "cargo cannot make sense of the manifests alone"
+  || fail "cargo cannot read the manifests without the sources"
 
 skip() { echo "image check: the last stage is not checked: $*"; exit 0; }
 e2e/require.sh buildah || skip "there is no buildah"
-# Root may build without namespaces; anybody else may not be allowed to make them.
+# Root can build without namespaces. Other users may not be permitted to create them.
 buildah "${storage[@]}" from --name probe scratch >"$work/probe" 2>&1 \
   || skip "buildah cannot work here: $(tail -1 "$work/probe")"
 buildah "${storage[@]}" rm probe >/dev/null
-[ "$(id -u)" = 0 ] || skip "to look into an image takes root"
+[ "$(id -u)" = 0 ] || skip "mounting an image needs root"
 
-[ -x "$program" ] || fail "$program is not there: cargo build --bin gamekeeper"
+[ -x "$program" ] || fail "$program does not exist: cargo build --bin gamekeeper"
 mkdir "$work/context"
 e2e/image/files.sh "$program" "$work/context/image"
 sed -n '/^FROM scratch$/,$p' Dockerfile | sed 's|^COPY --from=build /image |COPY image |' >"$work/context/Dockerfile"
@@ -68,13 +68,12 @@ container=$(buildah "${storage[@]}" from checked)
 root=$(buildah "${storage[@]}" mount "$container")
 files=$(cd "$root" && find . -type f | sed 's|^\.||' | sort)
 other=$(grep -vE '^/(gamekeeper|etc/ssl/certs/ca-certificates\.crt|(usr/)?lib(64)?/.*\.so(\.[0-9]+)*)$' <<<"$files" || true)
-[ -z "$other" ] || fail "what is not needed is in it: $other"
+[ -z "$other" ] || fail "it contains unneeded files: $other"
 for needed in /gamekeeper /etc/ssl/certs/ca-certificates.crt; do
-  grep -qx "$needed" <<<"$files" || fail "$needed is not in it"
+  grep -qx "$needed" <<<"$files" || fail "it does not contain $needed"
 done
 
-# It starts, as the user that it names and with nothing else around it, and waits for a server that
-# never answers.
+# The operator starts as the image's user, with only the image's files, and waits for a server that never answers.
 mkdir "$root/check"
 cat >"$root/check/kubeconfig" <<'END'
 {"apiVersion": "v1", "kind": "Config", "current-context": "none",
@@ -89,8 +88,8 @@ for _ in $(seq 100); do
   if grep -q "does not answer" "$work/log" || ! kill -0 $pid 2>/dev/null; then break; fi
   sleep 0.1
 done
-kill -TERM $pid 2>/dev/null || fail "it does not run: $(cat "$work/log")"
+kill -TERM $pid 2>/dev/null || fail "it is not running: $(cat "$work/log")"
 code=0
 wait $pid || code=$?
-[ $code = 0 ] || fail "it ended with $code on SIGTERM: $(cat "$work/log")"
-echo "image check: user, labels, $(wc -l <<<"$files") files, and an end on SIGTERM, as they should be"
+[ $code = 0 ] || fail "exit code $code on SIGTERM: $(cat "$work/log")"
+echo "image check: user, labels, $(wc -l <<<"$files") files and the exit on SIGTERM are correct"

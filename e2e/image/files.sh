@@ -1,6 +1,6 @@
 #!/bin/sh
-# files.sh PROGRAM FOLDER: puts what the image is made of into a folder: the program, the C library that
-# it is linked with, and the authorities that hooks trust.
+# files.sh PROGRAM FOLDER: copies the files of the image into a folder: the program, the libraries that it is linked
+# with, and the CA certificates that hooks trust.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# places.sh: where there are only the manifests of the workspace, makes a place for each program and
-# library that they name, so that cargo builds the dependencies alone.
+# places.sh: in a folder with only the manifests of the workspace, creates an empty source file for each program and
+# library, so that cargo can build the dependencies alone.
 set -eu
 for manifest in Cargo.toml */Cargo.toml */*/Cargo.toml; do
   member=$(dirname "$manifest")

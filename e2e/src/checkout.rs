@@ -1,8 +1,8 @@
-//! Where the files of this repository are.
+//! The path of this repository.
 
 use std::path::PathBuf;
 
-/// The top of the checkout.
+/// The root of the repository.
 pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -1,8 +1,8 @@
-//! End-to-end tests of gamekeeper: on a real control plane, through kubectl, as its users see it.
+//! End-to-end tests of gamekeeper on a real control plane, through kubectl.
 //!
-//! [`trial`] runs the tests, each in a [`case::Case`]: a namespace with an operator, a kubectl and a
-//! hook server of its own on the control plane that all tests share ([`cluster`]). When a test is
-//! over, the [`judge`] reads what the API server logged about its namespace.
+//! [`trial`] runs the tests, each in a [`case::Case`]: a namespace with its own operator, kubeconfig and
+//! hook server, on a control plane that all tests share ([`cluster`]). After each test the [`judge`]
+//! reads the audit log of its namespace.
 //!
 //! An arrow points to what a folder may use:
 //!
@@ -10,8 +10,8 @@
 //! process, servers  <-  faults  <-  cluster  <-  documents, workload  <-  case  <-  addons, trial
 //! ```
 //!
-//! On top of them are stories that tests and benches share: [`campaign`] (histories that a seed
-//! writes), [`takeover`] (the leader goes) and [`tenants`] (one who attacks beside one who plays).
+//! On top of them are scenarios that tests and benches share: [`campaign`] (histories generated from
+//! seeds), [`takeover`] (the leader ends) and [`tenants`] (a tenant that attacks next to one that plays).
 
 pub mod addons;
 pub mod campaign;

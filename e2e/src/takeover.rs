@@ -1,4 +1,4 @@
-//! How long no operator works after the leader has ended.
+//! Measures a takeover: the time without a working operator after the leader has ended.
 
 use std::time::Duration;
 
@@ -20,17 +20,16 @@ pub enum End {
     Terminated,
 }
 
-/// Ends the leader, which is the case's operator, gives the game so many replicas, and measures until
-/// the standby does something about it. From then on that one is the case's operator, and the one
-/// that ended stands by.
+/// Ends the leader, which is the case's operator, scales the workload, and measures the time until the
+/// standby writes. The standby becomes the case's operator, and the former leader is started as standby.
 pub async fn takeover(
     case: &mut Case,
     standby: &mut Operator,
     end: End,
     replicas: i64,
 ) -> Result<Duration> {
-    // The witness takes a second to start, which must not count.
-    case.call_witness().await?;
+    // Started first, because it takes a second, which must not be measured.
+    case.start_witness().await?;
     let begun = Timestamp::now();
     match end {
         End::Killed => case.kill_operator().await?,
@@ -49,7 +48,7 @@ pub async fn takeover(
             .iter()
             .filter(|event| is_work(event))
             .map(|it| it.received);
-        first.min().context("it writes nothing")
+        first.min().context("it has written nothing")
     })
     .await?;
     case.until_settled(replicas).await?;

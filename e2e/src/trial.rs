@@ -1,8 +1,8 @@
-//! Runs the tests side by side on one control plane.
+//! Runs the tests in parallel on one control plane.
 //!
-//! The control plane starts with the first test and stops after the last, also when tests fail or
-//! the run is interrupted; what a killed run leaves, the next one removes. `E2E_CLUSTER=NAME` uses
-//! a control plane that is already up and leaves it so, which saves time while writing tests.
+//! The control plane starts with the first test and stops after the last, even if tests fail or the run
+//! is interrupted. The next run removes what a killed run left. With `E2E_CLUSTER=NAME` the tests use a
+//! control plane that stays up, which saves time during development.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use crate::case::{Case, evidence};
 use crate::cluster::control_plane::{ControlPlane, stop_all};
 
-/// Tests at a time: they mostly wait.
-const SIDE_BY_SIDE: usize = 8;
-/// How long a test may take; some start a control plane of their own, and read whole documents.
+/// How many tests run at a time. They mostly wait.
+const CONCURRENCY: usize = 8;
+/// How long a test may take. Some start a control plane of their own, or run all commands of a document.
 const LIMIT: Duration = Duration::from_secs(600);
 
 static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -34,11 +34,11 @@ pub struct Test {
     body: Body,
 }
 
-/// What a test does.
+/// The function of a test.
 pub type Body = for<'a> fn(&'a mut Case) -> LocalBoxFuture<'a, Result<()>>;
 
 impl Test {
-    /// A test; its name begins with the crate's, which is left out.
+    /// A test. Its name is its path without the crate.
     pub fn new(path: &'static str, body: Body) -> Self {
         let name = path.split_once("::").map_or(path, |(_, name)| name);
         Test { name, body }
@@ -59,10 +59,10 @@ macro_rules! tests {
     };
 }
 
-/// Runs the tests as the command line asks.
+/// Runs the tests that the command line selects.
 pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(SIDE_BY_SIDE);
+    arguments.test_threads.get_or_insert(CONCURRENCY);
     let runtime = Runtime::new()?;
     runtime.spawn(stop_when_interrupted());
     let handle = runtime.handle();
@@ -78,7 +78,7 @@ pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
     Ok(conclusion.exit_code())
 }
 
-/// The control plane of this process.
+/// The control plane that all tests share.
 pub async fn plane() -> Result<&'static ControlPlane> {
     let start = async || match std::env::var("E2E_CLUSTER") {
         Ok(name) => ControlPlane::named(&name).await,
@@ -123,7 +123,7 @@ async fn run(test: &Test) -> Result<()> {
     outcome.with_context(|| format!("log, objects and events are in {}", folder.display()))
 }
 
-/// Where a test leaves its files: target/e2e/NAME.
+/// Where a test keeps its files: target/e2e/NAME.
 fn folder(test: &Test) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let target = own.ancestors().nth(3).context("tests run from target/")?;
@@ -133,5 +133,5 @@ fn folder(test: &Test) -> Result<PathBuf> {
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("with something odd")
+        .unwrap_or("without a message")
 }

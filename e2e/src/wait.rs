@@ -5,18 +5,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Waits until a probe succeeds, and returns what it found. When the time is over, the error says
-/// what was missing last.
+/// Waits until a probe succeeds, and returns its result. After the limit, returns its last error.
 pub async fn eventually<T>(
     what: &str,
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
     let deadline = Instant::now() + limit;
-    let mut last = anyhow!("the first look at it did not come to an end");
+    let mut last = anyhow!("the first check did not complete");
     loop {
         match timeout_at(deadline, probe()).await {
             Ok(Ok(found)) => return Ok(found),
@@ -30,8 +29,8 @@ pub async fn eventually<T>(
     }
 }
 
-/// Watches that a probe succeeds all through a time.
-pub async fn throughout(
+/// Checks that a probe succeeds all the time.
+pub async fn consistently(
     what: &str,
     time: Duration,
     mut probe: impl AsyncFnMut() -> Result<()>,

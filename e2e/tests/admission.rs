@@ -1,5 +1,5 @@
-//! Admission: the webhook, its certificates, the linter, and which workloads may be deleted. All of it
-//! as the chart installs it, but for the address: operators run beside the cluster here.
+//! Admission: the webhook, its certificates and the linter, as the chart installs them. Only the address
+//! differs, because operators run outside the cluster here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use e2e::case::bad_manifest::{BadManifest, manifests};
 use e2e::checkout::repository;
 use e2e::cluster::operator::{ACCOUNT, free_port};
 use e2e::documents::shell::Shell;
-use e2e::process::command::{Ended, run, run_to_end};
-use e2e::wait::throughout;
+use e2e::process::command::{CommandOutput, run, run_unchecked};
+use e2e::wait::consistently;
 use e2e::workload::GAME;
 use e2e::workload::manifest::Game;
 use judge::Event;
@@ -22,26 +22,26 @@ use tokio::process::Command;
 use crate::examples::FOLDERS as EXAMPLES;
 
 e2e::tests![
-    bad_manifests_are_refused_by_the_webhook_in_the_linters_words,
-    what_only_the_api_server_knows_of_a_template_is_refused_in_its_words,
-    a_template_is_tried_when_it_changes_and_only_for_what_it_says,
-    a_webhook_that_may_try_no_templates_lets_them_pass,
-    what_was_stored_before_can_still_be_worked_on,
-    a_dead_operator_blocks_nothing_and_a_standby_serves_too,
-    certificates_are_renewed_without_a_gap_or_a_restart,
-    certificates_begin_anew_when_their_secret_is_emptied,
+    the_webhook_refuses_bad_manifests_with_the_linters_messages,
+    the_webhook_returns_the_api_servers_findings_about_templates,
+    a_dry_run_is_made_only_when_a_template_changes,
+    templates_are_admitted_without_permission_for_dry_runs,
+    invalid_objects_stored_earlier_can_still_be_changed,
+    the_standby_serves_admission_and_no_operator_blocks_nothing,
+    certificates_are_rotated_without_a_gap_or_a_restart,
+    certificates_are_recreated_when_their_secret_is_emptied,
 ];
 
-async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
+async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     let bad = BadManifest::all("e2e/manifests/admission")?;
     BadManifest::prepare_all(&bad, case).await?;
     let with_template = bad.iter().find(|bad| bad.after.is_some());
     let with_template = with_template.context("one needs a template")?;
-    case.eventually("the operator knows the templates", async || {
+    case.eventually("the operator has observed the templates", async || {
         let apply = ["apply", "--dry-run=server", "-f", "-"];
         case.refused(&apply, &with_template.text).await
     })
@@ -91,33 +91,33 @@ async fn bad_manifests_are_refused_by_the_webhook_in_the_linters_words(
 }
 
 /// `gamekeeper lint` of a folder.
-async fn lint(case: &Case, folder: &str) -> Result<Ended> {
+async fn lint(case: &Case, folder: &str) -> Result<CommandOutput> {
     let mut lint = Command::new(case.operator.binary());
     lint.args(["lint", folder]).current_dir(repository());
-    run_to_end(&mut lint).await
+    run_unchecked(&mut lint).await
 }
 
-async fn what_only_the_api_server_knows_of_a_template_is_refused_in_its_words(
+async fn the_webhook_returns_the_api_servers_findings_about_templates(
     case: &mut Case,
 ) -> Result<()> {
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     let bad = BadManifest::all("e2e/manifests/server")?;
     BadManifest::check_all(&bad, case).await?;
-    // What docs/admission.md says of them: the linter does not know.
+    // The linter does not find these, as docs/admission.md says.
     let linted = lint(case, "e2e/manifests/server").await?;
     ensure!(linted.code == 0, "{linted:?}");
     installed.remove(case).await
 }
 
-/// A template with a field that there is none of.
+/// A template with an unknown field.
 fn misspelt(game: Game) -> Game {
     game.set("/spec/template/spec/hostNetwrok", true)
 }
 
-/// What the operator tried so far: each template as text, or the answer to one that cannot be read.
-/// A patch that meets another write is made again by the API server, and its template tried again.
-fn tries(case: &Case) -> Result<Vec<String>> {
+/// The operator's dry runs so far: each template as text, or the error of one that cannot be parsed. A
+/// patch that conflicts with another write is retried by the API server, with another dry run.
+fn dry_runs(case: &Case) -> Result<Vec<String>> {
     let mut requests = case.plane().audit.requests(&case.namespace)?;
     let operator = case.operator.username();
     requests.retain(|event| event.user.username == operator && event.resource() == "podtemplates");
@@ -127,29 +127,27 @@ fn tries(case: &Case) -> Result<Vec<String>> {
             .all(|event| event.uri.contains("dryRun=All")),
         "a template was stored: {requests:#?}"
     );
-    let tried = |event: Event| match (event.request_object, event.response_status) {
+    let text = |event: Event| match (event.request_object, event.response_status) {
         (Some(template), _) => template.to_string(),
-        (None, answer) => answer.unwrap_or_default().message,
+        (None, status) => status.unwrap_or_default().message,
     };
-    Ok(requests.into_iter().map(tried).collect())
+    Ok(requests.into_iter().map(text).collect())
 }
 
-/// Waits until a template with these words is tried, as the audit log has it after the answer.
-async fn until_tried(case: &Case, words: &str) -> Result<()> {
-    case.eventually(&format!("{words} is tried"), async || {
-        let tries = tries(case)?;
-        ensure!(tries.iter().any(|it| it.contains(words)), "{tries:#?}");
+/// Waits until the audit log has a dry run of a template that contains a text.
+async fn until_dry_run(case: &Case, text: &str) -> Result<()> {
+    case.eventually(&format!("a dry run of {text}"), async || {
+        let runs = dry_runs(case)?;
+        ensure!(runs.iter().any(|it| it.contains(text)), "{runs:#?}");
         Ok(())
     })
     .await
 }
 
-async fn a_template_is_tried_when_it_changes_and_only_for_what_it_says(
-    case: &mut Case,
-) -> Result<()> {
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
-    // Neither a quota nor pod security is about templates.
+async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
+    // A dry run of a template is subject to neither quotas nor pod security.
     case.apply(json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
         "spec": {"hard": {"pods": "0"}},
@@ -166,9 +164,9 @@ async fn a_template_is_tried_when_it_changes_and_only_for_what_it_says(
     let claims = json!([{"metadata": {"name": "world"}, "spec": claim}]);
     let set = Game::parallel(1).set("/spec/volumeClaimTemplates", claims);
     case.apply(set.set(mounts, mount)).await?;
-    case.eventually("both templates are tried", async || {
-        let tries = tries(case)?;
-        ensure!(tries.len() == 2, "{tries:#?}");
+    case.eventually("two dry runs", async || {
+        let runs = dry_runs(case)?;
+        ensure!(runs.len() == 2, "{runs:#?}");
         Ok(())
     })
     .await?;
@@ -178,31 +176,31 @@ async fn a_template_is_tried_when_it_changes_and_only_for_what_it_says(
     case.kubectl(&["label", "gamedeployment", GAME, "team=red"])
         .await?;
     case.set_image("game:v2").await?;
-    until_tried(case, "game:v2").await?;
-    // What changed no template was not tried.
-    let mut later = tries(case)?.split_off(2);
-    later.retain(|tried| !tried.contains("game:v2"));
+    until_dry_run(case, "game:v2").await?;
+    // Changes outside the template cause no dry run.
+    let mut later = dry_runs(case)?.split_off(2);
+    later.retain(|template| !template.contains("game:v2"));
     ensure!(later.is_empty(), "{later:#?}");
     let add = json!([{"op": "add", "path": "/spec/template/spec/hostNetwrok", "value": true}]);
     let patch = format!("-p={add}");
     let patch = ["patch", "gamedeployment", GAME, "--type=json", &patch];
-    let said = case.refused(&patch, "").await?;
+    let error = case.refused(&patch, "").await?;
     let expected =
         "spec.template.spec.hostNetwrok: unknown field \"spec.template.spec.hostNetwrok\"";
-    ensure!(said.contains(expected), "{said}");
-    until_tried(case, "hostNetwrok").await?;
+    ensure!(error.contains(expected), "{error}");
+    until_dry_run(case, "hostNetwrok").await?;
     installed.remove(case).await
 }
 
-async fn a_webhook_that_may_try_no_templates_lets_them_pass(case: &mut Case) -> Result<()> {
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
+async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     let bad = misspelt(Game::in_place(0)).to_string();
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.refused(&apply, &bad).await?;
 
-    may_do_all_but_try_templates(case).await?;
-    case.eventually("the webhook may not ask", async || {
+    forbid_dry_runs(case).await?;
+    case.eventually("dry runs are forbidden", async || {
         case.kubectl_with(&apply, &bad).await
     })
     .await?;
@@ -222,11 +220,11 @@ async fn a_webhook_that_may_try_no_templates_lets_them_pass(case: &mut Case) -> 
     installed.remove(case).await
 }
 
-/// Binds the operator to a role of its own, without that permission.
-async fn may_do_all_but_try_templates(case: &Case) -> Result<()> {
+/// Binds the operator to a role without the permission for dry runs of templates.
+async fn forbid_dry_runs(case: &Case) -> Result<()> {
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gamekeeper";
     let mut role = case.plane().get(role).await?;
-    let name = format!("untried-{}", case.namespace);
+    let name = format!("no-dry-runs-{}", case.namespace);
     let rules = role["rules"].as_array_mut().context("rules")?;
     let all = rules.len();
     rules.retain(|rule| rule["resources"] != json!(["podtemplates"]));
@@ -248,13 +246,13 @@ async fn may_do_all_but_try_templates(case: &Case) -> Result<()> {
     Ok(())
 }
 
-async fn what_was_stored_before_can_still_be_worked_on(case: &mut Case) -> Result<()> {
+async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) -> Result<()> {
     case.apply(BAD.replace("probe", "stored")).await?;
     let image = "/spec/template/spec/containers/0/image";
     let mismatch = misspelt(Game::in_place(0)).set(image, "game:v1 ");
     case.apply(&mismatch).await?;
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     case.kubectl(&["label", "hooktemplate", "stored", "team=red"])
         .await?;
     let policy = json!([{"op": "replace", "path": "/spec/policy", "value": "Ordered"}]);
@@ -271,47 +269,52 @@ async fn what_was_stored_before_can_still_be_worked_on(case: &mut Case) -> Resul
         "--type=json",
         &format!("-p={worse}"),
     ];
-    let said = case.refused(&args, "").await?;
+    let error = case.refused(&args, "").await?;
     ensure!(
-        said.contains("spec.metrics[0].failureCondition: "),
-        "{said}"
+        error.contains("spec.metrics[0].failureCondition: "),
+        "{error}"
     );
     case.kubectl(&["delete", "hooktemplate", "stored"]).await?;
     installed.remove(case).await
 }
 
-async fn a_dead_operator_blocks_nothing_and_a_standby_serves_too(case: &mut Case) -> Result<()> {
-    let installed = Webhook::of(case, "2160h").await?;
-    installed.until_asked(case).await?;
+async fn the_standby_serves_admission_and_no_operator_blocks_nothing(
+    case: &mut Case,
+) -> Result<()> {
+    let installed = Webhook::install(case, "2160h").await?;
+    installed.until_called(case).await?;
     let mut standby = case.another_operator("standby").await?;
     allow(case, &installed, "standby").await?;
     let other = free_port().await?;
-    standby.tell(installed.flags(other, "2160h"));
+    standby.add_args(installed.flags(other, "2160h"));
     standby.start().await?;
     let before = installed.served(case).await?;
     installed.call(case, other).await?;
     case.operator.terminate().await?;
-    installed.until_asked(case).await?;
+    installed.until_called(case).await?;
     ensure!(
         installed.served(case).await? == before,
-        "the standby made another certificate"
+        "the standby created another certificate"
     );
 
     standby.terminate().await?;
     case.apply(BAD).await?;
     case.apply(&Game::in_place(1)).await?;
     let broken = Game::in_place(1).named("broken").set("/spec/replicas", -1);
-    let said = case
+    let error = case
         .refused(&["apply", "-f", "-"], &broken.to_string())
         .await?;
-    ensure!(said.contains("spec.replicas: Invalid value: -1"), "{said}");
+    ensure!(
+        error.contains("spec.replicas: Invalid value: -1"),
+        "{error}"
+    );
     case.kubectl(&["run", "bystander", "--image=other:v1"])
         .await?;
     case.kubectl(&["delete", "gamedeployment", GAME]).await?;
     installed.remove(case).await
 }
 
-/// Lets another account keep the certificates too.
+/// Gives another service account the permissions of the webhook.
 async fn allow(case: &Case, installed: &Webhook, account: &str) -> Result<()> {
     let (name, namespace) = (&installed.name, &case.namespace);
     let subject = json!([{"kind": "ServiceAccount", "name": account, "namespace": namespace}]);
@@ -334,17 +337,17 @@ async fn allow(case: &Case, installed: &Webhook, account: &str) -> Result<()> {
         .await
 }
 
-async fn certificates_are_renewed_without_a_gap_or_a_restart(case: &mut Case) -> Result<()> {
-    let installed = Webhook::of(case, "30s").await?;
-    installed.until_asked(case).await?;
+async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "30s").await?;
+    installed.until_called(case).await?;
     let mut served = BTreeSet::new();
-    // Due when a third is left, and served a tenth later.
-    throughout(
-        "what is served is trusted",
+    // A new certificate is due when a third of the lifetime is left, and is served a tenth later.
+    consistently(
+        "the served certificate is trusted",
         Duration::from_secs(60),
         async || {
             served.insert(installed.served(case).await?);
-            installed.shake_hands(case).await
+            installed.tls_handshake(case).await
         },
     )
     .await?;
@@ -353,17 +356,17 @@ async fn certificates_are_renewed_without_a_gap_or_a_restart(case: &mut Case) ->
         (2..=4).contains(&count),
         "{count} certificates in two lifetimes"
     );
-    installed.until_asked(case).await?;
+    installed.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
     let begun = log.matches("due=Begin").count();
     ensure!(begun == 1, "begun {begun} times: {log}");
     installed.remove(case).await
 }
 
-/// By the command of docs/admission.md.
-async fn certificates_begin_anew_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
-    let installed = Webhook::of(case, "10m").await?;
-    installed.until_asked(case).await?;
+/// Runs the command of docs/admission.md.
+async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
+    let installed = Webhook::install(case, "10m").await?;
+    installed.until_called(case).await?;
     let before = installed.served(case).await?;
     let page = std::fs::read_to_string(repository().join("docs/admission.md"))?;
     let mut lines = page.lines().map(str::trim);
@@ -371,14 +374,17 @@ async fn certificates_begin_anew_when_their_secret_is_emptied(case: &mut Case) -
     let empty = empty.context("no command")?;
     let empty = empty.replace("NAME-webhook", &installed.name);
     let empty = empty.replace("gamekeeper-system", &case.namespace);
-    let shell = Shell::of(case.plane()).await?;
+    let shell = Shell::admin(case.plane()).await?;
     run(&mut shell.command(&empty), "").await?;
-    case.eventually("others are served, and trusted", async || {
-        ensure!(installed.served(case).await? != before, "the old ones are");
-        installed.shake_hands(case).await
+    case.eventually("a new certificate is served and trusted", async || {
+        ensure!(
+            installed.served(case).await? != before,
+            "the old one is served"
+        );
+        installed.tls_handshake(case).await
     })
     .await?;
-    installed.until_asked(case).await?;
+    installed.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
     let begun = log.matches("due=Begin").count();
     ensure!(begun == 2, "begun {begun} times: {log}");

@@ -1,7 +1,7 @@
-//! What the API server takes and what it refuses, as kubectl shows it: the schemas and rules of the
-//! CRDs. The manifests are in `e2e/manifests`: each bad one begins with what kubectl says to it.
+//! The schemas and rules of the CRDs: what the API server accepts and refuses. The manifests are in
+//! `e2e/manifests`; each bad one begins with the error that kubectl prints.
 //!
-//! The operator is stopped: here nobody acts on what is applied.
+//! The operator is stopped, so that only the API server acts.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use e2e::checkout::repository;
 use serde_json::{Value, json};
 
 e2e::tests![
-    bad_manifests_get_the_message_that_is_written_on_them,
+    bad_manifests_are_refused_with_the_expected_message,
     good_manifests_and_examples_are_accepted,
-    a_template_keeps_all_that_a_deployment_takes,
-    server_side_apply_merges_what_two_appliers_write,
-    the_documents_json_patches_find_their_paths_on_a_minimal_workload,
-    workloads_scale_by_their_scale_subresource,
-    kubectl_shows_the_columns_that_the_documents_show,
+    a_template_keeps_every_field_that_a_deployment_accepts,
+    server_side_apply_merges_fields_of_two_managers,
+    documented_json_patches_work_on_a_minimal_workload,
+    kubectl_scales_workloads_by_their_scale_subresource,
+    kubectl_prints_the_documented_columns,
 ];
 
-async fn bad_manifests_get_the_message_that_is_written_on_them(case: &mut Case) -> Result<()> {
+async fn bad_manifests_are_refused_with_the_expected_message(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let bad = BadManifest::all("e2e/manifests/bad")?;
     BadManifest::prepare_all(&bad, case).await?;
@@ -45,12 +45,12 @@ async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn a_template_keeps_all_that_a_deployment_takes(case: &mut Case) -> Result<()> {
+async fn a_template_keeps_every_field_that_a_deployment_accepts(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let path = repository().join("e2e/manifests/good/as-a-deployment-takes-it.yaml");
     let manifest = std::fs::read_to_string(path)?;
     let mut wanted: Value = serde_yaml_ng::from_str(&manifest)?;
-    // What only a newer cluster knows.
+    // Fields of a newer Kubernetes.
     let pod = &mut wanted["spec"]["template"]["spec"];
     pod["fieldOfTheFuture"] = json!({"keep": ["me"]});
     pod["containers"][0]["fieldOfTheFuture"] = json!(true);
@@ -73,7 +73,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-async fn server_side_apply_merges_what_two_appliers_write(case: &mut Case) -> Result<()> {
+async fn server_side_apply_merges_fields_of_two_managers(case: &mut Case) -> Result<()> {
     case.operator.terminate().await?;
     let game = |image: &str| {
         workload(json!({
@@ -151,9 +151,7 @@ async fn apply_minimal(case: &mut Case) -> Result<[&'static str; 2]> {
     Ok(["gamedeployments", "gamestatefulsets"])
 }
 
-async fn the_documents_json_patches_find_their_paths_on_a_minimal_workload(
-    case: &mut Case,
-) -> Result<()> {
+async fn documented_json_patches_work_on_a_minimal_workload(case: &mut Case) -> Result<()> {
     for kind in apply_minimal(case).await? {
         for field in [
             "updateStrategy/paused",
@@ -171,7 +169,7 @@ async fn the_documents_json_patches_find_their_paths_on_a_minimal_workload(
     Ok(())
 }
 
-async fn workloads_scale_by_their_scale_subresource(case: &mut Case) -> Result<()> {
+async fn kubectl_scales_workloads_by_their_scale_subresource(case: &mut Case) -> Result<()> {
     for kind in apply_minimal(case).await? {
         let resource = format!("{kind}/minimal");
         case.kubectl(&["scale", "--replicas=3", &resource]).await?;
@@ -195,7 +193,7 @@ async fn workloads_scale_by_their_scale_subresource(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn kubectl_shows_the_columns_that_the_documents_show(case: &mut Case) -> Result<()> {
+async fn kubectl_prints_the_documented_columns(case: &mut Case) -> Result<()> {
     apply_minimal(case).await?;
     for name in ["hook-run", "hook-template"] {
         let path = repository().join(format!("e2e/manifests/good/{name}.yaml"));

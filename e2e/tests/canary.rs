@@ -1,4 +1,4 @@
-//! Canary steps beyond the walkthrough: what users do in the middle of a rollout.
+//! Canary steps beyond the walkthrough: changes by users during a rollout.
 
 use anyhow::Result;
 use e2e::case::Case;
@@ -9,18 +9,18 @@ use serde_json::json;
 e2e::tests![
     a_rollback_at_a_failed_hook_is_one_patch,
     changed_steps_start_over,
-    a_user_pause_holds_the_step_while_scaling_goes_on,
-    a_scale_out_in_a_pause_makes_only_stable_pods,
-    a_scale_in_in_a_pause_keeps_the_partition,
+    a_user_pause_holds_the_step_but_not_scaling,
+    a_scale_out_during_a_pause_creates_only_stable_pods,
+    a_scale_in_during_a_pause_keeps_the_partition,
     an_apply_does_not_promote,
     a_server_side_apply_does_not_promote,
-    a_new_template_in_a_pause_starts_over,
+    a_new_template_during_a_pause_starts_over,
     a_percentage_updates_at_least_one_pod,
-    a_missing_step_template_is_named_and_heals,
-    a_workload_made_anew_in_a_canary_takes_its_steps_again,
+    a_missing_template_of_a_step_is_reported_until_it_exists,
+    a_workload_recreated_during_a_canary_takes_its_steps_again,
 ];
 
-/// Brings four pods of v1 to the pause after one of v2.
+/// Starts a rollout of four pods from v1 to v2, and waits for the pause after the first pod.
 async fn at_first_pause(case: &Case, game: Game) -> Result<()> {
     case.apply(&game).await?;
     case.until_settled(4).await?;
@@ -41,7 +41,7 @@ fn with_pause() -> Game {
         .steps(json!([{"partition": 3}, {"pause": {}}]))
 }
 
-async fn a_workload_made_anew_in_a_canary_takes_its_steps_again(case: &mut Case) -> Result<()> {
+async fn a_workload_recreated_during_a_canary_takes_its_steps_again(case: &mut Case) -> Result<()> {
     at_first_pause(case, with_pause()).await?;
     let before = case.view().await?;
     case.kubectl(&["delete", &case.workload(), "--cascade=orphan"])
@@ -53,7 +53,7 @@ async fn a_workload_made_anew_in_a_canary_takes_its_steps_again(case: &mut Case)
         })
         .await?;
     after.ensure(after.pod_names() == before.pod_names())?;
-    case.keeps("three old pods", 2, |view| view.ready_with("game:v1") == 3)
+    case.consistently("three old pods", 2, |view| view.ready_with("game:v1") == 3)
         .await?;
     case.resume().await?;
     case.until_settled(4).await?;
@@ -107,7 +107,7 @@ async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_user_pause_holds_the_step_while_scaling_goes_on(case: &mut Case) -> Result<()> {
+async fn a_user_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result<()> {
     case.apply(with_pause().steps(json!([{"partition": 3}, {"pause": {"duration": 1}}])))
         .await?;
     case.until_settled(4).await?;
@@ -115,7 +115,7 @@ async fn a_user_pause_holds_the_step_while_scaling_goes_on(case: &mut Case) -> R
     case.set_image("game:v2").await?;
     case.scale(6).await?;
     case.until_counts([6, 0, 0, 6, 6]).await?;
-    case.keeps("no pod is updated", 3, |view| {
+    case.consistently("no pod is updated", 3, |view| {
         view.step() == 0 && view.with_image("game:v2") == 0 && view.is_paused()
     })
     .await?;
@@ -126,11 +126,11 @@ async fn a_user_pause_holds_the_step_while_scaling_goes_on(case: &mut Case) -> R
     view.ensure(view.ready_with("game:v2") == 5)
 }
 
-async fn a_scale_out_in_a_pause_makes_only_stable_pods(case: &mut Case) -> Result<()> {
+async fn a_scale_out_during_a_pause_creates_only_stable_pods(case: &mut Case) -> Result<()> {
     at_first_pause(case, with_pause()).await?;
     case.scale(8).await?;
     case.until_counts([8, 1, 1, 8, 8]).await?;
-    case.keeps("one pod of the new build", 2, |view| {
+    case.consistently("one pod of the new build", 2, |view| {
         view.with_image("game:v2") == 1 && view.step() == 1
     })
     .await?;
@@ -139,12 +139,12 @@ async fn a_scale_out_in_a_pause_makes_only_stable_pods(case: &mut Case) -> Resul
     Ok(())
 }
 
-async fn a_scale_in_in_a_pause_keeps_the_partition(case: &mut Case) -> Result<()> {
+async fn a_scale_in_during_a_pause_keeps_the_partition(case: &mut Case) -> Result<()> {
     at_first_pause(case, with_pause().max_unavailable(1)).await?;
     case.scale(3).await?;
     case.until_counts([3, 0, 0, 3, 3]).await?;
     case.scale(4).await?;
-    case.until("one of four is new again, or none", |view| {
+    case.until("at most one of four pods is updated", |view| {
         view.counts()[4] == 4 && view.with_image("game:v2") <= 1
     })
     .await?;
@@ -179,18 +179,18 @@ async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
 }
 
 async fn stays_at_step_one(case: &Case) -> Result<()> {
-    case.until("the apply is said not to count", |view| {
+    case.until("the condition says that the apply is ignored", |view| {
         let condition = view.condition("Progressing");
         condition.is_some_and(|c| c.reason == "ResumeByApplyIgnored")
     })
     .await?;
-    case.keeps("step 1", 2, |view| {
+    case.consistently("step 1", 2, |view| {
         view.step() == 1 && view.with_image("game:v2") == 1
     })
     .await
 }
 
-async fn a_new_template_in_a_pause_starts_over(case: &mut Case) -> Result<()> {
+async fn a_new_template_during_a_pause_starts_over(case: &mut Case) -> Result<()> {
     at_first_pause(case, with_pause()).await?;
     case.set_image("game:v3").await?;
     let view = case
@@ -198,7 +198,7 @@ async fn a_new_template_in_a_pause_starts_over(case: &mut Case) -> Result<()> {
             view.step() == 1 && view.is_paused() && view.ready_with("game:v3") == 1
         })
         .await?;
-    // The pod that was at v2 is the first to go on; no other was touched.
+    // Only the pod that was at v2 was updated.
     view.ensure(view.with_image("game:v1") == 3)
 }
 
@@ -210,13 +210,13 @@ async fn a_percentage_updates_at_least_one_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_missing_step_template_is_named_and_heals(case: &mut Case) -> Result<()> {
+async fn a_missing_template_of_a_step_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 3}, {"hook": {"templateName": "later"}}]);
     case.apply(with_pause().steps(steps)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the template is missed", |view| {
+        .until("the missing template is reported", |view| {
             view.is_true("FailedUpdate")
         })
         .await?;

@@ -1,11 +1,11 @@
-//! The Helm chart: what it renders, what it refuses, and its life on an empty cluster.
+//! The Helm chart: what it renders, what it refuses, and its lifecycle on an empty cluster.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::addons::webhook::{configuration, shake_hands};
+use e2e::addons::webhook::{configuration, tls_handshake};
 use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::chart::{CHART, helm, render};
@@ -20,12 +20,12 @@ use tokio::process::Command;
 mod release;
 
 e2e::tests![
-    helm_has_nothing_to_say_against_it,
+    helm_lint_passes,
     each_part_can_be_left_out,
     wrong_values_are_refused_with_a_reason,
-    its_permissions_are_the_least_that_do,
-    crds_alerts_and_dashboards_come_as_they_are,
-    a_cluster_from_install_to_uninstall,
+    the_permissions_are_minimal,
+    crds_alerts_and_dashboards_are_rendered_unchanged,
+    install_upgrade_rollback_and_uninstall,
 ];
 
 /// Namespace of the release, as in the README.
@@ -33,11 +33,11 @@ const SYSTEM: &str = "gamekeeper-system";
 /// Namespace of the games.
 const GAMES: &str = "games";
 
-async fn helm_has_nothing_to_say_against_it(case: &mut Case) -> Result<()> {
+async fn helm_lint_passes(case: &mut Case) -> Result<()> {
     let mut lint = helm(&case.plane().helm);
     lint.args(["lint", "--strict", "--kube-version=1.36", CHART]);
-    let said = run(&mut lint, "").await?;
-    ensure!(said.contains("0 chart(s) failed"), "{said}");
+    let error = run(&mut lint, "").await?;
+    ensure!(error.contains("0 chart(s) failed"), "{error}");
     Ok(())
 }
 
@@ -74,7 +74,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         let more = kinds(&objects);
         ensure!(
             !usual.contains(kind) && more.contains(kind),
-            "{value} makes {more:?}"
+            "{value} renders {more:?}"
         );
     }
     let without = "admission.enabled=false,admission.deletionProtection=None,\
@@ -88,10 +88,10 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         "ValidatingWebhookConfiguration",
     ];
     ensure!(left == admission, "without admission {left:?} are left out");
-    let odd = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
+    let many = "image.digest=,image.tag=nightly,imagePullSecrets={a,b},podLabels.team=x,podAnnotations.a=b,\
         nodeSelector.pool=infra,tolerations[0].operator=Exists,topologySpreadConstraints=null,\
         priorityClass.create=false,priorityClass.name=high,replicas=0,fullnameOverride=keeper";
-    let objects = render(program, &["--set", odd]).await?;
+    let objects = render(program, &["--set", many]).await?;
     let deployment = of_kind(&objects, "Deployment")[0];
     let pod = &deployment["spec"]["template"]["spec"];
     ensure!(deployment["metadata"]["name"] == "keeper", "{deployment:#}");
@@ -159,16 +159,16 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "namespace a is listed twice: merge its names into one list",
         ),
     ] {
-        let said = match render(&case.plane().helm, &["--set", value]).await {
+        let error = match render(&case.plane().helm, &["--set", value]).await {
             Ok(_) => anyhow::bail!("{value} is not refused"),
             Err(error) => format!("{error:#}"),
         };
-        ensure!(said.contains(reason), "{value}: {said}");
+        ensure!(error.contains(reason), "{value}: {error}");
     }
     Ok(())
 }
 
-async fn its_permissions_are_the_least_that_do(case: &mut Case) -> Result<()> {
+async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let everything = render(
         program,
@@ -235,7 +235,7 @@ async fn its_permissions_are_the_least_that_do(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn crds_alerts_and_dashboards_come_as_they_are(case: &mut Case) -> Result<()> {
+async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> Result<()> {
     let all = "metrics.alerts.enabled=true,metrics.dashboards.enabled=true";
     let objects = render(&case.plane().helm, &["--set", all]).await?;
     let file = |path: &str| -> Result<Value> {
@@ -271,16 +271,16 @@ async fn crds_alerts_and_dashboards_come_as_they_are(case: &mut Case) -> Result<
     Ok(())
 }
 
-/// Install, upgrade, roll back, uninstall, and install again for one namespace, each with an operator at work
-/// under the permissions that the chart gave it.
-async fn a_cluster_from_install_to_uninstall(case: &mut Case) -> Result<()> {
+/// Installs, upgrades, rolls back and uninstalls a release, and installs it for one namespace. The operator
+/// runs with the permissions of the chart.
+async fn install_upgrade_rollback_and_uninstall(case: &mut Case) -> Result<()> {
     let plane = ControlPlane::empty("chart").await?;
-    let outcome = live_and_die(&plane, case.folder()).await;
+    let outcome = lifecycle(&plane, case.folder()).await;
     plane.stop().await?;
     outcome
 }
 
-async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
+async fn lifecycle(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let kubectl = async |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         plane.kubectl(&words, "").await
@@ -298,7 +298,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
         CHART,
         "--namespace",
         SYSTEM,
-        // Operators look at certificates the more often the sooner they run out.
+        // The interval between checks of a certificate is a fraction of its lifetime.
         "--set=extraArgs={--webhook-certificate-lifetime=10m}",
         "--wait",
         "--timeout=90s",
@@ -316,7 +316,7 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let nodes = kubectl(&nodes).await?;
     let apart: BTreeSet<&str> = nodes.split(' ').collect();
     ensure!(apart.len() == 2, "both operators on {apart:?}");
-    release::is_wired(plane).await?;
+    release::services_reach_pods(plane).await?;
     let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
     operator.start().await?;
     let game = Game::in_place(3).to_string();
@@ -356,10 +356,10 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     until_ready(plane, 4).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "an upgrade changes the certificates");
-    release::rolls_back(plane).await?;
+    release::roll_back(plane).await?;
     let kept = trusted_certificates(plane, &operator).await?;
     ensure!(kept == certificates, "a rollback changes the certificates");
-    release::makes_its_secret_again(plane, &operator, &upgrade).await?;
+    release::upgrade_restores_secret(plane, &operator, &upgrade).await?;
     operator.terminate().await?;
     permitted(plane, &operator)?;
 
@@ -381,18 +381,19 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     ensure!(kept == uid, "{uid} became {kept}");
 
     scoped(plane, folder).await?;
-    // The release that the CRDs remember finds them again; another one has to say that it wants them.
+    // The same release may reuse the CRDs; another one must take ownership of them.
     plane.helm(&install).await?;
     plane
         .helm(&["uninstall", "gamekeeper", "--namespace", SYSTEM])
         .await?;
     let other = ["install", "other", CHART, "--namespace", SYSTEM];
-    let said = plane.helm(&other).await;
-    let said = said.err().map(|error| format!("{error:#}"));
+    let error = plane.helm(&other).await;
+    let error = error.err().map(|error| format!("{error:#}"));
     ensure!(
-        said.as_ref()
+        error
+            .as_ref()
             .is_some_and(|it| it.contains("cannot be imported")),
-        "{said:?}"
+        "{error:?}"
     );
     plane
         .helm(&[other.as_slice(), &["--take-ownership"]].concat())
@@ -400,8 +401,8 @@ async fn live_and_die(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The webhook's Secret and the bundle that API servers trust, once what the operator serves is valid for the
-/// Service that they call.
+/// The webhook's Secret and CA bundle. Fails unless the operator serves a certificate that is trusted for
+/// the Service.
 async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Result<[Value; 2]> {
     let configuration = plane.get(&configuration("gamekeeper-webhook")).await?;
     let called = &configuration["webhooks"][0]["clientConfig"];
@@ -411,14 +412,14 @@ async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Resu
         host == "gamekeeper-webhook.gamekeeper-system.svc",
         "{called:#}"
     );
-    shake_hands(&configuration, operator.webhook_port()?, &host).await?;
+    tls_handshake(&configuration, operator.webhook_port()?, &host).await?;
     let secret = format!("/api/v1/namespaces/{SYSTEM}/secrets/gamekeeper-webhook");
     let data = plane.get(&secret).await?["data"].clone();
     ensure!(data["tls.key"].is_string(), "the Secret is empty");
     Ok([data, called["caBundle"].clone()])
 }
 
-/// A release for the namespace of the games alone, beside CRDs that are there.
+/// Installs a release for the namespace of the games only, with existing CRDs.
 async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let values = "crds.install=false,watchNamespace=games,\
         hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
@@ -478,7 +479,7 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the games' status is what `kubectl wait` waits for, with so many pods.
+/// Waits with `kubectl wait` until the games have this many updated pods and are ready.
 async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
     for condition in [counts.as_str(), "--for=condition=Ready"] {
@@ -496,7 +497,7 @@ async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     Ok(())
 }
 
-/// No write of an operator was refused for want of a permission.
+/// Checks that no write of an operator was refused because of a missing permission.
 fn permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     for namespace in [GAMES, SYSTEM, "team", ""] {
         let mut events = plane.audit.writes(namespace)?;
@@ -510,7 +511,7 @@ fn permitted(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     Ok(())
 }
 
-/// A copy of the chart with another version, and a CRD that has one short name more.
+/// A copy of the chart with a newer version, and a CRD with an additional short name.
 async fn newer_chart(folder: &Path) -> Result<String> {
     let copy = folder.join("newer");
     let mut cp = Command::new("cp");

@@ -1,5 +1,5 @@
-//! What the chart renders for values that people set: nothing twice, nothing dropped, and pods that are
-//! restricted, probed and bounded.
+//! What the chart renders for various values: no duplicates, no dropped values, and pods with restricted
+//! security contexts, probes and resource limits.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::cluster::chart::{CHART, helm, render};
 use e2e::documents::shell::Shell;
-use e2e::process::command::{run, run_to_end};
+use e2e::process::command::{run, run_unchecked};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 e2e::tests![
     pods_are_restricted_probed_and_bounded,
-    what_is_added_to_pods_comes_to_them_once,
-    labels_and_ports_that_are_named_are_there,
-    values_that_would_render_something_else_are_refused,
+    additions_to_pods_are_rendered_once,
+    referenced_labels_and_ports_exist,
+    values_with_the_wrong_type_or_pattern_are_refused,
     alerts_have_the_thresholds_and_runbooks_of_the_values,
-    what_the_notes_tell_to_type_makes_a_game,
+    the_command_in_the_notes_creates_a_workload,
 ];
 
 async fn object(case: &Case, kind: &str, values: &str) -> Result<Value> {
@@ -61,11 +61,11 @@ async fn pods_are_restricted_probed_and_bounded(case: &mut Case) -> Result<()> {
     let selector = &budget["spec"]["selector"];
     ensure!(budget["spec"]["maxUnavailable"] == 1, "{budget:#}");
     ensure!(*selector == deployment["spec"]["selector"], "{budget:#}");
-    probes_ask_where_the_program_listens(case, container).await
+    probes_use_the_default_port(case, container).await
 }
 
-/// The chart does not say where to listen: the program's default and the port of the probes are one.
-async fn probes_ask_where_the_program_listens(case: &Case, container: &Value) -> Result<()> {
+/// The chart does not set the listen address, so the operator's default must be the port of the probes.
+async fn probes_use_the_default_port(case: &Case, container: &Value) -> Result<()> {
     let port = &container["ports"][0];
     ensure!(port["name"] == "http", "{container:#}");
     ensure!(
@@ -79,7 +79,7 @@ async fn probes_ask_where_the_program_listens(case: &Case, container: &Value) ->
     Ok(())
 }
 
-async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()> {
+async fn additions_to_pods_are_rendered_once(case: &mut Case) -> Result<()> {
     let name = "app\\.kubernetes\\.io/name";
     let values = format!(
         "podLabels.team=x,podLabels.{name}=other,extraArgs={{--listen=0.0.0.0:8080}},\
@@ -90,7 +90,7 @@ async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()>
         topologySpreadConstraints[0].labelSelector.matchLabels.team=x,\
         metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.labels.{name}=other"
     );
-    // Keys that are there twice are refused by the parser, and by kubectl's.
+    // The parser refuses duplicate keys, as kubectl's does.
     let deployment = object(case, "Deployment", &values).await?;
     let template = &deployment["spec"]["template"];
     let labels = &template["metadata"]["labels"];
@@ -115,8 +115,9 @@ async fn what_is_added_to_pods_comes_to_them_once(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-/// What Services, the ServiceMonitor and the NetworkPolicy select by name, of each other and of pods.
-async fn labels_and_ports_that_are_named_are_there(case: &mut Case) -> Result<()> {
+/// Checks the labels and port names by which Services, ServiceMonitor and NetworkPolicy refer to pods and to
+/// each other.
+async fn referenced_labels_and_ports_exist(case: &mut Case) -> Result<()> {
     let values = "metrics.serviceMonitor.enabled=true,admission.port=10443";
     let objects = render(&case.plane().helm, &["--set", values]).await?;
     let named = |kind: &str, name: &str| {
@@ -174,13 +175,13 @@ async fn labels_and_ports_that_are_named_are_there(case: &mut Case) -> Result<()
     Ok(())
 }
 
-/// Whether a selector has labels, and an object has them all.
+/// Whether a selector is not empty and selects an object with these labels.
 fn selects(selector: &Value, labels: &Value) -> bool {
     let selector = selector.as_object();
     selector.is_some_and(|it| !it.is_empty() && it.iter().all(|(key, value)| labels[key] == *value))
 }
 
-async fn values_that_would_render_something_else_are_refused(case: &mut Case) -> Result<()> {
+async fn values_with_the_wrong_type_or_pattern_are_refused(case: &mut Case) -> Result<()> {
     for (value, reason) in [
         ("image.tag=12", "'/image/tag': got number, want string"),
         (
@@ -195,10 +196,10 @@ async fn values_that_would_render_something_else_are_refused(case: &mut Case) ->
         ("metrics.alerts.stuckSeconds=1h", "got string, want integer"),
         ("metrics.alerts.runbookUrl=docs", "does not match pattern"),
     ] {
-        let said = render(&case.plane().helm, &["--set", value]).await;
-        let said = said.err().map(|error| format!("{error:#}"));
-        let is_refused = said.as_ref().is_some_and(|said| said.contains(reason));
-        ensure!(is_refused, "{value}: {said:?}");
+        let error = render(&case.plane().helm, &["--set", value]).await;
+        let error = error.err().map(|error| format!("{error:#}"));
+        let is_refused = error.as_ref().is_some_and(|error| error.contains(reason));
+        ensure!(is_refused, "{value}: {error:?}");
     }
     Ok(())
 }
@@ -218,7 +219,7 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
         ("* 95 # metrics.alerts.availablePercent", 1),
     ] {
         let found = text.matches(threshold).count();
-        ensure!(found == count, "{threshold} is there {found} times: {text}");
+        ensure!(found == count, "{threshold} occurs {found} times: {text}");
     }
     let operations = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let headings = operations.lines().filter_map(|it| it.strip_prefix("## "));
@@ -244,8 +245,8 @@ async fn alerts_have_the_thresholds_and_runbooks_of_the_values(case: &mut Case) 
     Ok(())
 }
 
-/// Also from a chart that was packaged, without the repository around it.
-async fn what_the_notes_tell_to_type_makes_a_game(case: &mut Case) -> Result<()> {
+/// Tests a packaged chart, which has no access to the repository.
+async fn the_command_in_the_notes_creates_a_workload(case: &mut Case) -> Result<()> {
     let folder = case.folder().join("packaged");
     std::fs::create_dir_all(&folder)?;
     let mut package = helm(&case.plane().helm);
@@ -268,11 +269,11 @@ async fn what_the_notes_tell_to_type_makes_a_game(case: &mut Case) -> Result<()>
     install.env("KUBECONFIG", &case.plane().kubeconfig);
     let printed = run(install.current_dir(&folder), "").await?;
     let (_, notes) = printed.split_once("NOTES:").context("notes")?;
-    let start = notes.find("kubectl apply").context("what to type")?;
-    let end = notes.find("\nEND\n").context("its end")?;
-    let shell = Shell::of(case.plane()).await?;
-    let mut typed = shell.command(&format!("{}\nEND\n", &notes[start..end]));
-    let applied = run_to_end(typed.current_dir(&folder)).await?;
+    let start = notes.find("kubectl apply").context("a command")?;
+    let end = notes.find("\nEND\n").context("the end of the command")?;
+    let shell = Shell::admin(case.plane()).await?;
+    let mut command = shell.command(&format!("{}\nEND\n", &notes[start..end]));
+    let applied = run_unchecked(command.current_dir(&folder)).await?;
     ensure!(applied.stdout.contains("hello created"), "{applied:?}");
     let ready = [
         "wait",

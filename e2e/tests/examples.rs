@@ -1,4 +1,4 @@
-//! The examples: each is applied as it stands, and what it asks for comes to be.
+//! Applies each example unchanged, and waits until its workloads are ready.
 
 use std::path::PathBuf;
 
@@ -8,38 +8,38 @@ use e2e::checkout::repository;
 use serde_json::json;
 
 e2e::tests![
-    canary_examples_come_up,
-    first_hour_examples_come_up,
-    hook_examples_come_up,
-    stateful_examples_come_up,
-    each_feature_has_an_example_that_comes_up,
-    no_example_is_left_out,
+    canary_examples_become_ready,
+    first_hour_examples_become_ready,
+    hook_examples_become_ready,
+    stateful_examples_become_ready,
+    feature_examples_become_ready,
+    every_folder_of_examples_is_tested,
 ];
 
-/// What is in `examples`.
+/// The folders in `examples`.
 pub const FOLDERS: [&str; 5] = ["canary", "features", "first-hour", "hooks", "stateful"];
 
-async fn canary_examples_come_up(case: &mut Case) -> Result<()> {
-    come_up(case, "canary").await
+async fn canary_examples_become_ready(case: &mut Case) -> Result<()> {
+    apply_each(case, "canary").await
 }
 
-async fn first_hour_examples_come_up(case: &mut Case) -> Result<()> {
-    come_up(case, "first-hour").await
+async fn first_hour_examples_become_ready(case: &mut Case) -> Result<()> {
+    apply_each(case, "first-hour").await
 }
 
-async fn hook_examples_come_up(case: &mut Case) -> Result<()> {
-    come_up(case, "hooks").await
+async fn hook_examples_become_ready(case: &mut Case) -> Result<()> {
+    apply_each(case, "hooks").await
 }
 
-async fn stateful_examples_come_up(case: &mut Case) -> Result<()> {
-    come_up_on_volumes(case, "stateful", &["world-0", "world-1", "world-2"]).await
+async fn stateful_examples_become_ready(case: &mut Case) -> Result<()> {
+    apply_each_with_volumes(case, "stateful", &["world-0", "world-1", "world-2"]).await
 }
 
-async fn each_feature_has_an_example_that_comes_up(case: &mut Case) -> Result<()> {
-    come_up_on_volumes(case, "features", &["realm-0", "realm-1"]).await
+async fn feature_examples_become_ready(case: &mut Case) -> Result<()> {
+    apply_each_with_volumes(case, "features", &["realm-0", "realm-1"]).await
 }
 
-async fn no_example_is_left_out(_: &mut Case) -> Result<()> {
+async fn every_folder_of_examples_is_tested(_: &mut Case) -> Result<()> {
     let folders = std::fs::read_dir(repository().join("examples"))?;
     let mut found: Vec<PathBuf> = folders
         .map(|folder| Ok(folder?.file_name().into()))
@@ -49,9 +49,9 @@ async fn no_example_is_left_out(_: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Applies the examples of a folder, one after the other because some share a name, and waits until
-/// each workload is ready.
-async fn come_up(case: &Case, folder: &str) -> Result<()> {
+/// Applies the examples of a folder and waits until each workload is ready. One at a time, because some
+/// have the same names.
+async fn apply_each(case: &Case, folder: &str) -> Result<()> {
     for file in std::fs::read_dir(repository().join("examples").join(folder))? {
         let path = file?.path();
         let path = path.to_string_lossy();
@@ -72,8 +72,9 @@ async fn come_up(case: &Case, folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same where pods claim volumes: a cluster of yours makes them; this one has none that would.
-async fn come_up_on_volumes(case: &Case, folder: &str, pods: &[&str]) -> Result<()> {
+/// Applies the examples of a folder whose pods claim volumes. Creates the volumes first, because the test
+/// cluster has no provisioner.
+async fn apply_each_with_volumes(case: &Case, folder: &str, pods: &[&str]) -> Result<()> {
     let name = |pod: &str| format!("{}-{pod}", case.namespace);
     for pod in pods {
         let volume = json!({
@@ -89,7 +90,7 @@ async fn come_up_on_volumes(case: &Case, folder: &str, pods: &[&str]) -> Result<
             .kubectl(&["apply", "-f", "-"], &volume.to_string())
             .await?;
     }
-    let outcome = come_up(case, folder).await;
+    let outcome = apply_each(case, folder).await;
     for pod in pods {
         case.kubectl(&["delete", "pv", &name(pod), "--wait=false"])
             .await?;

@@ -1,5 +1,5 @@
-//! Types the commands of the README, the walkthroughs and the runbooks from top to bottom on an empty
-//! cluster, and compares the output with what the documents show.
+//! Runs the commands of the README, the walkthroughs and the runbooks in order on an empty cluster, and
+//! compares the output with what the documents show.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use e2e::checkout::repository;
 use e2e::cluster::control_plane::ControlPlane;
 use e2e::cluster::operator::Operator;
 use e2e::documents::shell::Shell;
-use e2e::documents::transcript::{Typed, commands};
+use e2e::documents::transcript::{DocCommand, commands};
 
 e2e::tests![
     the_first_hour_prints_what_the_readme_shows,
     a_canary_prints_what_the_walkthrough_shows,
     a_guarded_deletion_and_the_runbooks_print_what_the_documents_show,
-    no_command_of_the_tutorials_is_left_out,
+    every_command_of_the_tutorials_is_tested,
 ];
 
 const README: &str = "README.md";
@@ -24,7 +24,7 @@ const WALKTHROUGHS: &str = "docs/walkthroughs.md";
 /// A section of a document: (document, heading).
 type Section = (&'static str, &'static str);
 
-/// Sections that are typed one after the other. Each list has a cluster of its own.
+/// Sections whose commands are run in order. Each list has a cluster of its own.
 const SECTIONS: [&[Section]; 3] = [
     &[(README, "The first hour")],
     &[
@@ -41,20 +41,17 @@ const SECTIONS: [&[Section]; 3] = [
 /// Namespace of the release in the README.
 const SYSTEM: &str = "gamekeeper-system";
 
-/// Commands of the documents that are not typed here, and why.
-const NOT_TYPED: [(&str, &str); 9] = [
+/// Commands of the documents that are not run here, and why.
+const NOT_RUN: [(&str, &str); 9] = [
     (
         "make demo",
-        "plays what walkthroughs.rs plays, in minutes and on a cluster that stays",
+        "takes minutes and leaves a cluster behind; walkthroughs.rs tests the same steps",
     ),
-    ("make test", "is what types all this"),
-    (
-        "make bench",
-        "takes an hour, of a machine that does nothing else",
-    ),
+    ("make test", "runs this test"),
+    ("make bench", "takes an hour on an otherwise idle machine"),
     (
         "make install-plugin",
-        "a release build; the plugin that the tests built is on the PATH",
+        "makes a release build; the plugin that the tests built is on the PATH",
     ),
     (
         "docker build",
@@ -62,24 +59,21 @@ const NOT_TYPED: [(&str, &str); 9] = [
     ),
     (
         "gamekeeper lint",
-        "typed as kubectl game lint, which is the same code",
+        "run as kubectl game lint, which is the same code",
     ),
-    (
-        "gamekeeper try",
-        "tests/try.rs types it, with files of its own",
-    ),
-    ("kubectl logs", "nodes are simulated: nothing logs"),
+    ("gamekeeper try", "tested by tests/try.rs"),
+    ("kubectl logs", "nodes are simulated and have no logs"),
     (
         "kubectl -n gamekeeper-system logs",
-        "nodes are simulated: nothing logs",
+        "nodes are simulated and have no logs",
     ),
 ];
 
-/// Commands that the documents name in the middle of a sentence.
-const IN_PASSING: [&str; 2] = ["make help", "gamekeeper run --help"];
+/// Commands within sentences of the documents.
+const INLINE: [&str; 2] = ["make help", "gamekeeper run --help"];
 
-fn is_typed(command: &str) -> bool {
-    !NOT_TYPED.iter().any(|(not, _)| command.starts_with(not))
+fn is_run(command: &str) -> bool {
+    !NOT_RUN.iter().any(|(not, _)| command.starts_with(not))
 }
 
 fn read(document: &str) -> Result<String> {
@@ -87,21 +81,21 @@ fn read(document: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-async fn no_command_of_the_tutorials_is_left_out(_: &mut Case) -> Result<()> {
+async fn every_command_of_the_tutorials_is_tested(_: &mut Case) -> Result<()> {
     // The minimum guards against a layout in which no commands are found.
-    all_commands_are_typed(README, 12)?;
-    all_commands_are_typed(WALKTHROUGHS, 16)
+    all_commands_are_run(README, 12)?;
+    all_commands_are_run(WALKTHROUGHS, 16)
 }
 
-fn all_commands_are_typed(document: &str, at_least: usize) -> Result<()> {
+fn all_commands_are_run(document: &str, at_least: usize) -> Result<()> {
     let text = read(document)?;
     let mut blocks = commands(&text)?;
-    blocks.retain(|it| is_typed(&it.command));
-    for typed in &blocks {
+    blocks.retain(|it| is_run(&it.command));
+    for command in &blocks {
         let mut sections = SECTIONS.iter().copied().flatten();
-        let is_there =
-            sections.any(|(name, section)| *name == document && *section == typed.section);
-        ensure!(is_there, "{document}: no test types {typed:?}");
+        let is_listed =
+            sections.any(|(name, section)| *name == document && *section == command.section);
+        ensure!(is_listed, "{document}: no test runs {command:?}");
     }
     ensure!(blocks.len() >= at_least, "{document}: {blocks:#?}");
     let prose = text.lines().filter(|line| !line.starts_with("    "));
@@ -110,10 +104,10 @@ fn all_commands_are_typed(document: &str, at_least: usize) -> Result<()> {
         let programs = ["make ", "docker ", "helm ", "cargo ", "gamekeeper "];
         programs.iter().any(|program| code.starts_with(program))
     };
-    for command in in_prose.filter(is_command).filter(|it| is_typed(it)) {
+    for command in in_prose.filter(is_command).filter(|it| is_run(it)) {
         ensure!(
-            IN_PASSING.contains(&command),
-            "{document}: no test types `{command}`"
+            INLINE.contains(&command),
+            "{document}: no test runs `{command}`"
         );
     }
     Ok(())
@@ -121,9 +115,9 @@ fn all_commands_are_typed(document: &str, at_least: usize) -> Result<()> {
 
 async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "first-hour", async |reader| {
-        reader.reads(SECTIONS[0]).await?;
-        for line in IN_PASSING {
-            reader.types(&typed("In passing", line), "arena").await?;
+        reader.follow(SECTIONS[0]).await?;
+        for line in INLINE {
+            reader.run(&command("Inline", line), "arena").await?;
         }
         Ok(())
     })
@@ -132,7 +126,7 @@ async fn the_first_hour_prints_what_the_readme_shows(case: &mut Case) -> Result<
 
 async fn a_canary_prints_what_the_walkthrough_shows(case: &mut Case) -> Result<()> {
     on_an_empty_cluster(case, "canary", async |reader| {
-        reader.reads(SECTIONS[1]).await
+        reader.follow(SECTIONS[1]).await
     })
     .await
 }
@@ -143,9 +137,9 @@ async fn a_guarded_deletion_and_the_runbooks_print_what_the_documents_show(
     on_an_empty_cluster(case, "guarded", async |reader| {
         let install =
             "helm install gamekeeper charts/gamekeeper -n gamekeeper-system --create-namespace";
-        reader.types(&typed("Before", install), "none").await?;
-        reader.reads(SECTIONS[2]).await?;
-        reader.reads_operations().await
+        reader.run(&command("Before", install), "none").await?;
+        reader.follow(SECTIONS[2]).await?;
+        reader.follow_operations().await
     })
     .await
 }
@@ -158,47 +152,48 @@ async fn on_an_empty_cluster(
     case.operator.terminate().await?;
     let plane = ControlPlane::empty(purpose).await?;
     let mut reader = Reader {
-        shell: Shell::of(&plane).await?,
+        shell: Shell::admin(&plane).await?,
         plane: &plane,
         folder: case.folder(),
         operator: None,
     };
     let outcome = read(&mut reader).await;
-    let ended = reader.ends_the_operator().await;
+    let stopped = reader.stop_operator().await;
     plane.stop().await?;
-    outcome.and(ended)
+    outcome.and(stopped)
 }
 
-/// A user who types the commands of the documents.
+/// A user who follows the documents.
 struct Reader<'a> {
     shell: Shell,
     plane: &'a ControlPlane,
     folder: &'a Path,
-    /// Nodes are simulated, so what the Deployment's pods would run is started here.
+    /// Nodes are simulated, so the operator of the Deployment's pods runs as a process.
     operator: Option<Operator>,
 }
 
 impl Reader<'_> {
-    async fn reads(&mut self, sections: &[Section]) -> Result<()> {
+    async fn follow(&mut self, sections: &[Section]) -> Result<()> {
         for (document, section) in sections {
-            let mut typed = commands(&read(document)?)?;
-            typed.retain(|it| it.section == *section);
-            ensure!(!typed.is_empty(), "{document} has no commands in {section}");
+            let mut commands = commands(&read(document)?)?;
+            commands.retain(|it| it.section == *section);
+            let has_commands = !commands.is_empty();
+            ensure!(has_commands, "{document} has no commands in {section}");
             let workload = match *section {
                 "The first hour" => "arena",
                 _ => "test-gamedeployment",
             };
-            for typed in &typed {
-                self.types(typed, workload).await?;
+            for command in &commands {
+                self.run(command, workload).await?;
             }
         }
         Ok(())
     }
 
-    /// `NAME` is a workload with each kind of hook, `RUN` one of the HookRuns that the walkthroughs left.
-    async fn reads_operations(&mut self) -> Result<()> {
+    /// Replaces `NAME` with a workload with each kind of hook, and `RUN` with a HookRun of the walkthroughs.
+    async fn follow_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
-        self.types(&typed("Before", example), "checked").await?;
+        self.run(&command("Before", example), "checked").await?;
         let run = [
             "get",
             "hookruns",
@@ -215,21 +210,21 @@ impl Reader<'_> {
             }
         }
         ensure!(steps.len() > 15, "{steps:#?}");
-        for typed in steps.iter().chain(&last) {
-            self.types(typed, "checked").await?;
+        for step in steps.iter().chain(&last) {
+            self.run(step, "checked").await?;
         }
         Ok(())
     }
 
-    async fn types(&mut self, typed: &Typed, workload: &str) -> Result<()> {
-        let line = &typed.command;
-        if !is_typed(line) {
+    async fn run(&mut self, command: &DocCommand, workload: &str) -> Result<()> {
+        let line = &command.command;
+        if !is_run(line) {
             return Ok(());
         }
         if line.starts_with("helm uninstall") {
-            self.ends_the_operator().await?;
+            self.stop_operator().await?;
         }
-        self.shell.play(typed, workload).await?;
+        self.shell.check(command, workload).await?;
         if line.starts_with("helm install") {
             let (plane, folder) = (self.plane, self.folder);
             let operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
@@ -238,7 +233,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    async fn ends_the_operator(&mut self) -> Result<()> {
+    async fn stop_operator(&mut self) -> Result<()> {
         match self.operator.take() {
             Some(mut operator) => operator.terminate().await,
             None => Ok(()),
@@ -246,10 +241,10 @@ impl Reader<'_> {
     }
 }
 
-fn typed(section: &str, line: &str) -> Typed {
-    Typed {
+fn command(section: &str, line: &str) -> DocCommand {
+    DocCommand {
         section: section.to_owned(),
         command: line.to_owned(),
-        printed: Vec::new(),
+        output: Vec::new(),
     }
 }

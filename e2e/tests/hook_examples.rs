@@ -8,15 +8,19 @@ use e2e::workload::manifest::Game;
 use serde_json::json;
 
 e2e::tests![
-    the_web_example_waits_until_nobody_plays,
+    the_web_example_waits_until_no_player_is_left,
     the_prometheus_example_waits_until_the_pod_is_idle,
-    the_kubernetes_example_waits_until_the_pod_says_that_it_is_drained,
+    the_kubernetes_example_waits_until_the_pod_is_drained,
     the_job_example_waits_until_the_match_is_saved,
 ];
 
-/// Applies an example with some of its text replaced, and a pod that it guards; then asks for the
-/// pod to go.
-async fn guard(case: &Case, provider: &str, name: &str, changes: &[(&str, &str)]) -> Result<()> {
+/// Applies an example, with some text replaced, and a workload with its hook. Then scales to zero.
+async fn scale_to_zero(
+    case: &Case,
+    provider: &str,
+    name: &str,
+    changes: &[(&str, &str)],
+) -> Result<()> {
     let path = format!("examples/hooks/hook-template-{provider}.yaml");
     let mut example = std::fs::read_to_string(repository().join(path))?;
     for (from, to) in changes {
@@ -29,7 +33,7 @@ async fn guard(case: &Case, provider: &str, name: &str, changes: &[(&str, &str)]
     case.scale(0).await
 }
 
-/// The pod is still there, and its run has failed so often.
+/// Waits until the hook has failed this many times. The pod must still exist.
 async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     case.until("the hook holds the pod", |view| {
         let failed = |run: &e2e::workload::view::Run| {
@@ -43,11 +47,11 @@ async fn until_failures(case: &Case, failures: i64) -> Result<()> {
     Ok(())
 }
 
-async fn the_web_example_waits_until_nobody_plays(case: &mut Case) -> Result<()> {
+async fn the_web_example_waits_until_no_player_is_left(case: &mut Case) -> Result<()> {
     case.hooks
         .answer("/players", Answer::Json(json!({"online": 3})));
     let port = format!(":{}/", case.hooks.port());
-    guard(
+    scale_to_zero(
         case,
         "web",
         "nobody-plays",
@@ -73,21 +77,19 @@ async fn the_prometheus_example_waits_until_the_pod_is_idle(case: &mut Case) -> 
         ("http://prometheus.monitoring:9090", here.as_str()),
         ("30s", "1s"),
     ];
-    guard(case, "prometheus", "idle-in-prometheus", &changes).await?;
+    scale_to_zero(case, "prometheus", "idle-in-prometheus", &changes).await?;
     until_failures(case, 2).await?;
     case.hooks.answer("/api/v1/query", players("0"));
     case.until_settled(0).await?;
     Ok(())
 }
 
-async fn the_kubernetes_example_waits_until_the_pod_says_that_it_is_drained(
-    case: &mut Case,
-) -> Result<()> {
-    guard(case, "kubernetes", "drained", &[("5s", "1s")]).await?;
+async fn the_kubernetes_example_waits_until_the_pod_is_drained(case: &mut Case) -> Result<()> {
+    scale_to_zero(case, "kubernetes", "drained", &[("5s", "1s")]).await?;
     until_failures(case, 1).await?;
     let pod = case.view().await?.pods.remove(0).0;
-    let told = &pod["metadata"]["annotations"]["example.com/drain"];
-    ensure!(told == "true", "the pod was not told: {pod:#}");
+    let drain = &pod["metadata"]["annotations"]["example.com/drain"];
+    ensure!(drain == "true", "no annotation to drain: {pod:#}");
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     case.kubectl(&["annotate", "pod", name, "example.com/drained=true"])
         .await?;
@@ -96,8 +98,8 @@ async fn the_kubernetes_example_waits_until_the_pod_says_that_it_is_drained(
 }
 
 async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Result<()> {
-    guard(case, "job", "match-saved", &[]).await?;
-    case.eventually("the Job is there", async || {
+    scale_to_zero(case, "job", "match-saved", &[]).await?;
+    case.eventually("the Job exists", async || {
         let jobs = case.list("jobs").await?;
         let args = jobs
             .first()
@@ -109,7 +111,7 @@ async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Resu
         Ok(())
     })
     .await?;
-    // That the pod waits for it is the judge's to say.
+    // The judge checks that the pod was not deleted before.
     case.until_settled(0).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Metrics that run a Job: real Jobs of a real job controller, on simulated kubelets.
+//! Job metrics, with the real Job controller and simulated kubelets.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::run::{hook_run, status, until_phase};
 
 e2e::tests![
-    the_exit_of_a_job_is_the_measurement,
-    a_job_goes_on_while_the_operator_is_killed,
+    the_result_of_a_job_is_the_measurement,
+    a_job_survives_a_kill_of_the_operator,
     an_image_that_cannot_be_pulled_is_an_error,
-    a_job_that_nobody_waits_for_is_deleted,
-    a_job_goes_with_its_run,
-    a_job_that_cannot_be_made_is_an_error_that_says_why,
+    a_job_is_deleted_when_its_run_ends,
+    a_job_is_deleted_with_its_run,
+    a_job_that_cannot_be_created_is_an_error_with_a_reason,
 ];
 
 /// A metric that runs a Job whose pod has these annotations.
@@ -66,7 +66,7 @@ async fn until_no_job(case: &Case, run: &str) -> Result<()> {
     .await
 }
 
-async fn the_exit_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
+async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     let exits = |code: &str| json!({"stage.gamekeeper/exit": code});
     case.apply(run_of(
         "good",
@@ -85,18 +85,15 @@ async fn the_exit_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
 
     let good = until_phase(case, "good", "Successful").await?;
     let measurement = &good["metricResults"][0]["measurements"][0];
-    let made = until_job(case, "good").await?;
-    ensure!(measurement["value"] == made["metadata"]["name"], "{good:#}");
+    let job = until_job(case, "good").await?;
+    ensure!(measurement["value"] == job["metadata"]["name"], "{good:#}");
     ensure!(
         measurement["finishedAt"] != measurement["startedAt"],
         "{good:#}"
     );
-    ensure!(
-        made["metadata"]["labels"]["made-by"] == "a-hook",
-        "{made:#}"
-    );
-    ensure!(made["spec"]["activeDeadlineSeconds"] == 3600, "{made:#}");
-    let container = &made["spec"]["template"]["spec"]["containers"][0];
+    ensure!(job["metadata"]["labels"]["made-by"] == "a-hook", "{job:#}");
+    ensure!(job["spec"]["activeDeadlineSeconds"] == 3600, "{job:#}");
+    let container = &job["spec"]["template"]["spec"]["containers"][0];
     ensure!(
         container["args"] == json!(["--pod", "game-1"]),
         "{container:#}"
@@ -122,12 +119,12 @@ async fn the_exit_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_job_goes_on_while_the_operator_is_killed(case: &mut Case) -> Result<()> {
+async fn a_job_survives_a_kill_of_the_operator(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "8"});
     case.apply(run_of("slow", json!([job("backup", "backup:1", slow)])))
         .await?;
     let begun = case
-        .eventually("the measurement is shown under way", async || {
+        .eventually("the measurement is Running", async || {
             let status = status(case, "slow").await?;
             let measurement = status["metricResults"][0]["measurements"][0].clone();
             ensure!(measurement["phase"] == "Running", "{status:#}");
@@ -150,7 +147,7 @@ async fn a_job_goes_on_while_the_operator_is_killed(case: &mut Case) -> Result<(
     );
     ensure!(
         jobs(case, "slow").await?.len() == 1,
-        "the Job was made again"
+        "the Job was created twice"
     );
     Ok(())
 }
@@ -168,7 +165,7 @@ async fn an_image_that_cannot_be_pulled_is_an_error(case: &mut Case) -> Result<(
     until_no_job(case, "nope").await
 }
 
-async fn a_job_that_nobody_waits_for_is_deleted(case: &mut Case) -> Result<()> {
+async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
     let slow = || {
         job(
             "backup",
@@ -176,9 +173,9 @@ async fn a_job_that_nobody_waits_for_is_deleted(case: &mut Case) -> Result<()> {
             json!({"stage.gamekeeper/run-seconds": "600"}),
         )
     };
-    // One run is terminated, in the other one another metric fails.
+    // One run is terminated; in the other one another metric fails.
     case.apply(run_of("stopped", json!([slow()]))).await?;
-    let late = Answer::Late(Duration::from_secs(6), Box::new(Answer::Status(500)));
+    let late = Answer::Delayed(Duration::from_secs(6), Box::new(Answer::Status(500)));
     case.hooks.answer("/late", late);
     let web = json!({
         "name": "web", "consecutiveErrorLimit": 0,
@@ -199,7 +196,7 @@ async fn a_job_that_nobody_waits_for_is_deleted(case: &mut Case) -> Result<()> {
     until_no_job(case, "failed").await
 }
 
-async fn a_job_goes_with_its_run(case: &mut Case) -> Result<()> {
+async fn a_job_is_deleted_with_its_run(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "600"});
     case.apply(run_of("deleted", json!([job("backup", "backup:1", slow)])))
         .await?;
@@ -208,7 +205,7 @@ async fn a_job_goes_with_its_run(case: &mut Case) -> Result<()> {
     until_no_job(case, "deleted").await
 }
 
-async fn a_job_that_cannot_be_made_is_an_error_that_says_why(case: &mut Case) -> Result<()> {
+async fn a_job_that_cannot_be_created_is_an_error_with_a_reason(case: &mut Case) -> Result<()> {
     let mut typo = job("backup", "backup:1", json!({}));
     typo["provider"]["job"]["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] =
         json!("Always");
@@ -233,7 +230,7 @@ async fn a_job_that_cannot_be_made_is_an_error_that_says_why(case: &mut Case) ->
         let status = until_phase(case, run, "Error").await?;
         let message = text(&status, "/message");
         ensure!(message.contains(expected), "{message}");
-        ensure!(jobs(case, run).await?.is_empty(), "a Job was made");
+        ensure!(jobs(case, run).await?.is_empty(), "a Job was created");
     }
     Ok(())
 }

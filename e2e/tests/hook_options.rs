@@ -1,5 +1,5 @@
-//! What a HookRun says about itself: dry runs, what it keeps, how long it stays; and what becomes of
-//! it when something changes in the middle.
+//! Options of HookRuns: dry runs, measurement retention and TTL; and changes of templates and Secrets while
+//! a run is active.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use crate::run::{hook_run, status, until_phase, web};
 
 e2e::tests![
-    a_dry_run_is_shown_and_decides_nothing,
-    a_run_keeps_as_many_measurements_as_it_is_told,
-    a_run_goes_when_its_time_is_over_and_a_workloads_own_stays,
+    a_dry_run_metric_is_shown_but_does_not_decide,
+    measurement_retention_limits_the_measurements_of_a_run,
+    a_ttl_deletes_a_run_unless_it_is_owned,
     a_run_keeps_its_copy_of_an_edited_template,
-    a_changed_secret_counts_from_the_next_measurement,
+    a_changed_secret_is_used_from_the_next_measurement,
 ];
 
 fn age(age: i64) -> Answer {
@@ -37,7 +37,7 @@ fn metric(case: &Case, name: &str, more: Value) -> Value {
     metric
 }
 
-async fn a_dry_run_is_shown_and_decides_nothing(case: &mut Case) -> Result<()> {
+async fn a_dry_run_metric_is_shown_but_does_not_decide(case: &mut Case) -> Result<()> {
     case.hooks.answer("/trial-age", age(1));
     let metrics = json!([
         metric(case, "trial-age", json!({})),
@@ -65,7 +65,7 @@ async fn a_dry_run_is_shown_and_decides_nothing(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_run_keeps_as_many_measurements_as_it_is_told(case: &mut Case) -> Result<()> {
+async fn measurement_retention_limits_the_measurements_of_a_run(case: &mut Case) -> Result<()> {
     let counted = json!({"count": 13, "interval": "1s"});
     let metrics = json!([
         metric(case, "few", counted.clone()),
@@ -84,7 +84,7 @@ async fn a_run_keeps_as_many_measurements_as_it_is_told(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn a_run_goes_when_its_time_is_over_and_a_workloads_own_stays(case: &mut Case) -> Result<()> {
+async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
     case.hooks.answer("/failed", age(1));
     let ttl = json!({"secondsAfterSuccess": 2, "secondsAfterFailure": 3600});
     for name in ["gone", "failed"] {
@@ -111,19 +111,20 @@ async fn a_run_goes_when_its_time_is_over_and_a_workloads_own_stays(case: &mut C
         let runs = case.list("hookruns").await?;
         ensure!(
             runs.iter().all(|run| run["metadata"]["name"] != "gone"),
-            "it is there"
+            "it still exists"
         );
         Ok(())
     })
     .await?;
     until_phase(case, "failed", "Failed").await?;
     until_phase(case, "owned", "Successful").await?;
-    let stays = async || {
+    let others_exist = async || {
         status(case, "failed").await?;
         status(case, "owned").await?;
         Ok(())
     };
-    e2e::wait::throughout("the others stay", Duration::from_secs(2), stays).await
+    let time = Duration::from_secs(2);
+    e2e::wait::consistently("the others are kept", time, others_exist).await
 }
 
 async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<()> {
@@ -161,7 +162,7 @@ async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn a_changed_secret_counts_from_the_next_measurement(case: &mut Case) -> Result<()> {
+async fn a_changed_secret_is_used_from_the_next_measurement(case: &mut Case) -> Result<()> {
     let secret = |token: &str| {
         json!({
             "apiVersion": "v1", "kind": "Secret", "stringData": {"token": token},

@@ -1,4 +1,4 @@
-//! HookRuns by themselves, without a workload around them: what they measure and how they end.
+//! HookRuns without a workload: what they measure and how they end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
-use e2e::wait::throughout;
+use e2e::wait::consistently;
 use judge::object::text;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::run::{hook_run, status, until_phase, web};
 
 e2e::tests![
-    runs_end_as_the_table_says,
-    a_killed_operator_goes_on_with_its_runs,
-    terminate_stops_a_run_and_deleting_ends_its_calls,
-    a_run_by_hand_reads_a_pod_of_its_namespace_and_writes_none,
-    only_labelled_secrets_are_read_and_none_is_shown,
+    runs_end_as_in_the_table,
+    a_killed_operator_continues_its_runs,
+    terminating_or_deleting_a_run_stops_its_calls,
+    a_manual_run_may_read_pods_of_its_namespace_but_not_write,
+    only_labeled_secrets_are_read_and_never_shown,
 ];
 
-/// A row of the table that the unit tests play too.
+/// A row of the table, which the unit tests use too.
 #[derive(Deserialize)]
 struct Row {
     name: String,
@@ -48,13 +48,13 @@ impl Row {
             .collect()
     }
 
-    /// The run, and its answers on the hook server.
+    /// Sets the row's answers on the hook server and returns its HookRun.
     fn prepare(&self, case: &Case, run: &str) -> Value {
         let metrics = self.metrics().into_iter().map(|(name, mut metric)| {
             let path = format!("/{run}/{name}");
             let answers = self.answers.get(&name).unwrap_or(&self.answers);
             let answers = answers.as_array().into_iter().flatten().map(answer);
-            case.hooks.answer_in_turn(&path, answers);
+            case.hooks.answer_in_sequence(&path, answers);
             let json_path = metric["path"].take();
             let json_path = if json_path.is_null() {
                 json!("{$.age}")
@@ -78,9 +78,9 @@ impl Row {
 fn answer(value: &Value) -> Answer {
     match value {
         Value::Number(age) => Answer::Json(json!({"age": age})),
-        Value::String(said) => {
-            let (status, text) = said.split_once(' ').unwrap_or((said, ""));
-            Answer::Said(status.parse().unwrap_or(500), text.to_owned())
+        Value::String(line) => {
+            let (status, text) = line.split_once(' ').unwrap_or((line, ""));
+            Answer::StatusAndText(status.parse().unwrap_or(500), text.to_owned())
         }
         json => match json["text"].as_str() {
             Some(text) => Answer::Text(text.to_owned()),
@@ -89,7 +89,7 @@ fn answer(value: &Value) -> Answer {
     }
 }
 
-/// A message with what differs each time taken out.
+/// A message without what differs from run to run.
 fn steady(message: &str, url: &str) -> String {
     let message = message.replace(url, "URL");
     let mut words: Vec<&str> = message.split(' ').collect();
@@ -101,7 +101,7 @@ fn steady(message: &str, url: &str) -> String {
     words.join(" ")
 }
 
-async fn runs_end_as_the_table_says(case: &mut Case) -> Result<()> {
+async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
     let rows: Vec<Row> = serde_yaml_ng::from_str(include_str!("../../tests/hook_runs.yaml"))?;
     let rows: Vec<Row> = rows
         .into_iter()
@@ -130,30 +130,33 @@ async fn runs_end_as_the_table_says(case: &mut Case) -> Result<()> {
         ensure!(counts == row.counts, "{}: {status:#}", row.name);
         if let Some(expected) = &row.message {
             let metric = results.iter().find(|result| {
-                let (message, told) = (text(result, "/message"), text(&status, "/message"));
-                !message.is_empty() && message == told
+                let (message, of_run) = (text(result, "/message"), text(&status, "/message"));
+                !message.is_empty() && message == of_run
             });
             let name = metric.map_or("m", |metric| text(metric, "/name"));
             let url = case.hooks.url(&format!("/{run}/{name}"));
             let message = steady(text(&status, "/message"), &url);
             ensure!(message == *expected, "{}: {message}", row.name);
         }
-        let made = |result: &Value| {
+        let count = |result: &Value| {
             result["count"].as_i64().unwrap_or(0) + result["error"].as_i64().unwrap_or(0)
         };
-        measurements += results.iter().map(made).sum::<i64>();
+        measurements += results.iter().map(count).sum::<i64>();
     }
-    let (marks, results) = status_writes(case)?;
+    let (without_result, results) = status_writes(case)?;
     ensure!(
         results <= measurements,
         "{results} status writes for {measurements} measurements"
     );
-    // A run whose first result takes a moment shows that it is running before it has one.
-    ensure!(marks <= rows.len(), "{marks} writes without a result");
+    // A run whose first measurement takes long becomes Running before it has a result.
+    ensure!(
+        without_result <= rows.len(),
+        "{without_result} writes without a result"
+    );
     Ok(())
 }
 
-/// Status writes that the operator made to HookRuns: those without a result yet, and the others.
+/// How many status writes to HookRuns the operator has made: those without a result, and the others.
 fn status_writes(case: &Case) -> Result<(usize, i64)> {
     let operator = case.operator.username();
     let events = case.plane().audit.writes(&case.namespace)?;
@@ -162,7 +165,7 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
         event.user.username == operator
             && object.is_some_and(|it| it.resource == "hookruns" && it.subresource == "status")
     });
-    let (mut marks, mut results) = (0, 0);
+    let (mut without_result, mut results) = (0, 0);
     for write in writes {
         let status = write
             .request_object
@@ -172,13 +175,13 @@ fn status_writes(case: &Case) -> Result<(usize, i64)> {
         let has_result = |metric: &Value| metric["measurements"].is_array();
         match metrics.into_iter().flatten().any(has_result) {
             true => results += 1,
-            false => marks += 1,
+            false => without_result += 1,
         }
     }
-    Ok((marks, results))
+    Ok((without_result, results))
 }
 
-async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> {
+async fn a_killed_operator_continues_its_runs(case: &mut Case) -> Result<()> {
     case.hooks.answer("/game", Answer::Json(json!({"age": 45})));
     case.apply(web(
         case,
@@ -202,7 +205,7 @@ async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> 
         result["count"] == 6 && result["successful"] == 6,
         "{status:#}"
     );
-    // A call whose result was not written yet is made again, under the same key.
+    // A call whose result was not written is repeated, with the same idempotency key.
     let calls = case.hooks.calls("/game");
     let mut keys: Vec<_> = calls
         .iter()
@@ -218,14 +221,14 @@ async fn a_killed_operator_goes_on_with_its_runs(case: &mut Case) -> Result<()> 
     Ok(())
 }
 
-async fn terminate_stops_a_run_and_deleting_ends_its_calls(case: &mut Case) -> Result<()> {
+async fn terminating_or_deleting_a_run_stops_its_calls(case: &mut Case) -> Result<()> {
     let endless = json!({"interval": "1s", "successCondition": "value > 30"});
     for run in ["good", "bad", "gone"] {
         case.hooks
             .answer(&format!("/{run}"), Answer::Json(json!({"age": 45})));
         case.apply(web(case, run, endless.clone())).await?;
     }
-    let late = Answer::Late(
+    let late = Answer::Delayed(
         Duration::from_secs(3),
         Box::new(Answer::Json(json!({"age": 45}))),
     );
@@ -255,22 +258,22 @@ async fn terminate_stops_a_run_and_deleting_ends_its_calls(case: &mut Case) -> R
 
     case.kubectl(&["delete", "hookrun", "gone"]).await?;
     let calls = |run: &str| case.hooks.calls(&format!("/{run}")).len();
-    // A call may be on its way, and the deletion is not seen at once.
+    // A call may be in flight, and the deletion is observed with a delay.
     case.eventually("no more calls", async || {
         let before = (calls("gone"), calls("good"), calls("late"));
         let steady = async || {
             ensure!(
                 (calls("gone"), calls("good"), calls("late")) == before,
-                "a call more"
+                "another call"
             );
             Ok(())
         };
-        throughout("no more calls", Duration::from_secs(3), steady).await
+        consistently("no more calls", Duration::from_secs(3), steady).await
     })
     .await
 }
 
-async fn a_run_by_hand_reads_a_pod_of_its_namespace_and_writes_none(case: &mut Case) -> Result<()> {
+async fn a_manual_run_may_read_pods_of_its_namespace_but_not_write(case: &mut Case) -> Result<()> {
     let pod = |name: &str| {
         json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -313,7 +316,7 @@ async fn a_run_by_hand_reads_a_pod_of_its_namespace_and_writes_none(case: &mut C
         message.contains("pods of namespace default are not accessible"),
         "{message}"
     );
-    // Whoever may create HookRuns need not be allowed to change pods.
+    // Permission to create HookRuns must not imply permission to change pods.
     let drain = until_phase(case, "drain", "Error").await?;
     let message = text(&drain, "/message");
     ensure!(
@@ -326,7 +329,7 @@ async fn a_run_by_hand_reads_a_pod_of_its_namespace_and_writes_none(case: &mut C
     Ok(())
 }
 
-async fn only_labelled_secrets_are_read_and_none_is_shown(case: &mut Case) -> Result<()> {
+async fn only_labeled_secrets_are_read_and_never_shown(case: &mut Case) -> Result<()> {
     for (name, labels) in [
         ("open", json!({"tkex.tencent.com/hook-access": "true"})),
         ("shut", json!({})),
@@ -338,7 +341,7 @@ async fn only_labelled_secrets_are_read_and_none_is_shown(case: &mut Case) -> Re
         .await?;
         case.hooks.answer(
             &format!("/{name}"),
-            Answer::Said(403, "s3cret is not welcome".into()),
+            Answer::StatusAndText(403, "s3cret is not welcome".into()),
         );
         let source = json!({"secretKeyRef": {"name": name, "key": "token"}});
         let metric = json!({

@@ -1,5 +1,4 @@
-//! The other ends of hooks, real ones: Prometheus, servers with a CA of their own, and servers that
-//! mean no good.
+//! Servers that hooks call: a real Prometheus, servers with a private CA, and hostile servers.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,11 +15,11 @@ use tokio::process::Command;
 use crate::run::{hook_run, until_phase};
 
 e2e::tests![
-    prometheus_tells_about_the_operator_itself,
-    a_server_with_a_ca_of_its_own_is_trusted_by_its_secret,
-    a_token_server_is_trusted_by_the_same_secret,
-    servers_that_mean_no_good_are_errors,
-    a_compressed_answer_is_an_error_that_says_so,
+    a_prometheus_metric_queries_a_real_server,
+    a_private_ca_is_trusted_from_a_secret,
+    a_token_server_uses_the_same_ca_secret,
+    hostile_servers_cause_errors,
+    a_compressed_response_is_an_error,
     a_name_that_resolves_to_a_metadata_address_is_refused,
 ];
 
@@ -32,25 +31,25 @@ fn metric(provider: Value, condition: &str) -> Value {
     metric
 }
 
-/// Begins a run of one metric.
+/// Starts a run with one metric.
 async fn measure(case: &Case, run: &str, metric: Value) -> Result<()> {
     case.apply(hook_run(run, json!({"metrics": [metric]})))
         .await?;
     Ok(())
 }
 
-/// Waits until a run has ended so and says so, and returns its status.
-async fn ends(case: &Case, run: &str, phase: &str, told: &str) -> Result<Value> {
+/// Waits until a run has ended with this phase, checks its message, and returns its status.
+async fn ends(case: &Case, run: &str, phase: &str, expected: &str) -> Result<Value> {
     let status = until_phase(case, run, phase).await?;
     let message = text(&status, "/message");
-    ensure!(message.contains(told), "{run}: {message}");
+    ensure!(message.contains(expected), "{run}: {message}");
     Ok(status)
 }
 
-async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<()> {
+async fn a_prometheus_metric_queries_a_real_server(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let up = |query: &str| json!({"prometheus": {"address": prometheus.url, "query": query}});
-    // Until Prometheus is there and has scraped twice.
+    // Waits until Prometheus is up and has scraped twice.
     let mut first = metric(
         up("up{job='gamekeeper'}"),
         "len(result) == 1 && result[0] == 1.0",
@@ -62,7 +61,7 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
     measure(case, "up", first).await?;
     until_phase(case, "up", "Successful").await?;
 
-    for (run, query, condition, phase, told) in [
+    for (run, query, condition, phase, expected) in [
         (
             "scalar",
             "scalar(max_over_time(up[10s]))",
@@ -109,13 +108,13 @@ async fn prometheus_tells_about_the_operator_itself(case: &mut Case) -> Result<(
         ),
     ] {
         measure(case, run, metric(up(query), condition)).await?;
-        ends(case, run, phase, told).await.context(query)?;
+        ends(case, run, phase, expected).await.context(query)?;
     }
     prometheus.stop().await?;
     Ok(())
 }
 
-async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case) -> Result<()> {
+async fn a_private_ca_is_trusted_from_a_secret(case: &mut Case) -> Result<()> {
     let body = br#"{"age":45}"#;
     let (server, ca) = RawServer::start_tls(Raw::answer("200 OK", "", body)).await?;
     let secret = |name: &str, ca: &str, access: &str| {
@@ -128,7 +127,7 @@ async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case)
     case.apply(secret("shut", &ca, "false")).await?;
     case.apply(secret("odd", "no certificate", "true")).await?;
     let trusting = |name: &str| json!({"caSecret": {"name": name, "key": "ca.crt"}});
-    for (run, trust, phase, told) in [
+    for (run, trust, phase, expected) in [
         ("trusting", trusting("ca"), "Successful", ""),
         ("insecure", json!({"insecure": true}), "Successful", ""),
         ("doubting", json!({}), "Error", "invalid peer certificate"),
@@ -145,12 +144,12 @@ async fn a_server_with_a_ca_of_its_own_is_trusted_by_its_secret(case: &mut Case)
         web["jsonPath"] = json!("{$.age}");
         let metric = metric(json!({"web": web}), "asInt(result) == 45");
         measure(case, run, metric).await?;
-        ends(case, run, phase, told).await?;
+        ends(case, run, phase, expected).await?;
     }
     Ok(())
 }
 
-async fn a_token_server_is_trusted_by_the_same_secret(case: &mut Case) -> Result<()> {
+async fn a_token_server_uses_the_same_ca_secret(case: &mut Case) -> Result<()> {
     let tokens = br#"{"access_token":"t-1","expires_in":300}"#;
     let (tokens, of_tokens) = RawServer::start_tls(Raw::answer("200 OK", "", tokens)).await?;
     let (server, of_server) =
@@ -163,7 +162,7 @@ async fn a_token_server_is_trusted_by_the_same_secret(case: &mut Case) -> Result
             "metadata": {"name": name, "labels": {"tkex.tencent.com/hook-access": "true"}},
         })
     };
-    for (name, ca, phase, told) in [
+    for (name, ca, phase, expected) in [
         ("both", &both, "Successful", ""),
         (
             "one",
@@ -183,12 +182,12 @@ async fn a_token_server_is_trusted_by_the_same_secret(case: &mut Case) -> Result
         });
         let metric = metric(json!({"web": web}), "asInt(result) == 45");
         measure(case, name, metric).await?;
-        ends(case, name, phase, told).await?;
+        ends(case, name, phase, expected).await?;
     }
     Ok(())
 }
 
-async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
+async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
     let to = |location: &str| Raw::answer("302 Found", &format!("location: {location}\r\n"), b"");
     let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
     let rows = [
@@ -204,21 +203,21 @@ async fn servers_that_mean_no_good_are_errors(case: &mut Case) -> Result<()> {
         ("elsewhere", to("ftp://127.0.0.1/"), "ftp is not supported"),
     ];
     let mut servers = Vec::new();
-    for (run, raw, told) in rows {
+    for (run, raw, expected) in rows {
         let server = RawServer::start(raw).await?;
         let web = json!({"web": {"url": server.url, "timeoutSeconds": 2}});
         measure(case, run, metric(web, "")).await?;
-        servers.push((run, server, told));
+        servers.push((run, server, expected));
     }
-    for (run, _, told) in &servers {
-        let status = ends(case, run, "Error", told).await?;
+    for (run, _, expected) in &servers {
+        let status = ends(case, run, "Error", expected).await?;
         let measurement = &status["metricResults"][0]["measurements"][0];
         ensure!(measurement["phase"] == "Error", "{run}: {status:#}");
     }
     Ok(())
 }
 
-/// What gzip makes of a text.
+/// Compresses a text with gzip.
 async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = Command::new("gzip");
     let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -230,18 +229,18 @@ async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-async fn a_compressed_answer_is_an_error_that_says_so(case: &mut Case) -> Result<()> {
+async fn a_compressed_response_is_an_error(case: &mut Case) -> Result<()> {
     let headers = "content-encoding: gzip\r\ncontent-type: application/json\r\n";
     let bomb = gzip(&vec![b' '; 64 << 20]).await?;
     let server = RawServer::start(Raw::answer("200 OK", headers, &bomb)).await?;
     let web = json!({"web": {"url": server.url, "jsonPath": "{$.age}"}});
     measure(case, "bomb", metric(web, "asInt(result) == 45")).await?;
-    let told = "the response is compressed (gzip)";
-    ends(case, "bomb", "Error", told).await?;
+    let expected = "the response is compressed (gzip)";
+    ends(case, "bomb", "Error", expected).await?;
     Ok(())
 }
 
-/// The program, in a world of its own where a name leads to the metadata address.
+/// Runs `gamekeeper try` in a mount namespace where a name resolves to the metadata address.
 async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) -> Result<()> {
     let hosts = case.folder().join("hosts");
     std::fs::write(
@@ -263,10 +262,10 @@ async fn a_name_that_resolves_to_a_metadata_address_is_refused(case: &mut Case) 
         .args(["--map-root-user", "--mount", "sh", "-c", &script])
         .stdin(Stdio::null());
     let output = tokio::time::timeout(Duration::from_secs(30), tried.output()).await??;
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = "169.254.169.254 is refused: it is a link-local or metadata address";
-    ensure!(shown.contains(expected), "{shown}{said}");
+    ensure!(stdout.contains(expected), "{stdout}{stderr}");
     ensure!(output.status.code() == Some(2), "{:?}", output.status);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Hot patches, on kubelets that can and on those that cannot.
+//! Hot patches, on kubelets with and without support.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -6,7 +6,7 @@ use e2e::workload::manifest::Game;
 
 e2e::tests![
     a_hot_patch_restarts_nothing,
-    a_hot_patch_on_a_kubelet_that_restarts_stops_at_one_pod,
+    a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it,
 ];
 
 async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
@@ -34,18 +34,20 @@ async fn a_hot_patch_restarts_nothing(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
-async fn a_hot_patch_on_a_kubelet_that_restarts_stops_at_one_pod(case: &mut Case) -> Result<()> {
+async fn a_hot_patch_stops_at_one_pod_if_the_kubelet_restarts_it(case: &mut Case) -> Result<()> {
     let game = Game::hot_patch(4).max_unavailable(4);
     case.apply(game.annotated("stage.gamekeeper/hot-patch", "restart"))
         .await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the restart is told", |view| view.is_true("FailedUpdate"))
+        .until("the restart is reported", |view| {
+            view.is_true("FailedUpdate")
+        })
         .await?;
     let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
     ensure!(condition.reason == "HotPatchNotSupported", "{condition:?}");
-    case.keeps("one pod was patched", 3, |view| {
+    case.consistently("one pod was patched", 3, |view| {
         view.with_image("game:v2") == 1
             && view.pods.iter().map(|pod| pod.restarts()).sum::<i64>() == 1
     })

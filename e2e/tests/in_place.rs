@@ -1,4 +1,4 @@
-//! In-place updates, on kubelets that behave as real ones do on their worse days.
+//! In-place updates, also with kubelets that are slow, fail or refuse.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -7,21 +7,21 @@ use e2e::workload::manifest::Game;
 use serde_json::{Value, json};
 
 e2e::tests![
-    what_cannot_be_made_in_place_is_refused,
-    what_cannot_be_made_in_place_is_recreated_if_so_told,
+    a_change_that_is_not_possible_in_place_is_refused,
+    in_place_if_possible_recreates_pods_otherwise,
     labels_and_annotations_change_without_a_restart,
     resources_change_without_a_restart,
-    a_resize_that_the_node_refuses_is_told_and_a_revert_frees_it,
+    an_infeasible_resize_is_reported_until_reverted,
     three_quick_updates_end_in_the_third,
-    a_missing_image_holds_the_rollout_and_a_revert_frees_it,
-    a_retagged_image_is_seen_to_run,
-    a_revert_in_flight_comes_back,
-    a_crashing_version_holds_the_rollout_and_a_revert_frees_it,
-    the_grace_period_lies_between_gate_and_change,
-    pods_without_the_gate_are_updated_too,
+    a_missing_image_holds_the_rollout_until_reverted,
+    a_retagged_image_completes,
+    an_update_can_be_reverted_in_progress,
+    a_crashing_version_holds_the_rollout_until_reverted,
+    the_grace_period_is_between_gate_and_change,
+    pods_without_the_gate_are_updated_in_place,
     only_the_changed_container_restarts,
     a_sidecar_is_changed_in_place,
-    a_sidecar_waits_for_a_kubelet_that_restarts_it,
+    a_sidecar_update_waits_for_kubelet_support,
 ];
 
 async fn settled(case: &Case, game: Game, replicas: i64) -> Result<()> {
@@ -35,7 +35,7 @@ fn env_added() -> Value {
         "value": [{"name": "MODE", "value": "ranked"}]}])
 }
 
-async fn what_cannot_be_made_in_place_is_refused(case: &mut Case) -> Result<()> {
+async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(3), 3).await?;
     let before = case.view().await?;
     case.patch(&format!("gamedeployment/{GAME}"), env_added())
@@ -46,7 +46,7 @@ async fn what_cannot_be_made_in_place_is_refused(case: &mut Case) -> Result<()> 
     let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("env"), "{condition:?}");
-    case.keeps("the pods stay as they are", 2, |view| {
+    case.consistently("the pods are unchanged", 2, |view| {
         view.pod_names() == before.pod_names()
             && view
                 .pods
@@ -71,7 +71,7 @@ async fn what_cannot_be_made_in_place_is_refused(case: &mut Case) -> Result<()> 
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
-async fn what_cannot_be_made_in_place_is_recreated_if_so_told(case: &mut Case) -> Result<()> {
+async fn in_place_if_possible_recreates_pods_otherwise(case: &mut Case) -> Result<()> {
     let policy = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
     let game = Game::in_place(3)
         .max_unavailable(1)
@@ -154,9 +154,7 @@ async fn resources_change_without_a_restart(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(is_both))
 }
 
-async fn a_resize_that_the_node_refuses_is_told_and_a_revert_frees_it(
-    case: &mut Case,
-) -> Result<()> {
+async fn an_infeasible_resize_is_reported_until_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3)
         .max_unavailable(1)
         .annotated("stage.gamekeeper/resize", "Infeasible")
@@ -164,11 +162,13 @@ async fn a_resize_that_the_node_refuses_is_told_and_a_revert_frees_it(
     settled(case, game, 3).await?;
     case.replace(RESOURCES, cpu("750m")).await?;
     let view = case
-        .until("the refusal is told", |view| view.is_true("FailedUpdate"))
+        .until("the refusal is reported", |view| {
+            view.is_true("FailedUpdate")
+        })
         .await?;
     let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
     ensure!(condition.reason == "ResizeNotPossible", "{condition:?}");
-    case.keeps("one pod is out", 2, |view| view.counts()[3] == 2)
+    case.consistently("one pod is unavailable", 2, |view| view.counts()[3] == 2)
         .await?;
     case.replace(RESOURCES, cpu("500m")).await?;
     let view = case.until_settled(3).await?;
@@ -184,41 +184,43 @@ async fn three_quick_updates_end_in_the_third(case: &mut Case) -> Result<()> {
     )
     .await?;
     case.set_image("game:v2").await?;
-    case.until("v2 is on its way", |view| {
+    case.until("the update to v2 is in progress", |view| {
         view.with_image("game:v2") == 3 && view.counts()[3] == 0
     })
     .await?;
     case.set_image("game:v3").await?;
-    // That no gate opens while v2 runs is for the judge to see.
+    // The judge checks that no gate opens while v2 runs.
     let view = case.until_settled(3).await?;
     view.ensure(view.ready_with("game:v3") == 3)
 }
 
-async fn a_missing_image_holds_the_rollout_and_a_revert_frees_it(case: &mut Case) -> Result<()> {
+async fn a_missing_image_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(3).max_unavailable(1), 3).await?;
     case.set_image("game:nope").await?;
     case.until("one pod has no image", |view| {
         view.counts() == [3, 1, 0, 2, 3]
     })
     .await?;
-    case.keeps("two pods serve", 3, |view| view.ready_with("game:v1") == 2)
-        .await?;
+    case.consistently("two pods are ready", 3, |view| {
+        view.ready_with("game:v1") == 2
+    })
+    .await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
-async fn a_retagged_image_is_seen_to_run(case: &mut Case) -> Result<()> {
+async fn a_retagged_image_completes(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(2).max_unavailable(1), 2).await?;
     case.set_image("game:v1-retag").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
-async fn a_revert_in_flight_comes_back(case: &mut Case) -> Result<()> {
+async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(3).max_unavailable(2), 3).await?;
     case.set_image("game:v2-slow3").await?;
-    case.until("two pods are out", |view| {
+    case.until("two pods are unavailable", |view| {
         view.with_image("game:v2-slow3") == 2 && view.counts()[3] == 1
     })
     .await?;
@@ -227,7 +229,7 @@ async fn a_revert_in_flight_comes_back(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v1") == 3)
 }
 
-async fn a_crashing_version_holds_the_rollout_and_a_revert_frees_it(case: &mut Case) -> Result<()> {
+async fn a_crashing_version_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
     let game = Game::in_place(4)
         .max_unavailable(1)
         .set("/spec/minReadySeconds", 4);
@@ -237,7 +239,7 @@ async fn a_crashing_version_holds_the_rollout_and_a_revert_frees_it(case: &mut C
         view.pods.iter().any(|pod| pod.restarts() >= 2)
     })
     .await?;
-    case.keeps("three old pods serve", 4, |view| {
+    case.consistently("three old pods are ready", 4, |view| {
         view.ready_with("game:v1") == 3
     })
     .await?;
@@ -246,7 +248,7 @@ async fn a_crashing_version_holds_the_rollout_and_a_revert_frees_it(case: &mut C
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
-async fn the_grace_period_lies_between_gate_and_change(case: &mut Case) -> Result<()> {
+async fn the_grace_period_is_between_gate_and_change(case: &mut Case) -> Result<()> {
     let grace = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
     settled(case, Game::in_place(1).max_unavailable(1).set(grace, 3), 1).await?;
     case.set_image("game:v2").await?;
@@ -271,12 +273,12 @@ async fn the_grace_period_lies_between_gate_and_change(case: &mut Case) -> Resul
     let between = changed.duration_since(closed).as_secs_f64();
     ensure!(
         (3.0..6.0).contains(&between),
-        "{between} s lie between gate and change"
+        "{between} s between gate and change"
     );
     Ok(())
 }
 
-async fn pods_without_the_gate_are_updated_too(case: &mut Case) -> Result<()> {
+async fn pods_without_the_gate_are_updated_in_place(case: &mut Case) -> Result<()> {
     let game = Game::in_place(3).max_unavailable(1);
     settled(
         case,
@@ -317,7 +319,7 @@ async fn only_the_changed_container_restarts(case: &mut Case) -> Result<()> {
     )
 }
 
-async fn a_sidecar_waits_for_a_kubelet_that_restarts_it(case: &mut Case) -> Result<()> {
+async fn a_sidecar_update_waits_for_kubelet_support(case: &mut Case) -> Result<()> {
     let node = format!("old-kubelet-{}", std::process::id());
     case.apply(json!({
         "apiVersion": "v1", "kind": "Node",
@@ -328,7 +330,7 @@ async fn a_sidecar_waits_for_a_kubelet_that_restarts_it(case: &mut Case) -> Resu
         },
     }))
     .await?;
-    let is_of = async |version: &str| {
+    let set_version = async |version: &str| {
         let status = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
         let (node, status) = (format!("node/{node}"), format!("-p={status}"));
         let args = [
@@ -349,7 +351,7 @@ async fn a_sidecar_waits_for_a_kubelet_that_restarts_it(case: &mut Case) -> Resu
         Ok(())
     })
     .await?;
-    is_of("v1.31.4").await?;
+    set_version("v1.31.4").await?;
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
     let game = Game::in_place(1)
         .set("/spec/template/spec/nodeName", node.as_str())
@@ -361,16 +363,18 @@ async fn a_sidecar_waits_for_a_kubelet_that_restarts_it(case: &mut Case) -> Resu
     case.replace("/spec/template/spec/initContainers/0/image", "log:v2")
         .await?;
     let view = case
-        .until("the refusal is told", |view| view.is_true("FailedUpdate"))
+        .until("the refusal is reported", |view| {
+            view.is_true("FailedUpdate")
+        })
         .await?;
     let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
     ensure!(condition.reason == "NotInPlace", "{condition:?}");
     ensure!(condition.message.contains("v1.31.4"), "{condition:?}");
-    case.keeps("the pod stays ready", 2, |view| {
+    case.consistently("the pod stays ready", 2, |view| {
         view.ready_with("game:v1") == 1
     })
     .await?;
-    is_of("v1.32.0").await?;
+    set_version("v1.32.0").await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.condition("FailedUpdate").is_none())?;
     case.kubectl(&["delete", "node", &node]).await?;

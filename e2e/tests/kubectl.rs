@@ -1,9 +1,9 @@
-//! What kubectl shows and does, beyond the walkthroughs.
+//! kubectl with the operator's kinds, beyond the walkthroughs.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::table::WORKLOAD;
 
 e2e::tests![
@@ -11,15 +11,15 @@ e2e::tests![
     short_names_and_the_category_work,
     wait_for_ready_works,
     scale_goes_through_the_scale_subresource,
-    events_tell_the_story,
-    explain_has_words_for_every_field,
+    describe_shows_the_events_of_a_rollout,
+    explain_has_a_description_of_every_field,
 ];
 
 async fn get_shows_the_documented_columns(case: &mut Case) -> Result<()> {
-    case.apply(patient_hook_template("test", &case.hooks.url("/nobody")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/failing")))
         .await?;
     case.hooks
-        .answer("/nobody", e2e::servers::hook_server::Answer::Status(500));
+        .answer("/failing", e2e::servers::hook_server::Answer::Status(500));
     case.apply(Game::in_place(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
@@ -106,7 +106,7 @@ async fn scale_goes_through_the_scale_subresource(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn events_tell_the_story(case: &mut Case) -> Result<()> {
+async fn describe_shows_the_events_of_a_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
@@ -121,7 +121,7 @@ async fn events_tell_the_story(case: &mut Case) -> Result<()> {
     .await
 }
 
-async fn explain_has_words_for_every_field(case: &mut Case) -> Result<()> {
+async fn explain_has_a_description_of_every_field(case: &mut Case) -> Result<()> {
     for kind in [
         "gamedeployment",
         "gamestatefulset",

@@ -1,5 +1,5 @@
-//! The ground itself: the simulated kubelet reports what a real one was recorded to report, so that
-//! what the other tests show on it holds on real nodes too.
+//! Tests of the simulated kubelet: it must report what was recorded from a real one, so that the results of
+//! the other tests apply to real nodes.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -7,19 +7,19 @@ use judge::object::{is_true, text};
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_change_is_observed_before_it_is_made,
+    a_change_is_observed_before_it_is_applied,
     a_probe_passes_only_after_the_change,
     a_missing_image_keeps_the_old_identity,
-    a_change_under_way_is_finished_before_the_next,
-    another_name_is_a_new_container_of_the_same_image,
-    a_crashing_container_is_ready_for_a_moment,
-    ready_follows_the_gates,
+    a_change_in_progress_completes_before_the_next,
+    a_retag_restarts_the_container_with_the_same_image_id,
+    a_crashing_container_is_briefly_ready,
+    ready_follows_the_readiness_gates,
     a_resize_restarts_nothing,
-    a_hot_patch_restarts_only_where_the_kubelet_cannot,
+    a_hot_patch_restarts_only_without_kubelet_support,
     a_lost_node_keeps_its_terminating_pods,
 ];
 
-/// A pod of one container, with more in its spec.
+/// A pod with one container and additional fields in its spec.
 fn pod(more: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "game", "image": "game:v1"}]});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -34,8 +34,8 @@ async fn change(case: &Case, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Every status that the kubelet has written of the pod, oldest first. Its patches name the
-/// resourceVersion that they were made from; kubectl's do not.
+/// Every status of the pod that the kubelet has written, oldest first. Its patches have a resourceVersion;
+/// those of kubectl have none.
 fn statuses(case: &Case) -> Result<Vec<Value>> {
     let mut writes = case.plane().audit.writes(&case.namespace)?;
     writes.retain(|event| {
@@ -47,7 +47,7 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
     });
     let answers = writes.into_iter().filter_map(|event| event.response_object);
     let mut answers: Vec<Value> = answers.collect();
-    // The log has them as they were answered, which is not always as they were made.
+    // The audit log is in the order of responses, which may differ from that of the writes.
     answers.sort_by_key(|pod| {
         text(pod, "/metadata/resourceVersion")
             .parse()
@@ -56,7 +56,7 @@ fn statuses(case: &Case) -> Result<Vec<Value>> {
     Ok(answers)
 }
 
-/// A status in a line: generation, observed generation, image, restarts, state, readiness.
+/// A status as a line: generation, observed generation, image, restarts, state, readiness.
 fn line(pod: &Value) -> String {
     let container = &pod["status"]["containerStatuses"][0];
     let state = match text(container, "/state/waiting/reason") {
@@ -74,9 +74,9 @@ fn line(pod: &Value) -> String {
     )
 }
 
-/// Waits until the kubelet's statuses begin with these.
+/// Waits until the kubelet has reported these statuses, in this order.
 async fn reports(case: &Case, expected: &[&str]) -> Result<Vec<Value>> {
-    case.eventually("the kubelet reports it", async || {
+    case.eventually("the kubelet reports these statuses", async || {
         let seen = statuses(case)?;
         let lines: Vec<String> = seen.iter().map(line).collect();
         let begin = lines.get(..expected.len());
@@ -94,7 +94,7 @@ fn identity(pod: &Value) -> (&str, &str) {
     (part("/imageID"), part("/containerID"))
 }
 
-async fn a_change_is_observed_before_it_is_made(case: &mut Case) -> Result<()> {
+async fn a_change_is_observed_before_it_is_applied(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     change(case, "game:v2").await?;
@@ -152,13 +152,13 @@ async fn a_missing_image_keeps_the_old_identity(case: &mut Case) -> Result<()> {
     let seen = reports(case, &broken).await?;
     ensure!(identity(&seen[0]) == identity(&seen[2]), "{seen:#?}");
     change(case, "game:v1").await?;
-    let mended = ["3/3 game:v1 0 ErrImagePull", "3/3 game:v1 1 ready, Ready"];
-    let seen = reports(case, &[broken.as_slice(), &mended].concat()).await?;
+    let fixed = ["3/3 game:v1 0 ErrImagePull", "3/3 game:v1 1 ready, Ready"];
+    let seen = reports(case, &[broken.as_slice(), &fixed].concat()).await?;
     ensure!(identity(&seen[0]).1 != identity(&seen[4]).1, "{seen:#?}");
     Ok(())
 }
 
-async fn a_change_under_way_is_finished_before_the_next(case: &mut Case) -> Result<()> {
+async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     change(case, "game:v2-slow8").await?;
@@ -173,7 +173,7 @@ async fn a_change_under_way_is_finished_before_the_next(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn another_name_is_a_new_container_of_the_same_image(case: &mut Case) -> Result<()> {
+async fn a_retag_restarts_the_container_with_the_same_image_id(case: &mut Case) -> Result<()> {
     case.apply(pod(json!({}))).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     change(case, "game:v1-retag").await?;
@@ -195,7 +195,7 @@ async fn another_name_is_a_new_container_of_the_same_image(case: &mut Case) -> R
     Ok(())
 }
 
-async fn a_crashing_container_is_ready_for_a_moment(case: &mut Case) -> Result<()> {
+async fn a_crashing_container_is_briefly_ready(case: &mut Case) -> Result<()> {
     let container = json!({"name": "game", "image": "game:crash"});
     case.apply(pod(json!({"containers": [container]}))).await?;
     reports(
@@ -211,7 +211,7 @@ async fn a_crashing_container_is_ready_for_a_moment(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn ready_follows_the_gates(case: &mut Case) -> Result<()> {
+async fn ready_follows_the_readiness_gates(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "game/open"}]);
     case.apply(pod(json!({"readinessGates": gates}))).await?;
     let mut expected = vec!["1/1 game:v1 0 ready"];
@@ -265,7 +265,7 @@ async fn a_resize_restarts_nothing(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_hot_patch_restarts_only_where_the_kubelet_cannot(case: &mut Case) -> Result<()> {
+async fn a_hot_patch_restarts_only_without_kubelet_support(case: &mut Case) -> Result<()> {
     let mut hot = pod(json!({}));
     hot["metadata"]["annotations"] = json!({"io.kubernetes.hotpatch.container": "true"});
     case.apply(hot).await?;

@@ -1,5 +1,5 @@
-//! Two operators and one lease: how soon the other one takes over, and that nobody else writes.
-//! `bench leader` measures more takeovers than these.
+//! Two operators with one lease: how soon the standby takes over, and that only the leader writes.
+//! `bench leader` measures more takeovers.
 
 use std::time::{Duration, Instant};
 
@@ -9,32 +9,32 @@ use e2e::cluster::link::Link;
 use e2e::cluster::operator::Operator;
 use e2e::random::Random;
 use e2e::takeover::{End, takeover};
-use e2e::wait::{eventually, throughout};
+use e2e::wait::{consistently, eventually};
 use e2e::workload::manifest::Game;
 use judge::{takeovers, writes_without_lease};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 e2e::tests![
-    a_killed_leader_is_replaced_when_its_lease_is_over,
-    a_leader_that_is_told_to_end_hands_over_at_once,
-    nobody_writes_without_the_lease,
-    who_may_not_see_a_kind_does_not_lead,
+    a_killed_leader_is_replaced_when_its_lease_expires,
+    a_terminated_leader_hands_over_at_once,
+    only_the_lease_holder_writes,
+    an_operator_without_access_to_a_kind_does_not_lead,
 ];
 
-/// Takeovers of each sort. How fast they are is measured by `bench leader`, on a machine that does
-/// nothing else; here they come in time for who waits until a lease is over, or need not wait for that.
+/// Takeovers of each kind. Their limits are generous, because other tests run at the same time; `bench
+/// leader` measures the exact times.
 const RUNS: i64 = 2;
-/// A lease that is not given back is its holder's for so long after he renewed it.
+/// How long a lease is valid after its last renewal, unless it is released.
 const LEASE: Duration = Duration::from_secs(15);
-/// He does so as often.
+/// How often the leader renews the lease.
 const RENEWAL: Duration = Duration::from_secs(2);
 
-async fn a_killed_leader_is_replaced_when_its_lease_is_over(case: &mut Case) -> Result<()> {
+async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> Result<()> {
     take_over_within(case, End::Killed, 2 * LEASE).await
 }
 
-async fn a_leader_that_is_told_to_end_hands_over_at_once(case: &mut Case) -> Result<()> {
+async fn a_terminated_leader_hands_over_at_once(case: &mut Case) -> Result<()> {
     take_over_within(case, End::Terminated, LEASE - RENEWAL).await
 }
 
@@ -50,56 +50,57 @@ async fn take_over_within(case: &mut Case, end: End, limit: Duration) -> Result<
     standby.terminate().await
 }
 
-/// How long operators are stopped and cut off, or longer, until one took over from the other.
+/// The least time for which operators are frozen and disconnected. It is extended until there was a
+/// takeover.
 const DISORDER: Duration = Duration::from_secs(60);
 
-/// What happens to an operator.
+/// A disruption of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum Disruption {
     None,
-    /// The process stands still.
-    Stopped,
-    /// Nothing comes through to the API server and back.
-    CutOff,
+    /// The process is stopped (SIGSTOP).
+    Frozen,
+    /// The link to the API server is cut.
+    Disconnected,
 }
 
-/// An operator that is stopped and cut off now and then.
+/// An operator that is frozen or disconnected from time to time.
 struct Victim {
     operator: Operator,
     link: Link,
-    fault: Fault,
+    disruption: Disruption,
     until: Instant,
 }
 
 impl Victim {
-    async fn of(operator: Operator, case: &Case) -> Result<Self> {
+    async fn new(operator: Operator, case: &Case) -> Result<Self> {
         let link = Link::to(case.plane()).await?;
-        operator.connect_through(&link)?;
-        let (fault, until) = (Fault::None, Instant::now());
+        operator.use_link(&link)?;
+        let (disruption, until) = (Disruption::None, Instant::now());
         Ok(Victim {
             operator,
             link,
-            fault,
+            disruption,
             until,
         })
     }
 
-    /// Lets the next thing happen when it is time.
-    async fn live(&mut self, random: &mut Random) -> Result<()> {
+    /// Changes to the next disruption when it is time.
+    async fn advance(&mut self, random: &mut Random) -> Result<()> {
         if Instant::now() < self.until {
             return Ok(());
         }
-        let before = self.fault;
+        let before = self.disruption;
         self.recover().await?;
         let time = match (before, random.below(2)) {
-            (Fault::None, 0) => {
+            (Disruption::None, 0) => {
                 self.operator.freeze().await?;
-                self.fault = Fault::Stopped;
+                self.disruption = Disruption::Frozen;
                 random.between(500, 20_000)
             }
-            (Fault::None, _) => {
+            (Disruption::None, _) => {
                 self.link.cut();
-                self.fault = Fault::CutOff;
+                self.disruption = Disruption::Disconnected;
                 random.between(500, 20_000)
             }
             _ => random.between(0, 8_000),
@@ -109,30 +110,30 @@ impl Victim {
     }
 
     async fn recover(&mut self) -> Result<()> {
-        match self.fault {
-            Fault::None => {}
-            Fault::Stopped => self.operator.thaw().await?,
-            Fault::CutOff => self.link.mend(),
+        match self.disruption {
+            Disruption::None => {}
+            Disruption::Frozen => self.operator.thaw().await?,
+            Disruption::Disconnected => self.link.restore(),
         }
-        self.fault = Fault::None;
+        self.disruption = Disruption::None;
         Ok(())
     }
 }
 
-async fn nobody_writes_without_the_lease(case: &mut Case) -> Result<()> {
+async fn only_the_lease_holder_writes(case: &mut Case) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
-    let story = disorder(case, &mut random).await;
-    story.with_context(|| format!("again with E2E_SEED={seed}"))
+    let outcome = disorder(case, &mut random).await;
+    outcome.with_context(|| format!("repeat with E2E_SEED={seed}"))
 }
 
 async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     case.operator.terminate().await?;
-    case.call_witness().await?;
+    case.start_witness().await?;
     let mut victims = Vec::new();
     for account in ["one", "other"] {
         let operator = case.another_operator(account).await?;
-        let mut victim = Victim::of(operator, case).await?;
+        let mut victim = Victim::new(operator, case).await?;
         victim.operator.start().await?;
         victims.push(victim);
     }
@@ -143,7 +144,7 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     let writes = || case.plane().audit.writes(&case.namespace);
     while Instant::now() < end || takeovers(&writes()?) == 0 {
         for victim in &mut victims {
-            victim.live(random).await?;
+            victim.advance(random).await?;
         }
         // The leader always has something to write.
         changes += 1;
@@ -168,12 +169,12 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// What the operator may not do to [`UNSEEN`].
+/// The verbs on [`RESOURCE`] that the operator is not permitted, one at a time.
 const FORBIDDEN: [&str; 2] = ["watch", "list"];
-/// A resource that the operator reads, and that this test has none of.
-const UNSEEN: &str = "persistentvolumeclaims";
+/// A resource that the operator reads. This test has no objects of it.
+const RESOURCE: &str = "persistentvolumeclaims";
 
-async fn who_may_not_see_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
+async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let mut blind = case.another_operator("blind").await?;
@@ -201,24 +202,24 @@ async fn who_may_not_see_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
 }
 
 async fn does_not_lead(case: &Case, blind: &Operator, verb: &str) -> Result<()> {
-    let forbidden = format!("cannot {verb} resource \"{UNSEEN}\"");
-    let is_as_ready_as_it_gets = async || {
-        let (code, said) = blind.get("/readyz").await?;
+    let forbidden = format!("cannot {verb} resource \"{RESOURCE}\"");
+    let check_readiness = async || {
+        let (code, body) = blind.get("/readyz").await?;
         let is_ready = verb != "watch";
-        ensure!((code == 200) == is_ready, "{code} {said}");
-        ensure!(is_ready || said.contains("[Claim]"), "{said}");
+        ensure!((code == 200) == is_ready, "{code} {body}");
+        ensure!(is_ready || body.contains("[Claim]"), "{body}");
         Ok(())
     };
     eventually("the log says why", Duration::from_secs(20), async || {
         let log = std::fs::read_to_string(blind.log())?.replace('\\', "");
         ensure!(log.contains(&forbidden), "{log}");
-        // The kinds that it may see are listed a little later, perhaps.
-        is_as_ready_as_it_gets().await
+        // The other kinds may be listed a little later.
+        check_readiness().await
     })
     .await?;
     let silence = "gamekeeper_cache_silence_seconds{kind=\"Claim\"} ";
-    throughout("nobody leads", Duration::from_secs(5), async || {
-        is_as_ready_as_it_gets().await?;
+    consistently("there is no leader", Duration::from_secs(5), async || {
+        check_readiness().await?;
         let (_, page) = blind.get("/metrics").await?;
         ensure!(page.contains(silence), "{page}");
         let lease = case.get("leases/gamekeeper").await?;
@@ -229,12 +230,12 @@ async fn does_not_lead(case: &Case, blind: &Operator, verb: &str) -> Result<()> 
     .await
 }
 
-/// The same rules, but without this verb on [`UNSEEN`].
+/// The same rules without this verb on [`RESOURCE`].
 fn without(rules: &Value, verb: &str) -> Value {
     let mut rules = rules.clone();
     for rule in rules.as_array_mut().into_iter().flatten() {
         let resources = rule["resources"].as_array();
-        let is_about = resources.is_some_and(|it| it.contains(&json!(UNSEEN)));
+        let is_about = resources.is_some_and(|it| it.contains(&json!(RESOURCE)));
         if let (true, Some(verbs)) = (is_about, rule["verbs"].as_array_mut()) {
             verbs.retain(|it| it != verb);
         }
@@ -242,7 +243,7 @@ fn without(rules: &Value, verb: &str) -> Value {
     rules
 }
 
-/// Gives an operator a role of its own.
+/// Gives an operator a ClusterRole with these rules.
 async fn allow(case: &Case, operator: &Operator, name: &str, rules: &Value) -> Result<()> {
     let group = "rbac.authorization.k8s.io";
     let role = json!({

@@ -1,4 +1,4 @@
-//! What a Prometheus that scrapes the operator answers, to people, alerts and boards.
+//! The operator's metrics in a real Prometheus, with the queries of alerts, dashboards and runbooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,26 @@ use e2e::case::Case;
 use e2e::checkout::repository;
 use e2e::documents::dashboard;
 use e2e::servers::hook_server::Answer;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_failed_step_and_a_pod_that_waits_are_seen_on_every_board,
-    what_is_refused_is_counted_until_it_is_mended,
-    of_two_replicas_the_leader_alone_tells_about_workloads,
+    dashboards_show_a_failed_step_and_a_waiting_pod,
+    refusals_are_counted_until_fixed,
+    only_the_leader_exports_workload_metrics,
 ];
 
-/// Four pods and then three; one of them updated, and the rollout paused because the next step's hook
-/// failed; another one about to go, once nobody plays on it. And a GameStatefulSet of two pods that
-/// were three.
-async fn play(case: &Case) -> Result<()> {
+/// Creates a GameDeployment whose rollout is paused by a failed hook after one of three pods, while another
+/// pod waits for its PreDelete hook; and a GameStatefulSet that was updated and scaled in to two pods.
+async fn prepare(case: &Case) -> Result<()> {
     let age = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/gate", age(1));
     case.apply(hook_template("gate", &case.hooks.url("/gate")))
         .await?;
     case.apply(hook_template("ready", &case.hooks.url("/ready")))
         .await?;
-    let players = patient_hook_template("players", &case.hooks.url("/players"));
+    let players = retrying_hook_template("players", &case.hooks.url("/players"));
     case.apply(players).await?;
     let steps = json!([{"partition": 2}, {"hook": {"templateName": "gate"}}]);
     let game = Game::in_place(4).steps(steps).pre_delete("players");
@@ -60,35 +59,35 @@ async fn play(case: &Case) -> Result<()> {
     until_set(case, 2, "game:v2").await
 }
 
-/// Waits until the set has so many pods, all ready and of this image.
+/// Waits until the set has this many pods, all ready and with this image.
 async fn until_set(case: &Case, pods: i64, image: &str) -> Result<()> {
     case.eventually(&format!("{pods} pods of {image}"), async || {
         let set = case.get(&format!("gamestatefulsets/{SET}")).await?;
         let status = &set["status"];
         let found = &set["spec"]["template"]["spec"]["containers"][0]["image"];
-        let is_there = status["replicas"] == pods && status["updatedReadyReplicas"] == pods;
-        let is_seen = status["observedGeneration"] == set["metadata"]["generation"];
-        ensure!(is_there && is_seen && found == image, "{set:#}");
+        let is_ready = status["replicas"] == pods && status["updatedReadyReplicas"] == pods;
+        let is_observed = status["observedGeneration"] == set["metadata"]["generation"];
+        ensure!(is_ready && is_observed && found == image, "{set:#}");
         Ok(())
     })
     .await
 }
 
-async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut Case) -> Result<()> {
-    let webhook = Webhook::of(case, "2160h").await?;
-    webhook.until_asked(case).await?;
+async fn dashboards_show_a_failed_step_and_a_waiting_pod(case: &mut Case) -> Result<()> {
+    let webhook = Webhook::install(case, "2160h").await?;
+    webhook.until_called(case).await?;
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
-    // What happened before the first scrape is no increase.
+    // Events before the first scrape would not count as an increase.
     prometheus.until(case, "gamekeeper_leader", 1.0).await?;
-    play(case).await?;
-    told_about_admission(case, &prometheus).await?;
-    told_about_the_rollout(case, &prometheus).await?;
-    told_about_hooks(case, &prometheus).await?;
-    boards_of_bk_bcs_show_something(case, &prometheus).await?;
-    panels_show_something(case, &prometheus).await?;
-    alerts_can_be_asked(case, &prometheus).await?;
-    labels_are_documented(case).await?;
-    the_runbook_ends_the_pause(case, &prometheus).await?;
+    prepare(case).await?;
+    check_admission_metrics(case, &prometheus).await?;
+    check_rollout_metrics(case, &prometheus).await?;
+    check_hook_metrics(case, &prometheus).await?;
+    check_queries_of_bk_bcs(case, &prometheus).await?;
+    check_dashboards(case, &prometheus).await?;
+    check_alerts(case, &prometheus).await?;
+    check_labels(case).await?;
+    resume_by_runbook(case, &prometheus).await?;
     case.hooks
         .answer("/players", Answer::Json(json!({"age": 45})));
     case.kubectl(&["delete", &case.workload()]).await?;
@@ -106,14 +105,14 @@ async fn a_failed_step_and_a_pod_that_waits_are_seen_on_every_board(case: &mut C
     prometheus.stop().await
 }
 
-/// One template was refused, by the webhook itself; and pod templates were tried.
-async fn told_about_admission(case: &Case, prometheus: &Prometheus) -> Result<()> {
+/// Checks the metrics of the webhook, after it has refused one workload.
+async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let typo = Game::in_place(1).named("typo");
     let typo = typo.set("/spec/template/spec/hostNetwrok", true);
     case.refused(&["apply", "-f", "-"], &typo.to_string())
         .await?;
     let requests = "gamekeeper_admission_requests_total";
-    let tried = "gamekeeper_admission_template_dry_runs_total";
+    let dry_runs = "gamekeeper_admission_template_dry_runs_total";
     let expiry = "gamekeeper_admission_certificate_expiry_timestamp_seconds";
     for (query, value) in [
         (
@@ -133,9 +132,9 @@ async fn told_about_admission(case: &Case, prometheus: &Prometheus) -> Result<()
             1.0,
         ),
         (format!("sum({requests}{{verdict=\"failed_open\"}})"), 0.0),
-        (format!("{tried}{{outcome=\"refused\"}}"), 1.0),
-        // Both workloads, and a new image for each; a patch that meets another write is tried again.
-        (format!("{tried}{{outcome=\"accepted\"}} >= bool 4"), 1.0),
+        (format!("{dry_runs}{{outcome=\"refused\"}}"), 1.0),
+        // Two workloads with two templates each. A patch that conflicts with another write causes one more.
+        (format!("{dry_runs}{{outcome=\"accepted\"}} >= bool 4"), 1.0),
         (format!("round(({expiry} - time()) / 86400)"), 90.0),
     ] {
         prometheus.until(case, &query, value).await?;
@@ -143,7 +142,7 @@ async fn told_about_admission(case: &Case, prometheus: &Prometheus) -> Result<()
     Ok(())
 }
 
-async fn told_about_the_rollout(case: &Case, prometheus: &Prometheus) -> Result<()> {
+async fn check_rollout_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
     let gd = format!("gd=\"{}/{GAME}\", status=\"success\"", case.namespace);
     let hooked = "action=\"deletePod\", grace=\"true\"";
@@ -184,7 +183,7 @@ async fn told_about_the_rollout(case: &Case, prometheus: &Prometheus) -> Result<
     .await
 }
 
-async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
+async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let of = format!("kind=\"GameDeployment\", name=\"{GAME}\"");
     let owner = format!("owner=\"GameDeployment|{GAME}\"");
     let ended = "gamekeeper_hook_runs_ended_total";
@@ -215,7 +214,7 @@ async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
     }
     let wait = format!("gamekeeper_hook_wait_seconds{{{of}, point=\"PreDelete\"}}");
     let before = async || prometheus.value(&wait).await;
-    let before = case.eventually("somebody waits", before).await?;
+    let before = case.eventually("a pod waits", before).await?;
     case.eventually("the wait grows", async || {
         let now = prometheus.value(&wait).await?;
         ensure!(now > before, "{now} after {before}");
@@ -224,10 +223,10 @@ async fn told_about_hooks(case: &Case, prometheus: &Prometheus) -> Result<()> {
     .await
 }
 
-/// Each line of e2e/boards/bk-bcs.promql, as the heading above it has it.
-async fn boards_of_bk_bcs_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
+/// Checks each query of e2e/boards/bk-bcs.promql as its heading says.
+async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let table = std::fs::read_to_string(repository().join("e2e/boards/bk-bcs.promql"))?;
-    let mut asked = BTreeMap::<&str, usize>::new();
+    let mut counts = BTreeMap::<&str, usize>::new();
     let mut heading = "";
     let lines = table.lines().filter(|line| !line.starts_with("#!"));
     for line in lines.filter(|line| !line.is_empty()) {
@@ -239,32 +238,32 @@ async fn boards_of_bk_bcs_show_something(case: &Case, prometheus: &Prometheus) -
             .replace("$namespace", &case.namespace)
             .replace("$gd", GAME)
             .replace("$gsts", SET);
-        // After a scrape that came late, nothing is answered until the next one.
+        // After a late scrape a query may return nothing until the next one.
         case.eventually(heading, async || {
             let answer = prometheus.query(&query).await?;
             let is_right = match heading {
                 "answered" => !answer.is_empty(),
                 "never" => answer.is_empty(),
                 "quiet" => true,
-                _ => anyhow::bail!("{line} stands under no heading"),
+                _ => anyhow::bail!("{line} has no heading"),
             };
             ensure!(is_right, "{heading}: {query} gives {answer:?}");
             Ok(())
         })
         .await?;
-        *asked.entry(heading).or_default() += 1;
+        *counts.entry(heading).or_default() += 1;
     }
-    ensure!(asked.len() == 3 && asked["answered"] > 90, "{asked:?}");
+    ensure!(counts.len() == 3 && counts["answered"] > 90, "{counts:?}");
     Ok(())
 }
 
-/// Panels that say 0 when nothing answers, so that only a number tells whether they work.
+/// Panels that show 0 without data, so they are checked for a value of at least 1.
 const AT_LEAST_ONE: [&str; 3] = [
     "Not matching the spec",
     "Paused by a failed hook",
     "Longest wait to be deleted",
 ];
-/// Panels that have nothing to show of a workload without steps and hooks, which the set is.
+/// Panels without data for a workload that has neither steps nor hooks, such as the GameStatefulSet.
 const OF_HOOKS: [&str; 7] = [
     "Canary step",
     "Longest wait for a hook",
@@ -275,7 +274,7 @@ const OF_HOOKS: [&str; 7] = [
     "Wait for hooks",
 ];
 
-async fn panels_show_something(case: &Case, prometheus: &Prometheus) -> Result<()> {
+async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
     for (kind, name) in [("GameDeployment", GAME), ("GameStatefulSet", SET)] {
         let variables = [
             ("cluster", ".*"),
@@ -305,8 +304,8 @@ async fn panels_show_something(case: &Case, prometheus: &Prometheus) -> Result<(
     Ok(())
 }
 
-/// When they fire is for promtool to show (e2e/alerts); here is that the series are as they take them.
-async fn alerts_can_be_asked(case: &Case, prometheus: &Prometheus) -> Result<()> {
+/// Checks the alerts against real series. When they fire is tested with promtool (e2e/alerts).
+async fn check_alerts(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;
     let rules = alerts["groups"][0]["rules"].as_array().context("rules")?;
@@ -324,8 +323,8 @@ async fn alerts_can_be_asked(case: &Case, prometheus: &Prometheus) -> Result<()>
     .await
 }
 
-/// Each series of the page has the labels that docs/metrics.md gives it.
-async fn labels_are_documented(case: &Case) -> Result<()> {
+/// Checks that each series has the labels in docs/metrics.md.
+async fn check_labels(case: &Case) -> Result<()> {
     let documented = documented_labels()?;
     let (_, page) = case.operator.get("/metrics").await?;
     for line in page.lines().filter(|line| !line.starts_with('#')) {
@@ -344,8 +343,8 @@ async fn labels_are_documented(case: &Case) -> Result<()> {
     Ok(())
 }
 
-/// As docs/operations.md has it.
-async fn the_runbook_ends_the_pause(case: &Case, prometheus: &Prometheus) -> Result<()> {
+/// Resumes the rollout with the patch in docs/operations.md.
+async fn resume_by_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let resume = r#"{"spec":{"updateStrategy":{"paused":false}}}"#;
     ensure!(runbook.contains(resume), "the runbook has another patch");
@@ -374,7 +373,7 @@ fn documented_labels() -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(series.collect())
 }
 
-async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Result<()> {
+async fn refusals_are_counted_until_fixed(case: &mut Case) -> Result<()> {
     let prometheus = Prometheus::scrape(case, &[case.operator.port()?]).await?;
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let resources = "/spec/template/spec/containers/0/resources";
@@ -401,7 +400,7 @@ async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Resul
     ] {
         prometheus.until(case, &query, 1.0).await?;
     }
-    the_runbook_finds_the_errors(case, &prometheus).await?;
+    check_queries_of_runbook(case, &prometheus).await?;
     case.scale(2).await?;
     case.until_settled(2).await?;
     let settled = "gamekeeper_rollout_state{reason=\"Complete\"}";
@@ -411,8 +410,8 @@ async fn what_is_refused_is_counted_until_it_is_mended(case: &mut Case) -> Resul
     prometheus.stop().await
 }
 
-/// The queries of docs/operations.md show something.
-async fn the_runbook_finds_the_errors(case: &Case, prometheus: &Prometheus) -> Result<()> {
+/// Checks that the queries of docs/operations.md return something.
+async fn check_queries_of_runbook(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let runbook = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let lines = runbook.lines().filter_map(|line| line.strip_prefix("    "));
     let queries: Vec<_> = lines.filter(|line| line.contains("[15m]")).collect();
@@ -428,25 +427,25 @@ async fn the_runbook_finds_the_errors(case: &Case, prometheus: &Prometheus) -> R
     Ok(())
 }
 
-async fn of_two_replicas_the_leader_alone_tells_about_workloads(case: &mut Case) -> Result<()> {
+async fn only_the_leader_exports_workload_metrics(case: &mut Case) -> Result<()> {
     let mut standby = case.another_operator("standby").await?;
     standby.start().await?;
     let ports = [case.operator.port()?, standby.port()?];
     let prometheus = Prometheus::scrape(case, &ports).await?;
     case.apply(Game::rolling(2)).await?;
     case.until_settled(2).await?;
-    let told = "count(gamekeeper_pods{state=\"desired\"})";
+    let sources = "count(gamekeeper_pods{state=\"desired\"})";
     prometheus
         .until(case, "count(gamekeeper_leader)", 2.0)
         .await?;
     prometheus
         .until(case, "sum(gamekeeper_leader)", 1.0)
         .await?;
-    prometheus.until(case, told, 1.0).await?;
+    prometheus.until(case, sources, 1.0).await?;
     case.kill_operator().await?;
     let successor = format!("gamekeeper_leader{{instance=\"127.0.0.1:{}\"}}", ports[1]);
     prometheus.until(case, &successor, 1.0).await?;
-    prometheus.until(case, told, 1.0).await?;
+    prometheus.until(case, sources, 1.0).await?;
     prometheus
         .until(case, "sum(gamekeeper_leader)", 1.0)
         .await?;

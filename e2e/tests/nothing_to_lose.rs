@@ -1,28 +1,28 @@
-//! A pod none of whose containers runs has nothing to lose, and one that runs has, however short a
-//! time ago it began to and whatever its phase is.
+//! A pod without a running container is deleted or updated without its hook. A pod with one is not, whatever
+//! its phase is and however recently the container started.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::{Answer, bryan};
+use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use judge::object::{runs, text};
 use serde_json::json;
 
 e2e::tests![
-    a_burst_that_is_taken_back_ends_no_pod_that_runs,
-    a_dead_server_is_scaled_in_and_recreated_although_its_hook_cannot_answer,
-    a_server_that_never_started_is_mended_in_place_unasked,
-    a_game_that_runs_beside_a_sidecar_that_does_not_is_asked,
+    a_canceled_burst_deletes_no_running_pod,
+    crashed_pods_are_scaled_in_and_recreated_without_their_hook,
+    a_pod_that_never_started_is_updated_in_place_without_its_hook,
+    a_pod_with_one_running_container_waits_for_its_hook,
 ];
 
-/// Pods of the burst: enough for some to start while others go.
+/// The number of pods in the burst: enough for some to start while others are deleted.
 const BURST: u32 = 160;
 
-/// Names of the pods that the API server has ever stored with a running container.
+/// Names of all pods that have ever been stored with a running container.
 fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
     let mut events = case.plane().audit.writes(&case.namespace)?;
     events.retain(|event| event.succeeded());
@@ -33,7 +33,7 @@ fn ever_ran(case: &Case) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-async fn a_burst_that_is_taken_back_ends_no_pod_that_runs(case: &mut Case) -> Result<()> {
+async fn a_canceled_burst_deletes_no_running_pod(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -47,26 +47,26 @@ async fn a_burst_that_is_taken_back_ends_no_pod_that_runs(case: &mut Case) -> Re
     .await?;
     case.scale(2).await?;
     case.until(
-        "who does not run is gone, who runs has been asked",
+        "only running pods are left, and their hooks have failed",
         |view| {
-            let asked = view.phases("PreDelete");
+            let phases = view.phases("PreDelete");
             view.is_observed()
                 && view
                     .pods
                     .iter()
                     .all(|pod| pod.runs() && !pod.is_terminating())
-                && asked.len() == view.pods.len() - 2
-                && asked.iter().all(|phase| *phase == "Failed")
+                && phases.len() == view.pods.len() - 2
+                && phases.iter().all(|phase| *phase == "Failed")
         },
     )
     .await?;
     let (view, ran) = (case.view().await?, ever_ran(case)?);
-    let there: BTreeSet<String> = view.pod_names().into_iter().map(str::to_owned).collect();
+    let left: BTreeSet<String> = view.pod_names().into_iter().map(str::to_owned).collect();
     ensure!(
-        ran == there,
-        "{} pods ran, {} are there",
+        ran == left,
+        "{} pods ran, {} are left",
         ran.len(),
-        there.len()
+        left.len()
     );
     let remove = json!([{"op": "remove", "path": "/spec/preDeleteUpdateStrategy/hook"}]);
     case.patch(&format!("gamedeployment/{GAME}"), remove)
@@ -75,49 +75,51 @@ async fn a_burst_that_is_taken_back_ends_no_pod_that_runs(case: &mut Case) -> Re
     Ok(())
 }
 
-/// A hook that is asked, and never gets an answer.
-async fn unanswering(case: &Case) -> Result<()> {
+/// Creates a template of a hook that never gets an answer.
+async fn apply_hanging_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     Ok(())
 }
 
-async fn a_dead_server_is_scaled_in_and_recreated_although_its_hook_cannot_answer(
+async fn crashed_pods_are_scaled_in_and_recreated_without_their_hook(
     case: &mut Case,
 ) -> Result<()> {
-    unanswering(case).await?;
+    apply_hanging_hook(case).await?;
     let crashing = Game::rolling(3).max_unavailable(2).image("game:crash");
     case.apply(crashing.pre_delete("test")).await?;
-    case.until("all of them crash", |view| {
+    case.until("all pods crash", |view| {
         view.pods.len() == 3 && view.pods.iter().all(|pod| pod.restarts() > 0)
     })
     .await?;
     case.scale(2).await?;
     let pods_are =
         |count: usize| move |view: &View| view.pods.len() == count && view.runs.is_empty();
-    case.until("one is gone", pods_are(2)).await?;
+    case.until("one pod is deleted", pods_are(2)).await?;
     case.set_image("game:nope").await?;
     let recreated = |view: &View| pods_are(2)(view) && view.with_image("game:nope") == 2;
-    case.until("they are recreated", recreated).await?;
+    case.until("both pods are recreated", recreated).await?;
     case.scale(1).await?;
-    case.until("one more is gone", pods_are(1)).await?;
+    case.until("another pod is deleted", pods_are(1)).await?;
     case.set_image("game:v2").await?;
     case.until_settled(1).await?;
     case.scale(0).await?;
-    case.until("a server that runs waits for its hook", |view| {
+    case.until("the running pod waits for its hook", |view| {
         view.pods.len() == 1 && view.phases("PreDelete") == ["Running"]
     })
     .await?;
     Ok(())
 }
 
-async fn a_server_that_never_started_is_mended_in_place_unasked(case: &mut Case) -> Result<()> {
-    unanswering(case).await?;
+async fn a_pod_that_never_started_is_updated_in_place_without_its_hook(
+    case: &mut Case,
+) -> Result<()> {
+    apply_hanging_hook(case).await?;
     let broken = Game::in_place(2).max_unavailable(2).image("game:nope");
     case.apply(broken.pre_inplace("test")).await?;
     let before = case
-        .until("no image arrives", |view| {
+        .until("the image cannot be pulled", |view| {
             let pods = view.pods.iter();
             let waits = pods.filter(|pod| pod.0.to_string().contains("ErrImagePull"));
             waits.count() == 2
@@ -126,13 +128,13 @@ async fn a_server_that_never_started_is_mended_in_place_unasked(case: &mut Case)
     case.set_image("game:v2").await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
-    ensure!(case.hooks.calls("/").is_empty(), "nobody is asked");
+    ensure!(case.hooks.calls("/").is_empty(), "the hook was called");
     Ok(())
 }
 
-async fn a_game_that_runs_beside_a_sidecar_that_does_not_is_asked(case: &mut Case) -> Result<()> {
+async fn a_pod_with_one_running_container_waits_for_its_hook(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     let container = |name: &str, image: &str| json!({"name": name, "image": image});
     let containers = [
@@ -143,21 +145,21 @@ async fn a_game_that_runs_beside_a_sidecar_that_does_not_is_asked(case: &mut Cas
         .pre_delete("test")
         .set("/spec/template/spec/containers", containers.to_vec());
     case.apply(game).await?;
-    case.until("their games run", |view| {
+    case.until("the game containers run", |view| {
         let mut pods = view.pods.iter();
         view.pods.len() == 2
             && pods.all(|pod| pod.runs() && text(&pod.0, "/status/phase") == "Pending")
     })
     .await?;
     case.scale(1).await?;
-    case.until("one is asked", |view| {
+    case.until("a hook runs", |view| {
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    case.keeps("it stays", 2, |view| view.pods.len() == 2)
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
         .await?;
-    case.hooks.answer("/", bryan());
-    case.until("it is gone", |view| view.pods.len() == 1)
+    case.hooks.answer("/", example_answer());
+    case.until("the pod is deleted", |view| view.pods.len() == 1)
         .await?;
     Ok(())
 }

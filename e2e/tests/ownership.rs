@@ -1,26 +1,26 @@
-//! Whose pods are whose, and names and lives at their limits.
+//! Adoption and release of pods, deletion of workloads, and names of maximum length.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::random::Random;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::{Value, json};
 
 e2e::tests![
     matching_orphans_are_adopted,
-    a_pod_that_matches_no_longer_is_released,
+    a_pod_that_no_longer_matches_is_released,
     two_workloads_do_not_share_pods,
     names_of_52_characters_work,
     names_of_53_characters_are_refused,
     the_selector_cannot_change,
-    deleting_the_workload_takes_its_pods_along,
-    deleting_the_workload_may_leave_its_pods,
-    a_game_deployment_may_go_in_the_midst_of_an_update,
-    a_game_stateful_set_may_go_in_the_midst_of_an_update,
-    a_run_that_lost_its_workload_is_made_anew,
+    deleting_the_workload_deletes_its_pods,
+    an_orphaning_deletion_keeps_the_pods,
+    a_game_deployment_can_be_deleted_during_an_update,
+    a_game_stateful_set_can_be_deleted_during_an_update,
+    an_orphaned_run_is_recreated,
     a_namespace_can_be_deleted,
 ];
 
@@ -42,20 +42,20 @@ async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
         })
         .await?;
     view.ensure(!view.pod_names().contains(&"theirs"))?;
-    // It is of no known revision, so it is updated like any old pod.
+    // It has no known revision, so it is updated like an old pod.
     case.resume().await?;
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&"ours-abcde"))
 }
 
-async fn a_pod_that_matches_no_longer_is_released(case: &mut Case) -> Result<()> {
+async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
     let name = before.pod_names()[0].to_owned();
     case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"])
         .await?;
     let replaced = |view: &View| view.pods.len() == 2 && !view.pod_names().contains(&name.as_str());
-    case.until("another pod in its place", replaced).await?;
+    case.until("a replacement", replaced).await?;
     case.until_settled(2).await?;
     let released = case.get(&format!("pods/{name}")).await?;
     ensure!(
@@ -84,7 +84,7 @@ async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
     let settled = |view: &View| view.counts() == [2; 5] && view.is_observed();
     case.until("two pods", settled).await?;
     case.until_of("narrow", "two pods", settled).await?;
-    case.keeps("two pods", 2, settled).await?;
+    case.consistently("two pods", 2, settled).await?;
     ensure!(case.list("pods").await?.len() == 4, "two pods each");
     Ok(())
 }
@@ -97,7 +97,7 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
     let name = long_name(52);
     let template = format!("{}-{}", long_name(60), "t".repeat(190));
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template(&template, &case.hooks.url("/")))
+    case.apply(retrying_hook_template(&template, &case.hooks.url("/")))
         .await?;
     let game = Game::in_place(2)
         .max_unavailable(1)
@@ -126,8 +126,8 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
 
 async fn names_of_53_characters_are_refused(case: &mut Case) -> Result<()> {
     let game = Game::in_place(1).named(&long_name(53)).to_string();
-    let words = case.refused(&["apply", "-f", "-"], &game).await?;
-    ensure!(words.contains("52"), "{words}");
+    let error = case.refused(&["apply", "-f", "-"], &game).await?;
+    ensure!(error.contains("52"), "{error}");
     Ok(())
 }
 
@@ -137,13 +137,13 @@ async fn the_selector_cannot_change(case: &mut Case) -> Result<()> {
         .set("/spec/selector/matchLabels/app", "other")
         .set("/spec/template/metadata/labels/app", "other")
         .to_string();
-    let words = case.refused(&["apply", "-f", "-"], &other).await?;
-    ensure!(words.contains("spec.selector"), "{words}");
+    let error = case.refused(&["apply", "-f", "-"], &other).await?;
+    ensure!(error.contains("spec.selector"), "{error}");
     case.until_settled(1).await?;
     Ok(())
 }
 
-async fn deleting_the_workload_takes_its_pods_along(case: &mut Case) -> Result<()> {
+async fn deleting_the_workload_deletes_its_pods(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
@@ -163,7 +163,7 @@ async fn nothing_is_left(case: &Case) -> Result<()> {
     .await
 }
 
-async fn deleting_the_workload_may_leave_its_pods(case: &mut Case) -> Result<()> {
+async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     let names = async || -> Result<Vec<Value>> {
@@ -182,18 +182,19 @@ async fn deleting_the_workload_may_leave_its_pods(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn a_game_deployment_may_go_in_the_midst_of_an_update(case: &mut Case) -> Result<()> {
-    goes_in_the_midst_of_an_update(case, Game::in_place(8)).await
+async fn a_game_deployment_can_be_deleted_during_an_update(case: &mut Case) -> Result<()> {
+    delete_during_update(case, Game::in_place(8)).await
 }
 
-async fn a_game_stateful_set_may_go_in_the_midst_of_an_update(case: &mut Case) -> Result<()> {
+async fn a_game_stateful_set_can_be_deleted_during_an_update(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let set = Game::parallel(8).updated_by("InplaceUpdate");
-    goes_in_the_midst_of_an_update(case, set).await
+    delete_during_update(case, set).await
 }
 
-/// At any moment of an update, in each way to delete; the judge looks for what is begun too late.
-async fn goes_in_the_midst_of_an_update(case: &Case, game: Game) -> Result<()> {
+/// Deletes a workload at a random time during an update, with each propagation policy. The judge checks
+/// that no action starts after the deletion.
+async fn delete_during_update(case: &Case, game: Game) -> Result<()> {
     let (mut random, seed) = Random::seeded();
     println!("E2E_SEED={seed}");
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -218,19 +219,19 @@ async fn goes_in_the_midst_of_an_update(case: &Case, game: Game) -> Result<()> {
     Ok(())
 }
 
-async fn a_run_that_lost_its_workload_is_made_anew(case: &mut Case) -> Result<()> {
+async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(1).pre_inplace("test")).await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
     let running = |view: &View| view.phases("PreInplace") == ["Running"];
     let before = case.until("the hook runs", running).await?;
-    // As an orphaning deletion of the workload leaves it.
+    // Orphans the run, as an orphaning deletion of the workload does.
     let run = format!("hookrun/{}", before.runs[0].name());
-    let disown = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
-    case.patch(&run, disown).await?;
+    let orphan = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
+    case.patch(&run, orphan).await?;
     case.until("another one runs", |view| {
         running(view) && view.runs[0].uid() != before.runs[0].uid()
     })
@@ -241,12 +242,12 @@ async fn a_run_that_lost_its_workload_is_made_anew(case: &mut Case) -> Result<()
 }
 
 async fn a_namespace_can_be_deleted(case: &mut Case) -> Result<()> {
-    // The operator's own rights to its lease go with this namespace.
+    // The operator's permissions for its lease are deleted with this namespace.
     case.operator.terminate().await?;
-    case.operator.elect_no_more();
+    case.operator.disable_leader_election();
     case.operator.start().await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;

@@ -1,33 +1,33 @@
-//! Hooks before a pod dies or changes, and after it changed.
+//! GameDeployments: hooks before a pod is deleted or updated, and after it was updated.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::{Answer, bryan};
+use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![
-    scaling_back_up_calls_deletions_off,
-    a_killed_operator_keeps_its_victims,
-    a_missing_template_is_named_and_heals,
-    a_missing_argument_is_named_and_heals,
-    a_success_before_a_revert_does_not_count_after_it,
-    a_hook_taken_out_of_the_spec_releases_its_pods,
-    an_endless_template_is_refused_by_name,
+    scaling_back_up_cancels_deletions,
+    a_restarted_operator_keeps_its_choice_of_pods,
+    a_missing_template_is_reported_until_it_exists,
+    a_missing_argument_is_reported_until_given,
+    a_success_is_void_after_a_revert,
+    a_removed_hook_no_longer_holds_its_pods,
+    an_endless_template_is_reported,
     a_broken_endpoint_stops_an_update_at_max_unavailable,
     a_pod_that_ended_is_replaced_without_a_hook,
-    pre_inplace_guards_updates_and_not_scaling,
+    pre_inplace_guards_updates_but_not_scaling,
     post_inplace_keeps_traffic_away_until_it_succeeds,
-    a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it,
+    a_failed_post_inplace_holds_the_rollout_until_reverted,
     a_rolling_update_waits_for_its_hook,
 ];
 
-/// A hook that says no until it is told otherwise.
-async fn undecided(case: &Case) -> Result<()> {
+/// Creates a template of a hook that answers no until the test sets another answer.
+async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     Ok(())
 }
@@ -37,8 +37,8 @@ fn victims(view: &View) -> Vec<String> {
     deleting.map(|pod| pod.name().to_owned()).collect()
 }
 
-async fn scaling_back_up_calls_deletions_off(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
@@ -53,20 +53,20 @@ async fn scaling_back_up_calls_deletions_off(case: &mut Case) -> Result<()> {
         })
         .await?;
     let victim = victims(&view).concat();
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&victim.as_str()))
 }
 
-async fn a_killed_operator_keeps_its_victims(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+async fn a_restarted_operator_keeps_its_choice_of_pods(case: &mut Case) -> Result<()> {
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(6).pre_delete("test")).await?;
     case.until_settled(6).await?;
     case.scale(4).await?;
     let chosen = |view: &View| victims(view).len() == 2 && view.runs.len() == 2;
     let before = case.until("two pods wait", chosen).await?;
     case.kill_operator().await?;
-    // What would now be the first choice must not become the third victim.
+    // A pod that would now be the first choice must not be deleted as a third one.
     let others: Vec<&str> = before
         .pod_names()
         .into_iter()
@@ -75,21 +75,23 @@ async fn a_killed_operator_keeps_its_victims(case: &mut Case) -> Result<()> {
     let cheap = "controller.kubernetes.io/pod-deletion-cost=-100";
     case.kubectl(&["annotate", "pod", others[0], cheap]).await?;
     case.operator.start().await?;
-    case.keeps("the same two wait", 3, |view| {
+    case.consistently("the same two wait", 3, |view| {
         victims(view) == victims(&before)
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     let view = case.until_settled(4).await?;
     view.ensure(view.pod_names() == others)
 }
 
-async fn a_missing_template_is_named_and_heals(case: &mut Case) -> Result<()> {
+async fn a_missing_template_is_reported_until_it_exists(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).pre_delete("later")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
     let view = case
-        .until("the template is missed", |view| view.is_true("FailedScale"))
+        .until("the missing template is reported", |view| {
+            view.is_true("FailedScale")
+        })
         .await?;
     let condition = view.condition("FailedScale").context("FailedScale")?;
     ensure!(condition.reason == "HookTemplateNotFound", "{condition:?}");
@@ -102,7 +104,7 @@ async fn a_missing_template_is_named_and_heals(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
-async fn a_missing_argument_is_named_and_heals(case: &mut Case) -> Result<()> {
+async fn a_missing_argument_is_reported_until_given(case: &mut Case) -> Result<()> {
     let mut template = hook_template("test", &case.hooks.url("/{{ args.room }}"));
     template["spec"]["args"] = json!([{"name": "room"}]);
     case.apply(template).await?;
@@ -110,7 +112,9 @@ async fn a_missing_argument_is_named_and_heals(case: &mut Case) -> Result<()> {
     case.until_settled(2).await?;
     case.scale(1).await?;
     let view = case
-        .until("the argument is missed", |view| view.is_true("FailedScale"))
+        .until("the missing argument is reported", |view| {
+            view.is_true("FailedScale")
+        })
         .await?;
     let condition = view.condition("FailedScale").context("FailedScale")?;
     ensure!(condition.reason == "HookArgumentMissing", "{condition:?}");
@@ -124,12 +128,12 @@ async fn a_missing_argument_is_named_and_heals(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())?;
     ensure!(
         case.hooks.calls("/42").len() == 1,
-        "one call of the filled in URL"
+        "one call with the argument in the URL"
     );
     Ok(())
 }
 
-/// Waits for a warning about the workload with this reason and these words.
+/// Waits for a warning event with this reason and these words.
 async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
     case.eventually(&format!("an event {reason}"), async || {
         let events = case.list("events").await?;
@@ -148,16 +152,16 @@ async fn expect_event(case: &Case, reason: &str, words: &str) -> Result<()> {
     .await
 }
 
-async fn a_success_before_a_revert_does_not_count_after_it(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+async fn a_success_is_void_after_a_revert(case: &mut Case) -> Result<()> {
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(1).max_unavailable(1).pre_inplace("test"))
         .await?;
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
-    let asked = |view: &View| view.phases("PreInplace") == ["Running"];
-    let first = case.until("the hook runs", asked).await?;
+    let runs_hook = |view: &View| view.phases("PreInplace") == ["Running"];
+    let first = case.until("the hook runs", runs_hook).await?;
     case.kill_operator().await?;
-    // While nobody looks, the hook succeeds and the user changes his mind twice.
+    // While no operator runs, the hook succeeds and the user reverts the update.
     let run = first.runs[0].name();
     let now = jiff::Timestamp::now().to_string();
     let status = json!({"status": {"phase": "Successful", "finishedAt": now}});
@@ -173,22 +177,22 @@ async fn a_success_before_a_revert_does_not_count_after_it(case: &mut Case) -> R
     .await?;
     case.set_image("game:v1").await?;
     case.operator.start().await?;
-    case.until("the run is called off", |view| view.runs.is_empty())
+    case.until("the run is canceled", |view| view.runs.is_empty())
         .await?;
     case.set_image("game:v2").await?;
-    let second = case.until("the hook runs again", asked).await?;
+    let second = case.until("the hook runs again", runs_hook).await?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
-    case.keeps("the pod is not touched", 2, |view| {
+    case.consistently("the pod is not touched", 2, |view| {
         view.ready_with("game:v1") == 1
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
 }
 
-async fn a_hook_taken_out_of_the_spec_releases_its_pods(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+async fn a_removed_hook_no_longer_holds_its_pods(case: &mut Case) -> Result<()> {
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
     case.scale(1).await?;
@@ -201,7 +205,7 @@ async fn a_hook_taken_out_of_the_spec_releases_its_pods(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn an_endless_template_is_refused_by_name(case: &mut Case) -> Result<()> {
+async fn an_endless_template_is_reported(case: &mut Case) -> Result<()> {
     let mut template = hook_template("endless", &case.hooks.url("/"));
     template["spec"]["metrics"][0]["interval"] = json!("1s");
     case.apply(template).await?;
@@ -248,11 +252,11 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
     };
     let blocked = view.hook_conditions("preInplace");
     view.ensure(blocked.iter().all(|(_, phase)| *phase == "Error"))?;
-    case.keeps("no third pod is asked, and none is touched", 3, |view| {
+    case.consistently("no third hook runs, and no pod is updated", 3, |view| {
         view.runs.len() == 2 && view.ready_with("game:v1") == 6
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.replace("/spec/preInplaceUpdateStrategy/retry", true)
         .await?;
     let view = case.until_settled(6).await?;
@@ -260,7 +264,7 @@ async fn a_broken_endpoint_stops_an_update_at_max_unavailable(case: &mut Case) -
 }
 
 async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     for (pod, phase) in before.pods.iter().zip(["Failed", "Succeeded"]) {
@@ -276,9 +280,9 @@ async fn a_pod_that_ended_is_replaced_without_a_hook(case: &mut Case) -> Result<
     view.ensure(view.runs.is_empty() && case.hooks.calls("/").is_empty())
 }
 
-async fn pre_inplace_guards_updates_and_not_scaling(case: &mut Case) -> Result<()> {
+async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    let mut template = patient_hook_template("test", &case.hooks.url("/"));
+    let mut template = retrying_hook_template("test", &case.hooks.url("/"));
     let names = ["ModifiedContainer[0]", "PodContainer[0]"];
     template["spec"]["args"] = names.iter().map(|name| json!({"name": name})).collect();
     case.apply(template).await?;
@@ -289,7 +293,7 @@ async fn pre_inplace_guards_updates_and_not_scaling(case: &mut Case) -> Result<(
     case.until_settled(2).await?;
     ensure!(
         case.hooks.calls("/").is_empty(),
-        "a scale-in asks no preInplace hook"
+        "a scale-in runs no PreInplace hook"
     );
     case.set_image("game:v2").await?;
     let view = case
@@ -300,13 +304,13 @@ async fn pre_inplace_guards_updates_and_not_scaling(case: &mut Case) -> Result<(
     view.ensure(run.argument("ModifiedContainer[0]") == Some("game"))?;
     view.ensure(run.argument("PodContainer[0]") == Some("game"))?;
     view.ensure(victims(&view).is_empty())?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(2).await?;
     Ok(())
 }
 
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::in_place(2).max_unavailable(1).post_inplace("test"))
         .await?;
     case.until_settled(2).await?;
@@ -317,20 +321,18 @@ async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> R
         })
         .await?;
     view.ensure(view.run_names()[0].starts_with("post-inplace-hook-"))?;
-    case.keeps(
-        "the changed pod gets no traffic, the other is left alone",
+    case.consistently(
+        "the updated pod is not ready, and the other is unchanged",
         2,
         |view| view.ready_with("game:v2") == 0 && view.ready_with("game:v1") == 1,
     )
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(2).await?;
     Ok(())
 }
 
-async fn a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it(
-    case: &mut Case,
-) -> Result<()> {
+async fn a_failed_post_inplace_holds_the_rollout_until_reverted(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -343,11 +345,11 @@ async fn a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it(
         conditions.len() == 1 && conditions[0].1 == "Failed"
     })
     .await?;
-    case.keeps("two old pods serve", 2, |view| {
+    case.consistently("two old pods are ready", 2, |view| {
         view.ready_with("game:v1") == 2 && view.ready_with("game:v2") == 0
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.set_image("game:v1").await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.ready_with("game:v1") == 3)?;
@@ -355,7 +357,7 @@ async fn a_failed_post_inplace_holds_the_rollout_and_a_revert_frees_it(
 }
 
 async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::rolling(4).max_unavailable(2).pre_delete("test"))
         .await?;
     case.until_settled(4).await?;
@@ -364,11 +366,11 @@ async fn a_rolling_update_waits_for_its_hook(case: &mut Case) -> Result<()> {
         view.phases("PreDelete") == ["Running"; 2]
     })
     .await?;
-    case.keeps("nobody is deleted", 2, |view| {
+    case.consistently("no pod is deleted", 2, |view| {
         view.ready_with("game:v1") == 4
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     let view = case.until_settled(4).await?;
     view.ensure(view.ready_with("game:v2") == 4)
 }

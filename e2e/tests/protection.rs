@@ -1,5 +1,5 @@
-//! Protection by policies of the chart. Of workloads: labels, pods that are not wanted and still there, and
-//! what goes with its namespace. Of their HookRuns: who may make one, and what anybody may change.
+//! The chart's ValidatingAdmissionPolicies: deletion protection of workloads, and protection of their
+//! HookRuns against changes by users.
 
 use std::time::Duration;
 
@@ -9,35 +9,35 @@ use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
 use e2e::wait::eventually;
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, patient_hook_template};
+use e2e::workload::manifest::{Game, retrying_hook_template};
 use serde_json::{Value, json};
 
 use crate::run::until_phase;
 
 e2e::tests![
-    a_protected_workload_is_deleted_only_as_its_label_says,
-    a_protected_set_stays_until_its_last_pod_is_gone,
-    a_namespace_takes_its_protected_workloads_with_it,
-    a_copied_hook_run_frees_no_pod,
-    hook_runs_of_workloads_are_made_and_changed_by_operators_alone,
+    deletion_protection_follows_the_label,
+    a_protected_set_is_kept_until_its_last_pod_is_gone,
+    a_namespace_is_deleted_with_its_protected_workloads,
+    a_copied_hook_run_allows_no_deletion,
+    only_the_operator_may_create_or_change_hook_runs_of_workloads,
 ];
 
-/// The label that protects, as a JSON pointer.
+/// The JSON pointer of the label for deletion protection.
 const LABEL: &str = "/metadata/labels/io.tencent.bcs.dev~1deletion-allow";
 
-/// What a test's policy is named after.
+/// The release name of a test. Policies are named after it.
 fn release(case: &Case) -> String {
     let name = format!("keep-{}", case.namespace);
     name[..name.len().min(40)].trim_end_matches('-').to_owned()
 }
 
-/// Installs the chart's policy, for these namespaces alone.
+/// Installs the policy for deletion protection, for these namespaces only.
 async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
     let value = format!("admission.deletionProtection={policy}");
     install(case, &value, "deletion", namespaces).await
 }
 
-/// Installs one of the chart's policies, for these namespaces alone.
+/// Installs one of the chart's policies, for these namespaces only.
 async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]) -> Result<()> {
     let mut objects = rendered(case, &release(case), value).await?;
     let name = format!("{}-{policy}", release(case));
@@ -69,7 +69,7 @@ async fn uninstall(case: &Case, policy: &str) -> Result<()> {
     Ok(())
 }
 
-async fn a_protected_workload_is_deleted_only_as_its_label_says(case: &mut Case) -> Result<()> {
+async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
     for (policy, label, allowed) in [
         ("Labelled", None, true),
         ("Labelled", Some("Always"), true),
@@ -84,16 +84,16 @@ async fn a_protected_workload_is_deleted_only_as_its_label_says(case: &mut Case)
         case.apply(&game).await?;
         let delete = ["delete", "gamedeployment", GAME, "--dry-run=server"];
         eventually(
-            "the policy is followed",
+            "the policy is enforced",
             Duration::from_secs(30),
             async || {
                 match case.kubectl(&delete).await {
                     Ok(_) => ensure!(allowed, "{policy} {label:?}: deleted"),
                     Err(error) => {
-                        let said = format!("{error:#}");
+                        let error = format!("{error:#}");
                         ensure!(
-                            !allowed && said.contains("must be Always, or Cascading"),
-                            "{said}"
+                            !allowed && error.contains("must be Always, or Cascading"),
+                            "{error}"
                         );
                     }
                 }
@@ -112,25 +112,25 @@ async fn a_protected_workload_is_deleted_only_as_its_label_says(case: &mut Case)
     let label = "io.tencent.bcs.dev/deletion-allow=Cascading";
     case.kubectl(&["label", "gamedeployment", GAME, label])
         .await?;
-    case.until("a pod is there", |view| view.pods.len() == 1)
+    case.until("a pod exists", |view| view.pods.len() == 1)
         .await?;
     let delete = ["delete", "gamedeployment", GAME];
-    let said = case.refused(&delete, "").await?;
+    let error = case.refused(&delete, "").await?;
     let expected =
         "metadata.labels.io.tencent.bcs.dev/deletion-allow: is Cascading, and there are pods (1)";
-    ensure!(said.contains(expected), "{said}");
+    ensure!(error.contains(expected), "{error}");
     case.scale(0).await?;
     case.until_counts([0; 5]).await?;
     case.kubectl(&delete).await?;
     unprotect(case).await
 }
 
-async fn a_protected_set_stays_until_its_last_pod_is_gone(case: &mut Case) -> Result<()> {
+async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     protect(case, "Labelled", &[&case.namespace]).await?;
     let online = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/players", online(1));
-    let players = patient_hook_template("players", &case.hooks.url("/players"));
+    let players = retrying_hook_template("players", &case.hooks.url("/players"));
     case.apply(players).await?;
     let set = Game::parallel(2).pre_delete("players");
     case.apply(set.set(LABEL, "Cascading")).await?;
@@ -140,14 +140,14 @@ async fn a_protected_set_stays_until_its_last_pod_is_gone(case: &mut Case) -> Re
         let words = format!("is Cascading, and there are pods ({pods})");
         case.eventually(&words, async || {
             let delete = ["delete", &workload, "--dry-run=server"];
-            let said = case.refused(&delete, "").await?;
-            ensure!(said.contains(&words), "{said}");
+            let error = case.refused(&delete, "").await?;
+            ensure!(error.contains(&words), "{error}");
             Ok(())
         })
         .await
     };
     refused(2).await?;
-    // No pod is wanted any more, but each is still there: somebody plays on it.
+    // No replicas are desired, but the hooks hold the pods.
     case.scale(0).await?;
     case.until("both hooks run", |view| {
         view.phases("PreDelete") == ["Running", "Running"]
@@ -164,15 +164,15 @@ async fn a_protected_set_stays_until_its_last_pod_is_gone(case: &mut Case) -> Re
     unprotect(case).await
 }
 
-async fn a_namespace_takes_its_protected_workloads_with_it(case: &mut Case) -> Result<()> {
-    let doomed = format!("{}-x", case.namespace);
-    protect(case, "Labelled", &[&doomed]).await?;
+async fn a_namespace_is_deleted_with_its_protected_workloads(case: &mut Case) -> Result<()> {
+    let other = format!("{}-x", case.namespace);
+    protect(case, "Labelled", &[&other]).await?;
     let plane = case.plane();
-    plane.kubectl(&["create", "namespace", &doomed], "").await?;
-    // Nobody works there: the workloads have no pods, and are kept for those that they want.
+    plane.kubectl(&["create", "namespace", &other], "").await?;
+    // No operator runs there. The workloads have no pods, and are protected because of spec.replicas.
     for game in [Game::in_place(1), Game::parallel(1)] {
         let game = game.set(LABEL, "Cascading").to_string();
-        let apply = ["apply", "-n", &doomed, "-f", "-"];
+        let apply = ["apply", "-n", &other, "-f", "-"];
         plane.kubectl(&apply, &game).await?;
     }
     for workload in ["gamedeployments", "gamestatefulsets"] {
@@ -181,34 +181,34 @@ async fn a_namespace_takes_its_protected_workloads_with_it(case: &mut Case) -> R
             workload,
             "--all",
             "-n",
-            &doomed,
+            &other,
             "--dry-run=server",
         ];
         eventually(
-            "the policy is followed",
+            "the policy is enforced",
             Duration::from_secs(30),
             async || {
-                let said = plane.kubectl(&delete, "").await;
-                let said = said.err().map(|error| format!("{error:#}"));
-                let is_refused = said
+                let error = plane.kubectl(&delete, "").await;
+                let error = error.err().map(|error| format!("{error:#}"));
+                let is_refused = error
                     .as_ref()
-                    .is_some_and(|said| said.contains("is Cascading"));
-                ensure!(is_refused, "{said:?}");
+                    .is_some_and(|error| error.contains("is Cascading"));
+                ensure!(is_refused, "{error:?}");
                 Ok(())
             },
         )
         .await?;
     }
-    let delete = ["delete", "namespace", &doomed, "--timeout=60s"];
+    let delete = ["delete", "namespace", &other, "--timeout=60s"];
     plane.kubectl(&delete, "").await?;
     unprotect(case).await
 }
 
-/// A GameDeployment of two pods that is scaled in behind a hook that says no; the HookRun that says it.
+/// Scales in a GameDeployment of two pods behind a hook that answers no. Returns the HookRun.
 async fn scaled_in_behind_a_hook(case: &Case) -> Result<Value> {
     let online = Answer::Json(json!({"age": 1}));
     case.hooks.answer("/players", online);
-    let players = patient_hook_template("players", &case.hooks.url("/players"));
+    let players = retrying_hook_template("players", &case.hooks.url("/players"));
     case.apply(players).await?;
     case.apply(Game::in_place(2).pre_delete("players")).await?;
     case.until_settled(2).await?;
@@ -221,7 +221,7 @@ async fn scaled_in_behind_a_hook(case: &Case) -> Result<Value> {
     Ok(view.runs[0].0.clone())
 }
 
-/// The same run under another name, with a metric that passes.
+/// A copy of a run with another name and a metric that passes.
 fn copy_of(run: &Value, case: &Case) -> Value {
     let mut copy = run.clone();
     let metadata = &run["metadata"];
@@ -235,27 +235,29 @@ fn copy_of(run: &Value, case: &Case) -> Value {
     copy
 }
 
-/// Without the policy, too: it is the operator that does not take it for its own.
-async fn a_copied_hook_run_frees_no_pod(case: &mut Case) -> Result<()> {
+/// Without the policy the operator itself must ignore the copy.
+async fn a_copied_hook_run_allows_no_deletion(case: &mut Case) -> Result<()> {
     let run = scaled_in_behind_a_hook(case).await?;
     let create = ["create", "-f", "-"];
     case.kubectl_with(&create, &copy_of(&run, case).to_string())
         .await?;
     case.until("the copy is gone", |view| view.runs.len() == 1)
         .await?;
-    case.keeps("the pod and its own run stay", 3, |view| {
+    case.consistently("the pod and its own run are kept", 3, |view| {
         let uid = |it: &Value| it["metadata"]["uid"].clone();
         view.pods.len() == 2 && view.runs.len() == 1 && uid(&view.runs[0].0) == uid(&run)
     })
     .await?;
     case.hooks
         .answer("/players", Answer::Json(json!({"age": 45})));
-    case.until("its own run frees it", |view| view.pods.len() == 1)
-        .await?;
+    case.until("its own run allows the deletion", |view| {
+        view.pods.len() == 1
+    })
+    .await?;
     Ok(())
 }
 
-async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
+async fn only_the_operator_may_create_or_change_hook_runs_of_workloads(
     case: &mut Case,
 ) -> Result<()> {
     let value = "admission.hookRunProtection=true";
@@ -264,9 +266,9 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     let name = run["metadata"]["name"].as_str().context("a name")?;
     let create = ["create", "--dry-run=server", "-f", "-"];
     let copy = copy_of(&run, case);
-    case.eventually("the policy is followed", async || {
-        let said = case.refused(&create, &copy.to_string()).await?;
-        ensure!(said.contains("remove them"), "{said}");
+    case.eventually("the policy is enforced", async || {
+        let error = case.refused(&create, &copy.to_string()).await?;
+        ensure!(error.contains("remove them"), "{error}");
         Ok(())
     })
     .await?;
@@ -274,8 +276,8 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
     parts[0]["metadata"]["annotations"] = Value::Null;
     parts[1]["metadata"]["ownerReferences"] = Value::Null;
     for part in parts {
-        let said = case.refused(&create, &part.to_string()).await?;
-        ensure!(said.contains("remove them"), "{said}");
+        let error = case.refused(&create, &part.to_string()).await?;
+        ensure!(error.contains("remove them"), "{error}");
     }
 
     let pod = "gamekeeper.tkex.tencent.com/pod-uid";
@@ -306,31 +308,31 @@ async fn hook_runs_of_workloads_are_made_and_changed_by_operators_alone(
         ),
     ] {
         let patch = format!("-p={change}");
-        let mut words_of = vec!["patch", "hookrun", name, "--type=merge", &patch];
-        words_of.extend(Some(more).filter(|more| !more.is_empty()));
-        let said = case.refused(&words_of, "").await?;
-        ensure!(said.contains(words), "{change}: {said}");
+        let mut args = vec!["patch", "hookrun", name, "--type=merge", &patch];
+        args.extend(Some(more).filter(|more| !more.is_empty()));
+        let error = case.refused(&args, "").await?;
+        ensure!(error.contains(words), "{change}: {error}");
     }
-    // What users make by hand is theirs.
-    let mine = json!({
+    // Users may create and change runs without these labels, annotations and owners.
+    let manual = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun", "metadata": {"name": "by-hand"},
         "spec": copy["spec"],
     });
-    case.apply(&mine).await?;
-    case.apply(&mine).await?;
+    case.apply(&manual).await?;
+    case.apply(&manual).await?;
     until_phase(case, "by-hand", "Successful").await?;
-    let become_one = json!({"metadata": {"ownerReferences": run["metadata"]["ownerReferences"]}});
-    let patch = format!("-p={become_one}");
-    let said = case
+    let owned = json!({"metadata": {"ownerReferences": run["metadata"]["ownerReferences"]}});
+    let patch = format!("-p={owned}");
+    let error = case
         .refused(&["patch", "hookrun", "by-hand", "--type=merge", &patch], "")
         .await?;
-    ensure!(said.contains("remove them"), "{said}");
+    ensure!(error.contains("remove them"), "{error}");
 
-    // A run can be stopped, which passes nothing; and the garbage collector may change and take owners.
+    // Users may terminate a run, and the garbage collector may change and remove owners.
     let terminate = json!([{"op": "add", "path": "/spec/terminate", "value": true}]);
     case.patch(&format!("hookrun/{name}"), terminate).await?;
     until_phase(case, name, "Inconclusive").await?;
-    case.keeps("the pod stays", 2, |view| view.pods.len() == 2)
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
         .await?;
     case.operator.terminate().await?;
     let mut owners = run["metadata"]["ownerReferences"].clone();

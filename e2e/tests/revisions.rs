@@ -1,4 +1,4 @@
-//! ControllerRevisions: the memory that rollbacks rest on.
+//! ControllerRevisions: history, rollbacks and name collisions.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -7,10 +7,10 @@ use e2e::workload::manifest::Game;
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_rollback_uses_the_old_revision_again,
+    a_rollback_reuses_the_old_revision,
     the_history_limit_is_kept,
-    a_name_that_is_taken_is_gone_round,
-    what_changes_no_pod_makes_no_revision,
+    a_name_collision_is_resolved,
+    an_equivalent_template_creates_no_revision,
 ];
 
 async fn names(case: &Case) -> Result<Vec<String>> {
@@ -24,7 +24,7 @@ async fn update_revision(case: &Case) -> Result<String> {
     Ok(view.text("/status/updateRevision").to_owned())
 }
 
-async fn a_rollback_uses_the_old_revision_again(case: &mut Case) -> Result<()> {
+async fn a_rollback_reuses_the_old_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).max_unavailable(2)).await?;
     case.until_settled(2).await?;
     let first = update_revision(case).await?;
@@ -65,7 +65,7 @@ async fn the_history_limit_is_kept(case: &mut Case) -> Result<()> {
     .await
 }
 
-async fn a_name_that_is_taken_is_gone_round(case: &mut Case) -> Result<()> {
+async fn a_name_collision_is_resolved(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let taken = update_revision(case).await?;
@@ -77,7 +77,7 @@ async fn a_name_that_is_taken_is_gone_round(case: &mut Case) -> Result<()> {
     .await?;
     case.apply(json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision",
-        "metadata": {"name": taken}, "data": {"somebody": "else's"}, "revision": 1,
+        "metadata": {"name": taken}, "data": {"another": "owner"}, "revision": 1,
     }))
     .await?;
     case.apply(Game::in_place(1)).await?;
@@ -85,14 +85,14 @@ async fn a_name_that_is_taken_is_gone_round(case: &mut Case) -> Result<()> {
     view.ensure(view.number("/status/collisionCount") == 1)?;
     view.ensure(view.text("/status/updateRevision") != taken)?;
     let foreign = case.get(&format!("controllerrevisions/{taken}")).await?;
-    ensure!(foreign["data"]["somebody"] == "else's", "{foreign}");
+    ensure!(foreign["data"]["another"] == "owner", "{foreign}");
     Ok(())
 }
 
-async fn what_changes_no_pod_makes_no_revision(case: &mut Case) -> Result<()> {
+async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     let before = case.until_settled(2).await?;
-    // The same amount and the same default, written in another way.
+    // The same values, written in another way.
     let operations = json!([
         {"op": "add", "path": "/spec/template/spec/restartPolicy", "value": "Always"},
         {"op": "replace", "path": "/spec/updateStrategy/maxUnavailable", "value": 1},
@@ -101,7 +101,7 @@ async fn what_changes_no_pod_makes_no_revision(case: &mut Case) -> Result<()> {
         .await?;
     let generation = |view: &e2e::workload::view::View| view.number("/metadata/generation");
     let view = case
-        .until("the change is seen", |view| {
+        .until("the change is observed", |view| {
             generation(view) > generation(&before) && view.is_observed()
         })
         .await

@@ -1,4 +1,4 @@
-//! Updates that recreate pods.
+//! GameDeployments: updates that recreate pods.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -9,14 +9,14 @@ use serde_json::json;
 e2e::tests![
     a_partition_keeps_old_pods,
     percentages_are_rounded_as_documented,
-    surge_brings_new_pods_before_old_ones_go,
-    a_typo_in_the_template_costs_no_pod,
-    a_quota_costs_no_pod,
-    a_version_that_never_gets_ready_holds_the_rollout,
-    a_rollback_in_the_middle_keeps_the_old_pods,
-    unicode_labels_are_refused_by_name,
-    a_template_applied_in_a_users_pause_gets_no_pod,
-    a_quick_second_update_does_not_take_every_pod,
+    surge_pods_are_created_before_old_ones_are_deleted,
+    a_typo_in_the_template_deletes_no_pod,
+    an_exhausted_quota_deletes_no_pod,
+    a_version_that_is_never_ready_holds_the_rollout,
+    a_rollback_during_an_update_keeps_the_old_pods,
+    unicode_labels_are_refused_without_harm,
+    a_template_applied_during_a_users_pause_gets_no_pod,
+    a_quick_second_update_respects_max_unavailable,
 ];
 
 async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
@@ -25,10 +25,10 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     case.until_counts([5, 3, 3, 5, 5]).await?;
-    case.keeps("two old pods", 2, |view| view.ready_with("game:v1") == 2)
+    case.consistently("two old pods", 2, |view| view.ready_with("game:v1") == 2)
         .await?;
     case.replace("/spec/updateStrategy/partition", 4).await?;
-    case.keeps("a raised partition moves nothing back", 2, |view| {
+    case.consistently("a higher partition reverts no pod", 2, |view| {
         view.ready_with("game:v2") == 3
     })
     .await?;
@@ -38,7 +38,7 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
 }
 
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
-    // 40% of 5 may be away, 50% are kept; the judge watches the first.
+    // Both percentages are 2 of 5 pods. The judge checks maxUnavailable.
     case.apply(Game::rolling(5).partition("40%").max_unavailable("40%"))
         .await?;
     case.until_settled(5).await?;
@@ -49,7 +49,7 @@ async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn surge_brings_new_pods_before_old_ones_go(case: &mut Case) -> Result<()> {
+async fn surge_pods_are_created_before_old_ones_are_deleted(case: &mut Case) -> Result<()> {
     let game = Game::rolling(3).max_unavailable(0).max_surge("50%");
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "5"))
         .await?;
@@ -63,18 +63,18 @@ async fn surge_brings_new_pods_before_old_ones_go(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn a_typo_in_the_template_costs_no_pod(case: &mut Case) -> Result<()> {
+async fn a_typo_in_the_template_deletes_no_pod(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(3).max_unavailable(3)).await?;
     case.until_settled(3).await?;
     let typo = json!([{"op": "add", "path": "/spec/template/spec/containers/0/imagePullPolice",
         "value": "Always"}]);
     case.patch(&format!("gamedeployment/{GAME}"), typo).await?;
     refused_without_harm(case, "imagePullPolice").await?;
-    let mend = json!([
+    let fix = json!([
         {"op": "remove", "path": "/spec/template/spec/containers/0/imagePullPolice"},
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "game:v2"},
     ]);
-    case.patch(&format!("gamedeployment/{GAME}"), mend).await?;
+    case.patch(&format!("gamedeployment/{GAME}"), fix).await?;
     let view = case.until_settled(3).await?;
     view.ensure(view.condition("FailedUpdate").is_none())
 }
@@ -88,11 +88,13 @@ async fn refused_without_harm(case: &Case, words: &str) -> Result<()> {
     let condition = view.condition("FailedUpdate").context("FailedUpdate")?;
     ensure!(condition.reason == "TemplateRefused", "{condition:?}");
     ensure!(condition.message.contains(words), "{condition:?}");
-    case.keeps("all pods stay", 3, |view| view.ready_with("game:v1") == 3)
-        .await
+    case.consistently("all pods are kept", 3, |view| {
+        view.ready_with("game:v1") == 3
+    })
+    .await
 }
 
-async fn a_quota_costs_no_pod(case: &mut Case) -> Result<()> {
+async fn an_exhausted_quota_deletes_no_pod(case: &mut Case) -> Result<()> {
     let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
     let resources = "/spec/template/spec/containers/0/resources";
     case.apply(json!({
@@ -110,12 +112,12 @@ async fn a_quota_costs_no_pod(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_version_that_never_gets_ready_holds_the_rollout(case: &mut Case) -> Result<()> {
+async fn a_version_that_is_never_ready_holds_the_rollout(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).max_unavailable("25%")).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2-neverready").await?;
     case.until_counts([4, 1, 0, 3, 4]).await?;
-    case.keeps("three old pods serve", 3, |view| {
+    case.consistently("three old pods are ready", 3, |view| {
         view.ready_with("game:v1") == 3
     })
     .await?;
@@ -124,7 +126,7 @@ async fn a_version_that_never_gets_ready_holds_the_rollout(case: &mut Case) -> R
     view.ensure(view.ready_with("game:v1") == 4)
 }
 
-async fn a_rollback_in_the_middle_keeps_the_old_pods(case: &mut Case) -> Result<()> {
+async fn a_rollback_during_an_update_keeps_the_old_pods(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).partition(2)).await?;
     let before = case.until_settled(4).await?;
     case.set_image("game:v2").await?;
@@ -143,21 +145,21 @@ async fn a_rollback_in_the_middle_keeps_the_old_pods(case: &mut Case) -> Result<
     )
 }
 
-async fn a_template_applied_in_a_users_pause_gets_no_pod(case: &mut Case) -> Result<()> {
+async fn a_template_applied_during_a_users_pause_gets_no_pod(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(4).partition(2).max_unavailable(2))
         .await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
     case.until_counts([4, 2, 2, 4, 4]).await?;
     case.replace("/spec/updateStrategy/paused", true).await?;
-    case.until("the pause is seen", |view| {
+    case.until("the pause is observed", |view| {
         view.number("/status/canary/heldReplicas") == 2
     })
     .await?;
     case.set_image("game:v3").await?;
     case.scale(6).await?;
     case.until_counts([6, 0, 0, 6, 6]).await?;
-    case.keeps("no pod of the third", 2, |view| {
+    case.consistently("no pod has the third image", 2, |view| {
         view.with_image("game:v3") == 0
     })
     .await?;
@@ -166,13 +168,13 @@ async fn a_template_applied_in_a_users_pause_gets_no_pod(case: &mut Case) -> Res
     Ok(())
 }
 
-async fn a_quick_second_update_does_not_take_every_pod(case: &mut Case) -> Result<()> {
+async fn a_quick_second_update_respects_max_unavailable(case: &mut Case) -> Result<()> {
     let game = Game::rolling(4).set("/spec/minReadySeconds", 4);
     case.apply(game.max_unavailable(1)).await?;
     case.until_counts([4; 5]).await?;
-    // No pod is available yet, and no pod goes before enough of them are.
+    // No pod is available yet, so no pod may be deleted.
     case.set_image("game:v2").await?;
-    case.until("one is updated", |view| {
+    case.until("one pod is updated", |view| {
         let updated = view.with_image("game:v2");
         assert!(
             view.ready_with("game:v1") >= 3 - updated,
@@ -187,7 +189,7 @@ async fn a_quick_second_update_does_not_take_every_pod(case: &mut Case) -> Resul
     Ok(())
 }
 
-async fn unicode_labels_are_refused_by_name(case: &mut Case) -> Result<()> {
+async fn unicode_labels_are_refused_without_harm(case: &mut Case) -> Result<()> {
     case.apply(
         Game::rolling(3)
             .max_unavailable(3)
@@ -198,7 +200,7 @@ async fn unicode_labels_are_refused_by_name(case: &mut Case) -> Result<()> {
     let label =
         json!([{"op": "add", "path": "/spec/template/metadata/labels/motd", "value": "新赛季"}]);
     match case.patch(&format!("gamedeployment/{GAME}"), label).await {
-        // Refused when it is written: best.
+        // The API server may refuse it.
         Err(error) => {
             ensure!(format!("{error:#}").contains("labels"), "{error:#}");
             Ok(())

@@ -1,4 +1,4 @@
-//! HookRuns as the tests write and read them.
+//! Helpers for tests of HookRuns.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -14,7 +14,7 @@ pub fn hook_run(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A run of one web metric, named ready, of the path that is called as the run is.
+/// A run with one web metric named `ready`, whose path is the name of the run.
 pub fn web(case: &Case, name: &str, more: Value) -> Value {
     let path = format!("/{name}");
     let mut metric = json!({

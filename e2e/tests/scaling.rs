@@ -1,4 +1,4 @@
-//! Which pods go, and which come instead.
+//! GameDeployments: which pods are deleted first, and how pods are replaced.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -8,15 +8,15 @@ use e2e::workload::view::{Pod, View};
 use serde_json::{Value, json};
 
 e2e::tests![
-    pods_to_delete_go_first,
+    pods_to_delete_are_deleted_first,
     pods_to_delete_are_replaced_when_not_scaling_in,
-    unknown_pods_to_delete_are_pruned_and_told,
-    cheaper_pods_go_first,
-    pods_on_cheaper_nodes_go_first,
-    unready_pods_go_before_ready_ones,
-    to_zero_and_back,
+    unknown_pods_to_delete_are_pruned_and_reported,
+    pods_with_a_lower_cost_are_deleted_first,
+    pods_on_nodes_with_a_lower_cost_are_deleted_first,
+    unready_pods_are_deleted_before_ready_ones,
+    scaling_to_zero_and_back,
     a_deleted_pod_is_replaced,
-    pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly,
+    rejected_pods_are_replaced_with_backoff,
 ];
 
 async fn settled(case: &Case, replicas: i64) -> Result<View> {
@@ -38,7 +38,7 @@ fn to_delete(view: &View) -> Value {
     list.cloned().unwrap_or_else(|| json!([]))
 }
 
-async fn pods_to_delete_go_first(case: &mut Case) -> Result<()> {
+async fn pods_to_delete_are_deleted_first(case: &mut Case) -> Result<()> {
     let before = settled(case, 5).await?;
     let names = before.pod_names();
     name_pods(case, &names[1..3], 3).await?;
@@ -69,9 +69,9 @@ async fn pods_to_delete_are_replaced_when_not_scaling_in(case: &mut Case) -> Res
     Ok(())
 }
 
-async fn unknown_pods_to_delete_are_pruned_and_told(case: &mut Case) -> Result<()> {
+async fn unknown_pods_to_delete_are_pruned_and_reported(case: &mut Case) -> Result<()> {
     settled(case, 2).await?;
-    name_pods(case, &["test-gamedeployment-nobody"], 2).await?;
+    name_pods(case, &["test-gamedeployment-other"], 2).await?;
     case.until("the name is pruned", |view| to_delete(view) == json!([]))
         .await?;
     case.eventually("an event PodNotFound", async || {
@@ -84,7 +84,7 @@ async fn unknown_pods_to_delete_are_pruned_and_told(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn cheaper_pods_go_first(case: &mut Case) -> Result<()> {
+async fn pods_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
     let before = settled(case, 4).await?;
     let names = before.pod_names();
     for (name, cost) in names.iter().zip(["10", "-5", "7", "-7"]) {
@@ -96,7 +96,7 @@ async fn cheaper_pods_go_first(case: &mut Case) -> Result<()> {
     after.ensure(after.pod_names() == [names[0], names[2]])
 }
 
-/// Two nodes of this test's own, the second at a higher cost.
+/// Creates two nodes for this test, the second one with a higher cost.
 async fn own_nodes(case: &Case) -> Result<()> {
     let node = |number: usize, cost: &str| {
         json!({
@@ -122,7 +122,7 @@ async fn own_nodes(case: &Case) -> Result<()> {
     Ok(())
 }
 
-async fn pods_on_cheaper_nodes_go_first(case: &mut Case) -> Result<()> {
+async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> Result<()> {
     own_nodes(case).await?;
     let spread = json!([{
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
@@ -160,7 +160,7 @@ async fn pods_on_cheaper_nodes_go_first(case: &mut Case) -> Result<()> {
     view.ensure(nodes(&view) == [hosts[0].as_str(), hosts[0].as_str()])
 }
 
-async fn unready_pods_go_before_ready_ones(case: &mut Case) -> Result<()> {
+async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<()> {
     let gates = json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "warmed-up"}]);
     case.apply(Game::in_place(3).set("/spec/template/spec/readinessGates", gates))
         .await?;
@@ -185,7 +185,7 @@ async fn unready_pods_go_before_ready_ones(case: &mut Case) -> Result<()> {
     after.ensure(after.pod_names() == [names[0], names[2]])
 }
 
-async fn to_zero_and_back(case: &mut Case) -> Result<()> {
+async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
     let before = settled(case, 3).await?;
     case.scale(0).await?;
     let view = case.until_counts([0; 5]).await?;
@@ -204,8 +204,8 @@ async fn a_deleted_pod_is_replaced(case: &mut Case) -> Result<()> {
     view.ensure(!view.pod_names().contains(&name))
 }
 
-async fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly(case: &mut Case) -> Result<()> {
-    // The simulated kubelet leaves such pods alone; the test rejects them in its place.
+async fn rejected_pods_are_replaced_with_backoff(case: &mut Case) -> Result<()> {
+    // The simulated kubelet ignores these pods, so that the test can reject them.
     let game = Game::in_place(1).annotated("stage.gamekeeper/lost", "true");
     case.apply(game).await?;
     let rejected = json!({"status": {
@@ -229,16 +229,18 @@ async fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly(case: &mut Ca
         case.kubectl(&args).await?;
     }
     let view = case
-        .until("the rejection is told", |view| view.is_true("FailedScale"))
+        .until("the rejection is reported", |view| {
+            view.is_true("FailedScale")
+        })
         .await?;
     let condition = view.condition("FailedScale").context("FailedScale")?;
     ensure!(condition.reason == "PodsEndAtOnce", "{condition:?}");
     ensure!(condition.message.contains("OutOfcpu"), "{condition:?}");
-    case.keeps("the rejected pod keeps its place", 3, |view| {
+    case.consistently("the rejected pod is kept", 3, |view| {
         view.pods.len() == 1 && view.pods[0].uid() == uids[1]
     })
     .await?;
-    let view = case.until("the next one", is_new).await?;
+    let view = case.until("another new pod", is_new).await?;
     let accepted = [
         "annotate",
         "pod",

@@ -1,29 +1,29 @@
-//! GameStatefulSets: hooks before a pod dies or changes, and after it changed.
+//! GameStatefulSets: hooks before a pod is deleted or updated, and after it was updated.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::{Answer, bryan};
+use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::SET;
-use e2e::workload::manifest::{Game, hook_template, patient_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![
-    an_ordered_removal_waits_for_one_hook_after_the_other,
-    a_parallel_removal_asks_all_hooks_at_once,
-    a_failed_hook_keeps_its_pod_until_it_is_retried,
-    a_revert_while_a_hook_runs_calls_it_off,
-    scaling_back_up_calls_deletions_off,
-    an_urgent_fix_does_not_wait_for_a_victim,
-    a_new_pod_of_an_ordinal_asks_anew,
+    an_ordered_scale_in_runs_one_hook_at_a_time,
+    a_parallel_scale_in_runs_all_hooks_at_once,
+    a_failed_hook_keeps_its_pod_until_retried,
+    a_revert_while_a_hook_runs_cancels_it,
+    scaling_back_up_cancels_deletions,
+    an_update_does_not_wait_for_a_pod_to_be_deleted,
+    a_new_pod_of_an_ordinal_runs_its_own_hook,
     pre_and_post_inplace_guard_an_update,
-    a_killed_operator_goes_on_where_it_was,
+    a_restarted_operator_continues_a_deletion,
 ];
 
-/// A hook that says no until it is told otherwise.
-async fn undecided(case: &Case) -> Result<()> {
+/// Creates a template of a hook that answers no until the test sets another answer.
+async fn apply_refusing_hook(case: &Case) -> Result<()> {
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     Ok(())
 }
@@ -37,15 +37,17 @@ fn name(ordinal: i64) -> String {
     format!("{SET}-{ordinal}")
 }
 
-async fn an_ordered_removal_waits_for_one_hook_after_the_other(case: &mut Case) -> Result<()> {
+async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::ordered(3).pre_delete("test")).await?;
     let view = case.until_settled(3).await?;
     let revision = view.text("/status/updateRevision").to_owned();
     case.scale(1).await?;
     let only_the_highest = |view: &View| victims(view) == [name(2)] && view.runs.len() == 1;
-    let view = case.until("the highest waits", only_the_highest).await?;
+    let view = case
+        .until("the highest ordinal waits", only_the_highest)
+        .await?;
     let run = &view.runs[0];
     view.ensure(run.name() == format!("pre-delete-hook-{revision}-2-test"))?;
     view.ensure(run.instance() == "2" && run.point() == "PreDelete")?;
@@ -55,15 +57,16 @@ async fn an_ordered_removal_waits_for_one_hook_after_the_other(case: &mut Case) 
         labels["PodControllerRevision"] == revision.as_str(),
         "{labels}"
     );
-    case.keeps("and nobody else", 2, only_the_highest).await?;
-    case.hooks.answer("/", bryan());
+    case.consistently("no other pod waits", 2, only_the_highest)
+        .await?;
+    case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
 }
 
-async fn a_parallel_removal_asks_all_hooks_at_once(case: &mut Case) -> Result<()> {
+async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
@@ -71,12 +74,12 @@ async fn a_parallel_removal_asks_all_hooks_at_once(case: &mut Case) -> Result<()
         victims(view).len() == 3 && view.phases("PreDelete") == ["Running"; 3]
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
 }
 
-async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
+async fn a_failed_hook_keeps_its_pod_until_retried(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
@@ -86,18 +89,18 @@ async fn a_failed_hook_keeps_its_pod_until_it_is_retried(case: &mut Case) -> Res
     case.scale(1).await?;
     let blocked = |view: &View| view.hook_conditions("preDelete") == [(name(1).as_str(), "Failed")];
     case.until("the failure is shown", blocked).await?;
-    case.keeps("the pod stays", 2, |view| view.pods.len() == 2)
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
         .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.replace("/spec/preDeleteUpdateStrategy/retry", true)
         .await?;
     let view = case.until_settled(1).await?;
     view.ensure(view.hook_conditions("preDelete").is_empty())
 }
 
-async fn a_revert_while_a_hook_runs_calls_it_off(case: &mut Case) -> Result<()> {
+async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     let before = case.until_settled(2).await?;
     case.set_image("game:v2").await?;
@@ -112,9 +115,9 @@ async fn a_revert_while_a_hook_runs_calls_it_off(case: &mut Case) -> Result<()> 
     view.ensure(victims(&view).is_empty() && uids(&view) == uids(&before))
 }
 
-async fn scaling_back_up_calls_deletions_off(case: &mut Case) -> Result<()> {
+async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(1).await?;
@@ -125,15 +128,15 @@ async fn scaling_back_up_calls_deletions_off(case: &mut Case) -> Result<()> {
         victims(view) == [name(3)] && view.runs.len() == 1
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(3).await?;
     Ok(())
 }
 
-async fn an_urgent_fix_does_not_wait_for_a_victim(case: &mut Case) -> Result<()> {
+async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    let template = patient_hook_template("test", &case.hooks.url("/"));
+    let template = retrying_hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
     case.apply(
         Game::ordered(3)
@@ -144,7 +147,7 @@ async fn an_urgent_fix_does_not_wait_for_a_victim(case: &mut Case) -> Result<()>
     .await?;
     case.apply(hook_template("free", &case.hooks.url("/free")))
         .await?;
-    case.hooks.answer("/free", bryan());
+    case.hooks.answer("/free", example_answer());
     case.until_settled(3).await?;
     case.scale(2).await?;
     case.until("the victim waits", |view| victims(view) == [name(2)])
@@ -154,14 +157,14 @@ async fn an_urgent_fix_does_not_wait_for_a_victim(case: &mut Case) -> Result<()>
         view.shape() == "0:v2 1:v2 2:v1" && view.ready_with("game:v2") == 2
     })
     .await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(2).await?;
     Ok(())
 }
 
-async fn a_new_pod_of_an_ordinal_asks_anew(case: &mut Case) -> Result<()> {
+async fn a_new_pod_of_an_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
     case.scale(1).await?;
@@ -181,14 +184,14 @@ async fn a_new_pod_of_an_ordinal_asks_anew(case: &mut Case) -> Result<()> {
         .await?;
     second.ensure(second.runs[0].name() == first.runs[0].name())?;
     second.ensure(second.runs[0].uid() != first.runs[0].uid())?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     Ok(())
 }
 
 async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     let game = Game::ordered(2).updated_by("InplaceUpdate");
     case.apply(game.pre_inplace("test").post_inplace("test"))
         .await?;
@@ -200,25 +203,25 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
         })
         .await?;
     view.ensure(view.runs[0].instance() == "1" && view.runs.len() == 1)?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     let view = case.until_settled(2).await?;
     view.ensure(view.shape() == "0:v2 1:v2")
 }
 
-async fn a_killed_operator_goes_on_where_it_was(case: &mut Case) -> Result<()> {
+async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    undecided(case).await?;
+    apply_refusing_hook(case).await?;
     case.apply(Game::ordered(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
     case.scale(2).await?;
     let waits = |view: &View| victims(view) == [name(3)] && view.runs.len() == 1;
-    let before = case.until("the highest waits", waits).await?;
+    let before = case.until("the highest ordinal waits", waits).await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    case.keeps("it still does", 2, waits).await?;
+    case.consistently("it still waits", 2, waits).await?;
     let after = case.view().await?;
     after.ensure(after.runs[0].uid() == before.runs[0].uid())?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(2).await?;
     Ok(())
 }

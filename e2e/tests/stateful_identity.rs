@@ -1,4 +1,4 @@
-//! GameStatefulSets: one pod for each ordinal, whatever happens.
+//! GameStatefulSets: at most one pod for each ordinal.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -9,16 +9,16 @@ use serde_json::json;
 
 e2e::tests![
     pods_have_names_labels_and_host_names,
-    damaged_labels_are_mended,
-    orphans_are_adopted_and_pods_let_go,
-    a_strangers_pod_is_not_doubled,
-    an_evicted_pod_comes_back_under_its_ordinal,
+    changed_identity_labels_are_restored,
+    orphans_are_adopted_and_pods_released,
+    a_foreign_pod_with_the_name_is_a_conflict,
+    an_evicted_pod_is_replaced_under_its_ordinal,
     pods_that_end_are_replaced_under_their_ordinal,
-    a_slow_pod_is_not_doubled_by_a_restarted_operator,
-    a_lost_node_holds_its_ordinal_unless_allowed,
-    killed_operators_make_every_ordinal_once,
-    a_set_that_is_deleted_leaves_orphans_when_asked,
-    an_orphan_that_was_evicted_gives_its_ordinal_back,
+    a_restarted_operator_waits_for_a_terminating_pod,
+    a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed,
+    killed_operators_create_each_ordinal_once,
+    an_orphaning_deletion_leaves_pods_for_adoption,
+    an_evicted_orphan_is_replaced,
 ];
 
 fn name(ordinal: i64) -> String {
@@ -50,7 +50,7 @@ async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn damaged_labels_are_mended(case: &mut Case) -> Result<()> {
+async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
@@ -64,14 +64,14 @@ async fn damaged_labels_are_mended(case: &mut Case) -> Result<()> {
     ])
     .await?;
     let view = case
-        .until("the label is mended", |view| {
+        .until("the label is restored", |view| {
             view.pods[0].label(label) == Some("0")
         })
         .await?;
     view.ensure(view.pods[0].uid() == before.pods[0].uid())
 }
 
-async fn orphans_are_adopted_and_pods_let_go(case: &mut Case) -> Result<()> {
+async fn orphans_are_adopted_and_pods_released(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
@@ -82,9 +82,9 @@ async fn orphans_are_adopted_and_pods_let_go(case: &mut Case) -> Result<()> {
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)?;
     case.kubectl(&["label", "pod", &name(1), "app=other", "--overwrite"])
         .await?;
-    case.until("the pod is let go", |view| view.pods.len() == 1)
+    case.until("the pod is released", |view| view.pods.len() == 1)
         .await?;
-    case.keeps("its name is taken", 2, |view| view.pods.len() == 1)
+    case.consistently("no pod replaces it", 2, |view| view.pods.len() == 1)
         .await?;
     case.kubectl(&[
         "label",
@@ -98,16 +98,18 @@ async fn orphans_are_adopted_and_pods_let_go(case: &mut Case) -> Result<()> {
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
 
-async fn a_strangers_pod_is_not_doubled(case: &mut Case) -> Result<()> {
+async fn a_foreign_pod_with_the_name_is_a_conflict(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    let stranger = json!({
+    let foreign = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(1)},
         "spec": {"containers": [{"name": "game", "image": "game:v0"}]},
     });
-    case.apply(stranger).await?;
+    case.apply(foreign).await?;
     case.apply(Game::ordered(2)).await?;
     let view = case
-        .until("the conflict is told", |view| view.is_true("FailedScale"))
+        .until("the conflict is reported", |view| {
+            view.is_true("FailedScale")
+        })
         .await?;
     let condition = view.condition("FailedScale");
     ensure!(condition.is_some_and(|it| it.message.contains(&name(1))));
@@ -116,7 +118,7 @@ async fn a_strangers_pod_is_not_doubled(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
-/// A kubelet evicts a pod.
+/// Reports a pod as evicted, as its kubelet would.
 async fn evict(case: &Case, ordinal: i64) -> Result<()> {
     let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted"}});
     let (pod, evicted) = (name(ordinal), format!("-p={evicted}"));
@@ -132,7 +134,7 @@ async fn evict(case: &Case, ordinal: i64) -> Result<()> {
     Ok(())
 }
 
-async fn an_evicted_pod_comes_back_under_its_ordinal(case: &mut Case) -> Result<()> {
+async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
@@ -146,7 +148,7 @@ async fn an_evicted_pod_comes_back_under_its_ordinal(case: &mut Case) -> Result<
     view.ensure(uid_of(&view, 1)? == uid_of(&before, 1)?)
 }
 
-async fn an_orphan_that_was_evicted_gives_its_ordinal_back(case: &mut Case) -> Result<()> {
+async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(3)).await?;
     let before = case.until_settled(3).await?;
@@ -183,26 +185,26 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn a_slow_pod_is_not_doubled_by_a_restarted_operator(case: &mut Case) -> Result<()> {
+async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "20");
     case.apply(game).await?;
     case.until_settled(2).await?;
     case.kubectl(&["delete", "pod", &name(1), "--wait=false"])
         .await?;
-    case.until("it ends", |view| {
+    case.until("the pod terminates", |view| {
         view.pods.iter().any(|pod| pod.is_terminating())
     })
     .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    case.keeps("nobody takes its place", 3, |view| view.pods.len() == 2)
+    case.consistently("no pod replaces it", 3, |view| view.pods.len() == 2)
         .await?;
     case.until_settled(2).await?;
     Ok(())
 }
 
-/// A node of this test's own, which nobody else's pods come to.
+/// Creates a node for the pods of this test.
 async fn own_node(case: &Case) -> Result<String> {
     let node = format!("lost-set-{}", std::process::id());
     case.apply(json!({
@@ -217,7 +219,7 @@ async fn own_node(case: &Case) -> Result<String> {
     Ok(node)
 }
 
-async fn a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result<()> {
+async fn a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let node = own_node(case).await?;
     let game = Game::ordered(1)
@@ -251,11 +253,11 @@ async fn a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result
     .await?;
     case.kubectl(&["delete", "pod", &name(0), "--wait=false"])
         .await?;
-    case.keeps("the pod holds its ordinal", 3, |view| {
+    case.consistently("the pod holds its ordinal", 3, |view| {
         view.pods.len() == 1 && view.pods[0].is_terminating()
     })
     .await?;
-    // Its successor is not to go there.
+    // Its successor is scheduled on another node.
     let allow = json!({"spec": {"template": {
         "metadata": {"annotations": {
             "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete": "true",
@@ -271,7 +273,7 @@ async fn a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result
     Ok(())
 }
 
-async fn killed_operators_make_every_ordinal_once(case: &mut Case) -> Result<()> {
+async fn killed_operators_create_each_ordinal_once(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {
@@ -286,7 +288,7 @@ async fn killed_operators_make_every_ordinal_once(case: &mut Case) -> Result<()>
     Ok(())
 }
 
-async fn a_set_that_is_deleted_leaves_orphans_when_asked(case: &mut Case) -> Result<()> {
+async fn an_orphaning_deletion_leaves_pods_for_adoption(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;

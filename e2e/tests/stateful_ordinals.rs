@@ -1,4 +1,4 @@
-//! GameStatefulSets: which ordinals there are, in which order they come and go.
+//! GameStatefulSets: the range of ordinals, and the order in which pods are created and deleted.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -9,16 +9,16 @@ use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![
-    pods_come_upward_and_go_downward_one_at_a_time,
-    parallel_pods_come_and_go_side_by_side,
-    ordered_scaling_halts_behind_an_unhealthy_pod,
+    pods_are_created_upward_and_deleted_downward_one_at_a_time,
+    parallel_pods_are_created_and_deleted_at_once,
+    ordered_scaling_halts_at_an_unhealthy_pod,
     parallel_scaling_does_not_wait_for_an_unhealthy_pod,
-    a_predecessor_comes_back_beside_an_unhealthy_pod,
-    ordinals_start_where_the_spec_says,
-    min_ready_seconds_hold_the_next_pod_back,
-    kubectl_shows_and_scales_it,
-    an_autoscaler_scales_it,
-    to_zero_and_back,
+    a_predecessor_is_recreated_next_to_an_unhealthy_pod,
+    ordinals_start_at_the_given_number,
+    min_ready_seconds_delay_the_next_pod,
+    kubectl_prints_and_scales_a_set,
+    an_autoscaler_scales_a_set,
+    scaling_to_zero_and_back,
 ];
 
 /// Names of the pods in the order in which the operator created (or deleted) them.
@@ -43,27 +43,27 @@ fn names(ordinals: impl IntoIterator<Item = i64>) -> Vec<String> {
     ordinals.into_iter().map(name).collect()
 }
 
-/// Whether at no moment more than one pod is not ready.
+/// Whether at most one pod is not ready.
 fn one_at_a_time(view: &View) -> bool {
     view.pods.iter().filter(|pod| !pod.is_ready()).count() <= 1
 }
 
-async fn pods_come_upward_and_go_downward_one_at_a_time(case: &mut Case) -> Result<()> {
+async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::ordered(4)
         .annotated("stage.gamekeeper/ready-seconds", "1")
         .annotated("stage.gamekeeper/stop-seconds", "1");
     case.apply(game).await?;
-    case.until("four pods, one after the other", |view| {
+    case.until("four pods, created one at a time", |view| {
         assert!(one_at_a_time(view), "{}", view.summary());
         view.counts() == [4; 5]
     })
     .await?;
     ensure!(in_order(case, "create")? == names(0..4));
     case.scale(1).await?;
-    case.until("one pod, one after the other", |view| {
-        let going = view.pods.iter().filter(|pod| pod.is_terminating());
-        assert!(going.count() <= 1, "{}", view.summary());
+    case.until("one pod, the others deleted one at a time", |view| {
+        let terminating = view.pods.iter().filter(|pod| pod.is_terminating());
+        assert!(terminating.count() <= 1, "{}", view.summary());
         view.counts() == [1; 5] && view.pods.len() == 1
     })
     .await?;
@@ -71,7 +71,7 @@ async fn pods_come_upward_and_go_downward_one_at_a_time(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn parallel_pods_come_and_go_side_by_side(case: &mut Case) -> Result<()> {
+async fn parallel_pods_are_created_and_deleted_at_once(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::parallel(6)
         .annotated("stage.gamekeeper/ready-seconds", "5")
@@ -83,7 +83,7 @@ async fn parallel_pods_come_and_go_side_by_side(case: &mut Case) -> Result<()> {
     .await?;
     case.until_settled(6).await?;
     case.scale(0).await?;
-    case.until("six pods end at once", |view| {
+    case.until("six pods terminate at once", |view| {
         view.pods.len() == 6 && view.pods.iter().all(|pod| pod.is_terminating())
     })
     .await?;
@@ -91,8 +91,8 @@ async fn parallel_pods_come_and_go_side_by_side(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Two readiness gates: a pod is ready when somebody says that it is warm.
-fn warm_by_hand(game: Game) -> Game {
+/// Adds a readiness gate `warmed-up`, which the test opens with [`warm`].
+fn with_warm_up_gate(game: Game) -> Game {
     let gates = json!([{"conditionType": "warmed-up"}]);
     game.set("/spec/template/spec/readinessGates", gates)
 }
@@ -113,24 +113,25 @@ async fn warm(case: &Case, ordinal: i64, warm: bool) -> Result<()> {
     Ok(())
 }
 
-async fn ordered_scaling_halts_behind_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    case.apply(warm_by_hand(Game::ordered(3))).await?;
+    case.apply(with_warm_up_gate(Game::ordered(3))).await?;
     for ordinal in 0..3 {
-        let what = format!("pod {ordinal} is there");
-        let there = |view: &View| view.pods.len() as i64 == ordinal + 1;
-        case.until(&what, there).await?;
-        case.keeps("no further pod is", 1, there).await?;
+        let what = format!("pod {ordinal} exists");
+        let exists = |view: &View| view.pods.len() as i64 == ordinal + 1;
+        case.until(&what, exists).await?;
+        case.consistently("no further pod exists", 1, exists)
+            .await?;
         warm(case, ordinal, true).await?;
     }
     case.until_counts([3; 5]).await?;
     warm(case, 1, false).await?;
     case.until_counts([3, 3, 2, 2, 3]).await?;
     case.scale(5).await?;
-    case.keeps("it halts on its way out", 2, |view| view.pods.len() == 3)
+    case.consistently("the scale-out halts", 2, |view| view.pods.len() == 3)
         .await?;
     case.scale(2).await?;
-    case.keeps("it halts on its way in", 2, |view| view.pods.len() == 3)
+    case.consistently("the scale-in halts", 2, |view| view.pods.len() == 3)
         .await?;
     warm(case, 1, true).await?;
     let view = case.until_counts([2; 5]).await?;
@@ -139,7 +140,7 @@ async fn ordered_scaling_halts_behind_an_unhealthy_pod(case: &mut Case) -> Resul
 
 async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    case.apply(warm_by_hand(Game::parallel(3))).await?;
+    case.apply(with_warm_up_gate(Game::parallel(3))).await?;
     case.until_counts([3, 3, 0, 0, 3]).await?;
     case.scale(5).await?;
     case.until_counts([5, 5, 0, 0, 5]).await?;
@@ -148,19 +149,19 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
     view.ensure(view.shape() == "0:v1")
 }
 
-async fn a_predecessor_comes_back_beside_an_unhealthy_pod(case: &mut Case) -> Result<()> {
+async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
-    case.apply(warm_by_hand(Game::ordered(2))).await?;
-    case.until("the first pod is there", |view| view.pods.len() == 1)
+    case.apply(with_warm_up_gate(Game::ordered(2))).await?;
+    case.until("the first pod exists", |view| view.pods.len() == 1)
         .await?;
     warm(case, 0, true).await?;
     let before = case
-        .until("both pods are there", |view| view.pods.len() == 2)
+        .until("both pods exist", |view| view.pods.len() == 2)
         .await?;
     let first = before.pods[0].uid();
     case.kubectl(&["delete", "pod", before.pods[0].name()])
         .await?;
-    case.until("the first is made again", |view| {
+    case.until("the first pod is recreated", |view| {
         view.pods.len() == 2 && view.pods[0].uid() != first
     })
     .await?;
@@ -170,7 +171,7 @@ async fn a_predecessor_comes_back_beside_an_unhealthy_pod(case: &mut Case) -> Re
     Ok(())
 }
 
-async fn ordinals_start_where_the_spec_says(case: &mut Case) -> Result<()> {
+async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2).set("/spec/ordinals/start", 3))
         .await?;
@@ -192,7 +193,7 @@ async fn ordinals_start_where_the_spec_says(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.uid() != kept))
 }
 
-async fn min_ready_seconds_hold_the_next_pod_back(case: &mut Case) -> Result<()> {
+async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8))
         .await?;
@@ -200,13 +201,13 @@ async fn min_ready_seconds_hold_the_next_pod_back(case: &mut Case) -> Result<()>
         view.ready_with("game:v1") == 1
     })
     .await?;
-    case.keeps("it is not available yet", 2, |view| view.pods.len() == 1)
+    case.consistently("it is not available yet", 2, |view| view.pods.len() == 1)
         .await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.number("/status/availableReplicas") == 2)
 }
 
-async fn kubectl_shows_and_scales_it(case: &mut Case) -> Result<()> {
+async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(1)).await?;
     case.scale(3).await?;
@@ -238,8 +239,8 @@ async fn kubectl_shows_and_scales_it(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// An autoscaler needs no measurements to get to its bounds.
-async fn an_autoscaler_scales_it(case: &mut Case) -> Result<()> {
+/// The bounds of an autoscaler apply even without measurements.
+async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::parallel(2)).await?;
     case.until_settled(2).await?;
@@ -265,7 +266,7 @@ async fn an_autoscaler_scales_it(case: &mut Case) -> Result<()> {
     view.ensure(view.shape() == "0:v1 1:v1 2:v1")
 }
 
-async fn to_zero_and_back(case: &mut Case) -> Result<()> {
+async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;

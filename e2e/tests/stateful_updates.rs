@@ -1,31 +1,31 @@
-//! GameStatefulSets: how pods get to a new revision.
+//! GameStatefulSets: updates to a new revision.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::{Answer, bryan};
+use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::SET;
-use e2e::workload::manifest::{Game, patient_hook_template};
+use e2e::workload::manifest::{Game, retrying_hook_template};
 use e2e::workload::view::View;
 use serde_json::json;
 
 e2e::tests![
     a_rolling_update_goes_downward_one_at_a_time,
     an_in_place_update_keeps_every_pod,
-    a_hot_patch_restarts_nobody,
-    a_partition_is_an_ordinal_and_phases_an_update,
-    a_rollback_in_a_phased_update_reaches_every_pod,
-    canary_steps_pause_wait_and_ask_a_hook,
+    a_hot_patch_restarts_no_pod,
+    a_partition_is_an_ordinal,
+    a_rollback_of_a_partitioned_update_reaches_every_pod,
+    canary_steps_pause_wait_and_run_a_hook,
     a_broken_update_is_reverted_without_waiting,
-    a_first_version_that_never_gets_ready_is_mended,
-    with_on_delete_the_user_says_when,
-    surge_pods_stand_above_and_go_at_the_end,
-    limits_may_stand_where_bk_bcs_has_them,
-    a_scale_in_while_updating,
-    several_pods_at_a_time,
+    a_first_version_that_is_never_ready_can_be_fixed,
+    on_delete_updates_pods_that_a_user_deletes,
+    surge_pods_have_higher_ordinals_and_are_deleted_at_the_end,
+    limits_are_accepted_in_rolling_update,
+    a_scale_in_during_an_update,
+    max_unavailable_updates_several_pods_at_a_time,
     a_full_quota_does_not_hold_an_ordered_update,
 ];
 
-/// Waits until the pods look so, all of them ready.
+/// Waits until the pods have this shape and are ready.
 async fn until_shape(case: &Case, shape: &str) -> Result<View> {
     case.until(shape, |view| {
         view.shape() == shape
@@ -48,7 +48,7 @@ async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result
     case.apply(game).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.until("all are updated, the highest first", |view| {
+    case.until("all pods are updated, the highest ordinal first", |view| {
         let updated = |ordinal: usize| {
             let name = format!("{SET}-{ordinal}");
             view.pod(&name).is_ok_and(|pod| pod.image() == "game:v2")
@@ -105,7 +105,7 @@ async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
 }
 
-async fn a_hot_patch_restarts_nobody(case: &mut Case) -> Result<()> {
+async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1))
         .await?;
@@ -119,12 +119,12 @@ async fn a_hot_patch_restarts_nobody(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_partition_is_an_ordinal_and_phases_an_update(case: &mut Case) -> Result<()> {
+async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(3).partition(3)).await?;
     let before = case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.keeps("nobody is updated", 2, |view| uids(view) == uids(&before))
+    case.consistently("no pod is updated", 2, |view| uids(view) == uids(&before))
         .await?;
     case.replace("/spec/updateStrategy/partition", 2).await?;
     until_shape(case, "0:v1 1:v1 2:v2").await?;
@@ -132,7 +132,7 @@ async fn a_partition_is_an_ordinal_and_phases_an_update(case: &mut Case) -> Resu
         view.number("/status/currentReplicas") == 2 && view.number("/status/updatedReplicas") == 1
     })
     .await?;
-    // A pod that is lost comes back on its side of the partition.
+    // A deleted pod is recreated at the revision of its side of the partition.
     for ordinal in [0, 2] {
         let name = format!("{SET}-{ordinal}");
         case.kubectl(&["delete", "pod", &name]).await?;
@@ -151,7 +151,7 @@ async fn a_partition_is_an_ordinal_and_phases_an_update(case: &mut Case) -> Resu
     case.replace("/spec/updateStrategy/partition", 1).await?;
     until_shape(case, "0:v1 1:v2 2:v2").await?;
     case.replace("/spec/updateStrategy/partition", 3).await?;
-    case.keeps("nobody moves back", 2, |view| {
+    case.consistently("no pod is reverted", 2, |view| {
         view.shape() == "0:v1 1:v2 2:v2"
     })
     .await?;
@@ -160,7 +160,7 @@ async fn a_partition_is_an_ordinal_and_phases_an_update(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn a_rollback_in_a_phased_update_reaches_every_pod(case: &mut Case) -> Result<()> {
+async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::parallel(4).partition("50%")).await?;
     let before = case.until_settled(4).await?;
@@ -171,10 +171,10 @@ async fn a_rollback_in_a_phased_update_reaches_every_pod(case: &mut Case) -> Res
     view.ensure(uids(&view)[..2] == uids(&before)[..2])
 }
 
-async fn canary_steps_pause_wait_and_ask_a_hook(case: &mut Case) -> Result<()> {
+async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     let steps = json!([
         {"partition": 3}, {"pause": {}}, {"partition": 2}, {"pause": {"duration": 2}},
@@ -188,11 +188,11 @@ async fn canary_steps_pause_wait_and_ask_a_hook(case: &mut Case) -> Result<()> {
     case.set_image("game:v2").await?;
     let view = case.until_counts([4, 1, 1, 4, 4]).await?;
     view.ensure(view.shape() == "0:v1 1:v1 2:v1 3:v2")?;
-    case.until("it pauses", |view| {
+    case.until("the step pauses", |view| {
         view.is_paused() && view.pause_reasons() == ["PausedByCanaryPauseStep"] && view.step() == 1
     })
     .await?;
-    // An autoscaler does not grow an unproven build.
+    // A scale-out adds no pods of the new revision.
     case.scale(5).await?;
     until_shape(case, "0:v1 1:v1 2:v1 3:v2 4:v1").await?;
     case.scale(4).await?;
@@ -208,7 +208,7 @@ async fn canary_steps_pause_wait_and_ask_a_hook(case: &mut Case) -> Result<()> {
     view.ensure(run.name().starts_with("canary-step-hook-"))?;
     ensure!(run.0["metadata"]["labels"]["gamestatefulset-type"] == "Step");
     ensure!(run.0["metadata"]["labels"]["step-index"] == "4");
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(4).await?;
     Ok(())
 }
@@ -218,11 +218,11 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
     case.apply(Game::ordered(3)).await?;
     let before = case.until_settled(3).await?;
     case.set_image("game:neverready").await?;
-    case.until("it stops at the first", |view| {
+    case.until("the update stops at the first pod", |view| {
         view.shape() == "0:v1 1:v1 2:neverready"
     })
     .await?;
-    case.keeps("and goes no further", 2, |view| {
+    case.consistently("no further pod is updated", 2, |view| {
         view.ready_with("game:v1") == 2
     })
     .await?;
@@ -231,22 +231,22 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
     view.ensure(uids(&view)[..2] == uids(&before)[..2])
 }
 
-async fn a_first_version_that_never_gets_ready_is_mended(case: &mut Case) -> Result<()> {
+async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(3).image("game:nope")).await?;
-    case.until("the first pod is there", |view| view.pods.len() == 1)
+    case.until("the first pod exists", |view| view.pods.len() == 1)
         .await?;
     case.set_image("game:v2").await?;
     case.until_settled(3).await?;
     Ok(())
 }
 
-async fn with_on_delete_the_user_says_when(case: &mut Case) -> Result<()> {
+async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     case.apply(Game::ordered(3).updated_by("OnDelete")).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.keeps("nobody is updated", 2, |view| {
+    case.consistently("no pod is updated", 2, |view| {
         view.ready_with("game:v1") == 3
     })
     .await?;
@@ -259,14 +259,14 @@ async fn with_on_delete_the_user_says_when(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn surge_pods_stand_above_and_go_at_the_end(case: &mut Case) -> Result<()> {
+async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::parallel(3).max_surge(1).max_unavailable(0);
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3"))
         .await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
-    case.until("a surge pod comes first", |view| {
+    case.until("a surge pod is created first", |view| {
         view.shape() == "0:v1 1:v1 2:v1 3:v2"
     })
     .await?;
@@ -274,7 +274,7 @@ async fn surge_pods_stand_above_and_go_at_the_end(case: &mut Case) -> Result<()>
     view.ensure(view.shape() == "0:v2 1:v2 2:v2")
 }
 
-async fn limits_may_stand_where_bk_bcs_has_them(case: &mut Case) -> Result<()> {
+async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let rolling = json!({"partition": 1, "maxUnavailable": 2});
     let game = Game::parallel(3).set("/spec/updateStrategy/rollingUpdate", rolling);
@@ -285,12 +285,12 @@ async fn limits_may_stand_where_bk_bcs_has_them(case: &mut Case) -> Result<()> {
     let twice = json!([{"op": "add", "path": "/spec/updateStrategy/partition", "value": 0}]);
     let patch = format!("-p={twice}");
     let args = ["patch", "gamestatefulset", SET, "--type=json", &patch];
-    let said = case.refused(&args, "").await?;
-    ensure!(said.contains("keep one of the two"), "{said}");
+    let error = case.refused(&args, "").await?;
+    ensure!(error.contains("keep one of the two"), "{error}");
     Ok(())
 }
 
-async fn a_scale_in_while_updating(case: &mut Case) -> Result<()> {
+async fn a_scale_in_during_an_update(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game).await?;
@@ -305,7 +305,7 @@ async fn a_scale_in_while_updating(case: &mut Case) -> Result<()> {
     view.ensure(view.shape() == "0:v2 1:v2")
 }
 
-async fn several_pods_at_a_time(case: &mut Case) -> Result<()> {
+async fn max_unavailable_updates_several_pods_at_a_time(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     let game = Game::ordered(5)
         .max_unavailable(3)
@@ -313,7 +313,7 @@ async fn several_pods_at_a_time(case: &mut Case) -> Result<()> {
     case.apply(game).await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
-    case.until("three end at once", |view| {
+    case.until("three pods terminate at once", |view| {
         view.pods.iter().filter(|pod| pod.is_terminating()).count() == 3
     })
     .await?;

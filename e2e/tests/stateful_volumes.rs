@@ -1,28 +1,28 @@
-//! GameStatefulSets: volume claims, and what becomes of them.
+//! GameStatefulSets: volume claims and their retention.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::servers::hook_server::{Answer, bryan};
+use e2e::servers::hook_server::{Answer, example_answer};
 use e2e::workload::SET;
-use e2e::workload::manifest::{Game, patient_hook_template};
+use e2e::workload::manifest::{Game, retrying_hook_template};
 use serde_json::{Value, json};
 
 e2e::tests![
-    claims_are_made_before_their_pods_and_kept,
+    claims_are_created_before_their_pods_and_kept,
     retain_and_retain,
     retain_when_deleted_and_delete_when_scaled,
     delete_when_deleted_and_retain_when_scaled,
     delete_and_delete,
-    a_claim_is_given_up_only_after_the_hook,
-    scaling_back_up_saves_the_claim,
-    a_terminating_claim_is_waited_for,
-    somebody_elses_claim_is_waited_for,
-    a_claim_of_another_controller_is_not_given_up,
-    a_claim_that_is_missing_is_made_for_a_pod_that_waits_for_it,
-    changed_claim_templates_are_refused_with_the_mend,
+    a_claim_is_deleted_only_after_the_hook,
+    scaling_back_up_keeps_the_claim,
+    a_pod_waits_while_its_claim_terminates,
+    a_pod_waits_while_its_claim_has_another_owner,
+    a_claim_of_another_controller_is_kept,
+    a_missing_claim_is_recreated_for_a_waiting_pod,
+    changed_claim_templates_are_refused_with_a_fix,
 ];
 
-/// Claims of a class that this test has volumes for.
+/// A GameStatefulSet with a claim template, and volumes in a storage class of this test.
 async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     case.is_about_a_set();
     let class = case.namespace.clone();
@@ -75,7 +75,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
     Ok(claims.collect())
 }
 
-/// Waits until there are these claims: ordinals, and the kind that each goes with.
+/// Waits until exactly these claims exist: their ordinals and the kinds of their owners.
 async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     let expected: Vec<(String, Vec<String>)> = expected
         .iter()
@@ -92,7 +92,7 @@ async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     .await
 }
 
-async fn claims_are_made_before_their_pods_and_kept(case: &mut Case) -> Result<()> {
+async fn claims_are_created_before_their_pods_and_kept(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(game).await?;
     let view = case.until_settled(2).await?;
@@ -120,7 +120,7 @@ async fn claims_are_made_before_their_pods_and_kept(case: &mut Case) -> Result<(
     Ok(())
 }
 
-/// Scales two pods in to one, and then deletes the workload.
+/// Scales in from two pods to one, then deletes the workload, and checks the claims after each.
 async fn retained(
     case: &mut Case,
     policy: (&str, &str),
@@ -165,10 +165,10 @@ async fn delete_and_delete(case: &mut Case) -> Result<()> {
     retained(case, ("Delete", "Delete"), &both, &both[..1], &[]).await
 }
 
-async fn a_claim_is_given_up_only_after_the_hook(case: &mut Case) -> Result<()> {
+async fn a_claim_is_deleted_only_after_the_hook(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
-    case.apply(patient_hook_template("test", &case.hooks.url("/")))
+    case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
     let game = retention(game, "Retain", "Delete").pre_delete("test");
     case.apply(game).await?;
@@ -178,15 +178,15 @@ async fn a_claim_is_given_up_only_after_the_hook(case: &mut Case) -> Result<()> 
         view.phases("PreDelete") == ["Running"]
     })
     .await?;
-    case.keeps("the pod stays", 2, |view| view.pods.len() == 2)
+    case.consistently("the pod is kept", 2, |view| view.pods.len() == 2)
         .await?;
     until_claims(case, &[("0", ""), ("1", "")]).await?;
-    case.hooks.answer("/", bryan());
+    case.hooks.answer("/", example_answer());
     case.until_settled(1).await?;
     until_claims(case, &[("0", "")]).await
 }
 
-async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
+async fn scaling_back_up_keeps_the_claim(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     let game = retention(game, "Retain", "Delete").annotated("stage.gamekeeper/stop-seconds", "15");
     case.apply(game).await?;
@@ -195,7 +195,7 @@ async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
         .get(&format!("persistentvolumeclaims/data-{SET}-1"))
         .await?;
     case.scale(1).await?;
-    case.until("the pod ends", |view| {
+    case.until("the pod terminates", |view| {
         view.pods.iter().any(|pod| pod.is_terminating())
     })
     .await?;
@@ -212,16 +212,16 @@ async fn scaling_back_up_saves_the_claim(case: &mut Case) -> Result<()> {
 
 /// Waits until the condition FailedScale has this reason.
 async fn until_failed_scale(case: &Case, reason: &str) -> Result<()> {
-    let is_told = |view: &e2e::workload::view::View| {
+    let is_reported = |view: &e2e::workload::view::View| {
         let condition = view.condition("FailedScale");
         condition
             .is_some_and(|it| it.reason == reason && it.message.contains(&format!("data-{SET}-1")))
     };
-    case.until(reason, is_told).await?;
+    case.until(reason, is_reported).await?;
     Ok(())
 }
 
-async fn a_terminating_claim_is_waited_for(case: &mut Case) -> Result<()> {
+async fn a_pod_waits_while_its_claim_terminates(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(game).await?;
     case.until_settled(2).await?;
@@ -235,7 +235,7 @@ async fn a_terminating_claim_is_waited_for(case: &mut Case) -> Result<()> {
         .await?;
     case.scale(2).await?;
     until_failed_scale(case, "ClaimTerminating").await?;
-    case.keeps("no pod is made", 2, |view| view.pods.len() == 1)
+    case.consistently("no pod is created", 2, |view| view.pods.len() == 1)
         .await?;
     let free = r#"-p={"metadata":{"finalizers":null}}"#;
     case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
@@ -244,13 +244,13 @@ async fn a_terminating_claim_is_waited_for(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
-async fn somebody_elses_claim_is_waited_for(case: &mut Case) -> Result<()> {
+async fn a_pod_waits_while_its_claim_has_another_owner(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
     case.apply(owner).await?;
     let owner = case.get("configmaps/owner").await?;
     let claim = format!("data-{SET}-1");
-    let strange = json!({
+    let foreign = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": claim, "ownerReferences": [{
             "apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
@@ -261,10 +261,10 @@ async fn somebody_elses_claim_is_waited_for(case: &mut Case) -> Result<()> {
             "resources": {"requests": {"storage": "1Gi"}},
         },
     });
-    case.apply(strange).await?;
+    case.apply(foreign).await?;
     case.apply(game).await?;
     until_failed_scale(case, "ClaimNotOurs").await?;
-    case.keeps("its pod is not made", 2, |view| view.pods.len() <= 1)
+    case.consistently("its pod is not created", 2, |view| view.pods.len() <= 1)
         .await?;
     let free = r#"-p={"metadata":{"ownerReferences":null}}"#;
     case.kubectl(&["patch", "pvc", &claim, "--type=merge", free])
@@ -273,7 +273,7 @@ async fn somebody_elses_claim_is_waited_for(case: &mut Case) -> Result<()> {
     view.ensure(view.condition("FailedScale").is_none())
 }
 
-async fn a_claim_of_another_controller_is_not_given_up(case: &mut Case) -> Result<()> {
+async fn a_claim_of_another_controller_is_kept(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Retain", "Delete")).await?;
     case.until_settled(2).await?;
@@ -293,12 +293,10 @@ async fn a_claim_of_another_controller_is_not_given_up(case: &mut Case) -> Resul
     until_claims(case, &[("0", ""), ("1", "ConfigMap")]).await
 }
 
-async fn a_claim_that_is_missing_is_made_for_a_pod_that_waits_for_it(
-    case: &mut Case,
-) -> Result<()> {
+async fn a_missing_claim_is_recreated_for_a_waiting_pod(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 1).await?;
-    // Nobody schedules it, so it waits.
-    let game = game.set("/spec/template/spec/nodeSelector/nobody", "here");
+    // No node matches, so the pod is not scheduled.
+    let game = game.set("/spec/template/spec/nodeSelector/no", "node");
     case.apply(game).await?;
     case.until("the pod waits", |view| view.pods.len() == 1)
         .await?;
@@ -314,16 +312,16 @@ async fn a_claim_that_is_missing_is_made_for_a_pod_that_waits_for_it(
     .await
 }
 
-async fn changed_claim_templates_are_refused_with_the_mend(case: &mut Case) -> Result<()> {
+async fn changed_claim_templates_are_refused_with_a_fix(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 1).await?;
     case.apply(game.clone()).await?;
     case.until_settled(1).await?;
     let path = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
     let bigger = game.set(path, "2Gi").to_string();
-    let said = case.refused(&["apply", "-f", "-"], &bigger).await?;
+    let error = case.refused(&["apply", "-f", "-"], &bigger).await?;
     ensure!(
-        said.contains("create a new workload with the new claims"),
-        "{said}"
+        error.contains("create a new workload with the new claims"),
+        "{error}"
     );
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The walkthroughs of the documents: every table and status that they show, as users get it.
+//! The walkthroughs of the documentation: every table and status that they show.
 //!
-//! What may differ is what differs from run to run there too: generations, hashes, names of pods,
-//! times and ages. Where a document waits for a minute, these wait for seconds.
+//! Generations, hashes, names of pods, times and ages may differ. Where a document waits for a minute, these
+//! tests wait for seconds.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ e2e::tests![
     hooks_get_arguments,
 ];
 
-/// kubectl get gamedeployment shows these numbers.
+/// Checks the counts that kubectl get gamedeployment prints.
 async fn shows(case: &Case, counts: [i64; 5]) -> Result<()> {
     let table = case.table(&["get", "gamedeployment"]).await?;
     ensure!(table.headings == WORKLOAD, "{table:?}");
@@ -33,7 +33,7 @@ async fn shows(case: &Case, counts: [i64; 5]) -> Result<()> {
     Ok(())
 }
 
-/// kubectl get pod shows so many Running pods, and their RESTARTS, by name.
+/// Checks that kubectl get pod prints exactly these pods as Running, with these RESTARTS.
 async fn shows_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
     let table = case.table(&["get", "pod"]).await?;
     let expected: Vec<Vec<String>> = restarts
@@ -52,7 +52,7 @@ async fn shows_pods(case: &Case, restarts: &[(&str, i64)]) -> Result<()> {
     Ok(())
 }
 
-/// kubectl get hookrun shows these names and phases, in this order.
+/// Checks the names and phases that kubectl get hookrun prints.
 async fn shows_runs(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     let printed = case.kubectl(&["get", "hookrun"]).await?;
     if expected.is_empty() {
@@ -75,7 +75,7 @@ fn keys(value: &Value) -> BTreeSet<&str> {
     })
 }
 
-/// The status has exactly these fields (and conditions), and these numbers.
+/// Checks that the status has exactly these fields (and conditions), and these numbers.
 fn check_status(view: &View, fields: &[&str], numbers: [(&str, i64); 6]) -> Result<()> {
     let mut found = keys(&view.game["status"]);
     found.remove("conditions");
@@ -144,7 +144,7 @@ fn check_pause(view: &View, reason: &str, step: i64, updated: i64, stable: &str)
     Ok(())
 }
 
-/// An example, with seconds for its minutes and the test's server for the documents'.
+/// An example, with shorter durations and the URL of the test's server.
 fn example(case: &Case, name: &str, changes: &[(&str, &str)]) -> Result<String> {
     let path = repository().join("examples").join(name);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -167,7 +167,7 @@ fn canary_example(case: &Case) -> Result<String> {
     )
 }
 
-/// The documents' template: two measurements, with a condition on the age.
+/// The documented template: two measurements, with a condition on the age.
 fn canary_template(case: &Case, changes: &[(&str, &str)]) -> Result<String> {
     let template = example(
         case,
@@ -224,7 +224,7 @@ async fn canary_steps(case: &mut Case) -> Result<()> {
     let view = until_paused(case, "PausedByCanaryPauseStep", 1).await?;
     check_pause(&view, "PausedByCanaryPauseStep", 1, 1, &stable)?;
     shows(case, [4, 1, 1, 4, 4]).await?;
-    case.keeps("one pod is updated", 2, |view| {
+    case.consistently("one pod is updated", 2, |view| {
         view.with_image("python:3.5") == 1
     })
     .await?;
@@ -234,7 +234,7 @@ async fn canary_steps(case: &mut Case) -> Result<()> {
     check_pause(&view, "PausedByCanaryPauseStep", 3, 2, &stable)?;
     shows(case, [4, 2, 2, 4, 4]).await?;
 
-    // The pause is over by itself, and the hook says no.
+    // The pause ends after its duration, and the hook fails.
     let view = until_paused(case, "PausedByStepBasedHook", 4).await?;
     check_pause(&view, "PausedByStepBasedHook", 4, 2, &stable)?;
     let run = format!(
@@ -284,7 +284,7 @@ async fn check_failed_run(case: &Case, run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Whether an object has all that is expected, and perhaps more.
+/// Checks that an object contains the expected fields. It may have more.
 fn contains(found: &Value, expected: &Value) -> Result<()> {
     match (found, expected) {
         (Value::Object(found), Value::Object(expected)) => {
@@ -326,8 +326,8 @@ async fn canary_with_a_hook_that_succeeds(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// The documents' template for hooks of pods, with 5 s between its three measurements: time for all
-/// the tables that the documents show meanwhile.
+/// The documented template for pod hooks. It measures three times at intervals of 5 s, which is enough to
+/// check the tables in between.
 fn pod_template(case: &Case, name: &str) -> Result<String> {
     let name = format!("hooks/hook-template-{name}.yaml");
     example(case, &name, &[("interval: 60s", "interval: 5s")])
@@ -354,7 +354,7 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
     );
     let waiting = case
         .until("a hook runs", |view| {
-            view.phases("PreDelete") == ["Running"] && asked(view).len() == 1
+            view.phases("PreDelete") == ["Running"] && waiting_runs(view).len() == 1
         })
         .await?;
     let victim = waiting
@@ -363,7 +363,8 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
         .find(|pod| pod.is_deleting())
         .context("a victim")?;
     shows_runs(case, &[(&run_name(victim), "Running")]).await?;
-    case.until("the spec is seen", View::is_observed).await?;
+    case.until("the spec is observed", View::is_observed)
+        .await?;
     shows(case, [5, 6, 6, 6, 6]).await?;
     let all: Vec<(&str, i64)> = before.pods.iter().map(|pod| (pod.name(), 0)).collect();
     shows_pods(case, &all).await?;
@@ -375,11 +376,11 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
     update_to_python_3_5(case).await?;
     let view = case
         .until("two hooks run", |view| {
-            view.phases("PreDelete") == ["Running"; 2] && asked(view).len() == 2
+            view.phases("PreDelete") == ["Running"; 2] && waiting_runs(view).len() == 2
         })
         .await?;
-    let asked = asked(&view);
-    let names: Vec<(&str, &str)> = asked
+    let waiting = waiting_runs(&view);
+    let names: Vec<(&str, &str)> = waiting
         .iter()
         .map(|name| (name.as_str(), "Running"))
         .collect();
@@ -406,14 +407,14 @@ async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
         .collect();
     shows_pods(case, &restarts).await?;
     shows_runs(case, &[]).await?;
-    case.keeps("the partition", 2, |view| {
+    case.consistently("the partition", 2, |view| {
         view.with_image("python:3.5") == 3
     })
     .await
 }
 
-/// Names of the runs of the pods that wait, in kubectl's order.
-fn asked(view: &View) -> Vec<String> {
+/// Names of the HookRuns of pods that wait for deletion, in kubectl's order.
+fn waiting_runs(view: &View) -> Vec<String> {
     let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
     let mut names: Vec<String> = waiting.map(run_name).collect();
     names.sort();
@@ -454,7 +455,7 @@ async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) ->
     let start = &view.game["status"]["preDeleteHookCondition"][0]["startTime"];
     ensure!(start.is_string(), "{start}");
 
-    // Whatever was wrong is mended: the answer is below 30 now.
+    // The cause is fixed: the answer is below 30 now.
     let young = json!({"name": "bryan", "male": "yes", "age": 20});
     case.hooks.answer("/", Answer::Json(young));
     let retry =
@@ -484,10 +485,10 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     let view = case
         .until("two hooks have measured once", |view| {
             let measured = |run: &Run| run.0["status"]["metricResults"][0]["count"] == 1;
-            view.runs.len() == 2 && view.runs.iter().all(measured) && asked(view).len() == 2
+            view.runs.len() == 2 && view.runs.iter().all(measured) && waiting_runs(view).len() == 2
         })
         .await?;
-    let expected = asked(&view);
+    let expected = waiting_runs(&view);
     ensure!(
         view.run_names() == expected,
         "{:?} instead of {expected:?}",
@@ -506,8 +507,8 @@ async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
     );
     let view = case.until_settled(2).await?;
     shows(case, [2; 5]).await?;
-    let staying: Vec<(&str, i64)> = view.pods.iter().map(|pod| (pod.name(), 0)).collect();
-    shows_pods(case, &staying).await?;
+    let remaining: Vec<(&str, i64)> = view.pods.iter().map(|pod| (pod.name(), 0)).collect();
+    shows_pods(case, &remaining).await?;
     shows_runs(case, &[]).await
 }
 

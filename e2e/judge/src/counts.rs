@@ -1,18 +1,18 @@
-//! How many writes of which kind there were.
+//! Counts writes by kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::evidence::Event;
 
-/// What kind of write it is.
+/// A kind of write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriteKind {
     /// create, update, patch, delete or deletecollection.
     pub verb: String,
     /// Resource, with its subresource after a slash.
     pub resource: String,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub code: u16,
 }
 
@@ -21,7 +21,7 @@ pub struct WriteKind {
 pub struct Counts(pub BTreeMap<WriteKind, usize>);
 
 impl Counts {
-    /// Counts the writes that a client made.
+    /// Counts the writes that a filter selects.
     pub fn of(events: &[Event], is_counted: impl Fn(&Event) -> bool) -> Self {
         let mut counts = Counts::default();
         for event in events
@@ -33,7 +33,7 @@ impl Counts {
         counts
     }
 
-    /// What came on top since an earlier count.
+    /// The writes since an earlier count.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let before = |kind| earlier.0.get(kind).copied().unwrap_or(0);
         let new = self
@@ -43,7 +43,7 @@ impl Counts {
         Counts(new.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Those that a rule picks, summed up.
+    /// The number of writes of the selected kinds.
     pub fn sum(&self, pick: impl Fn(&WriteKind) -> bool) -> usize {
         self.0
             .iter()
@@ -52,12 +52,12 @@ impl Counts {
             .sum()
     }
 
-    /// All of a resource (`pods`, `pods/status`), refused ones included.
+    /// The number of writes to a resource (`pods`, `pods/status`), including refused ones.
     pub fn resource(&self, resource: &str) -> usize {
         self.sum(|kind| kind.resource == resource)
     }
 
-    /// All that were answered with this HTTP status.
+    /// The number of writes with this HTTP status.
     pub fn code(&self, code: u16) -> usize {
         self.sum(|kind| kind.code == code)
     }

@@ -1,37 +1,37 @@
-//! Invariant 9: only the leader writes, as the Lease has it.
+//! Invariant 9: only the leader writes, according to the Lease.
 //!
-//! Operators are told apart by their accounts. The one that wrote the Lease last, and did not
-//! release it, is the leader. It may write for as long after its last renewal as the election allows.
+//! Operators are distinguished by their service accounts. The leader is the one that wrote the Lease last
+//! and did not release it. It may write until the renewal deadline after its last renewal.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::evidence::Event;
 
-/// A leader writes at most so long after it began to renew, and a request takes some time to arrive.
+/// How long a leader may write after it began its last renewal, plus a second for requests in flight.
 const LIMIT: SignedDuration = SignedDuration::from_millis(10_000 + 1_000);
 
 /// A version of the Lease.
-struct Tenure<'a> {
+struct LeaseVersion<'a> {
     version: u64,
-    /// None from when it was released.
+    /// None if it was released.
     leader: Option<&'a str>,
     from: Timestamp,
 }
 
-/// How often the lease went from one to another.
+/// The number of takeovers: how often the holder of the lease changed.
 pub fn takeovers(events: &[Event]) -> usize {
     let leases = leases(events);
     let leaders: Vec<&str> = leases.iter().filter_map(|it| it.leader).collect();
     leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
 
-/// Writes of these operators that began when another one was the leader, or none.
+/// Writes of these operators that were received while another one was the leader, or none was.
 pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<String> {
     let leases = leases(events);
-    let about_leases = |event: &Event| event.resource() == "leases";
+    let is_of_lease = |event: &Event| event.resource() == "leases";
     let writes = events
         .iter()
-        .filter(|event| is_operator(&event.user.username) && !about_leases(event));
+        .filter(|event| is_operator(&event.user.username) && !is_of_lease(event));
     let wrong = writes.filter_map(|event| {
         let reason = reason(&leases, event)?;
         Some(format!(
@@ -42,8 +42,8 @@ pub fn writes_without_lease(events: &[Event], is_operator: impl Fn(&str) -> bool
     wrong.collect()
 }
 
-/// Why a write should not have been.
-fn reason(leases: &[Tenure<'_>], event: &Event) -> Option<String> {
+/// The reason why a write is a violation, if it is.
+fn reason(leases: &[LeaseVersion<'_>], event: &Event) -> Option<String> {
     let before = leases.iter().rev().find(|it| it.from <= event.received);
     let Some(newest) = before else {
         return Some("there was no leader yet".to_owned());
@@ -59,12 +59,12 @@ fn reason(leases: &[Tenure<'_>], event: &Event) -> Option<String> {
     }
 }
 
-/// The versions of the Lease in their order.
-fn leases(events: &[Event]) -> Vec<Tenure<'_>> {
+/// The versions of the Lease, oldest first.
+fn leases(events: &[Event]) -> Vec<LeaseVersion<'_>> {
     let written = events
         .iter()
         .filter(|event| event.resource() == "leases" && event.succeeded());
-    let mut leases: Vec<Tenure<'_>> = written
+    let mut leases: Vec<LeaseVersion<'_>> = written
         .filter_map(|event| {
             let lease = event.response_object.as_ref()?;
             let version = lease["metadata"]["resourceVersion"]
@@ -73,7 +73,7 @@ fn leases(events: &[Event]) -> Vec<Tenure<'_>> {
                 .ok()?;
             let holder = lease["spec"]["holderIdentity"].as_str();
             let leader = holder.filter(|holder| !holder.is_empty());
-            Some(Tenure {
+            Some(LeaseVersion {
                 version,
                 leader: leader.map(|_| event.user.username.as_str()),
                 from: event.received,
@@ -118,25 +118,25 @@ mod tests {
     }
 
     #[test]
-    fn a_write_beside_the_leader_is_found() {
-        let mut story = vec![event(1, "a", Some("a1")), event(2, "b", None)];
-        assert_eq!(wrong(&story), 1);
-        story = vec![
+    fn a_write_by_another_than_the_leader_is_found() {
+        let mut scenario = vec![event(1, "a", Some("a1")), event(2, "b", None)];
+        assert_eq!(wrong(&scenario), 1);
+        scenario = vec![
             event(1, "a", Some("a1")),
             event(3, "b", Some("b1")),
             event(4, "a", None),
         ];
-        assert_eq!(wrong(&story), 1);
-        assert_eq!(takeovers(&story), 1);
+        assert_eq!(wrong(&scenario), 1);
+        assert_eq!(takeovers(&scenario), 1);
     }
 
     #[test]
     fn a_write_after_the_lease_was_released_is_found() {
-        let story = [
+        let scenario = [
             event(1, "a", Some("a1")),
             event(2, "a", Some("")),
             event(3, "a", None),
         ];
-        assert_eq!(wrong(&story), 1);
+        assert_eq!(wrong(&scenario), 1);
     }
 }

@@ -1,54 +1,53 @@
-//! The judge: says from outside whether the invariants of gamekeeper held.
+//! The judge: checks from outside whether gamekeeper's invariants held.
 //!
-//! It trusts nothing that the operator says of itself, and shares no code with it. What both must
-//! know, such as the names of labels, is written here a second time, so that a mistake in one of the
-//! two shows.
+//! It does not rely on anything that the operator reports, and shares no code with it. What both need,
+//! such as the names of labels, is defined here a second time, so that a mistake on one side is found.
 //!
-//! # What is judged
+//! # What is checked
 //!
-//! The list "What always holds" of ARCHITECTURE.md, by its numbers:
+//! The list "What always holds" in ARCHITECTURE.md, by its numbers:
 //!
-//! | invariant | judged by |
+//! | invariant | checked by |
 //! |---|---|
 //! | 1: no running pod is deleted or changed before its hook was successful | `rules/hooks.rs` |
 //! | 2: maxUnavailable and maxSurge | `rules/budget.rs` |
-//! | 3: no more pods are updated than the partition allows | `rules/partition.rs`, and `rules/holds.rs` where no number in the spec says it |
-//! | 4: canary steps are left in order, and for a reason | `rules/steps.rs` |
+//! | 3: no more pods are updated than the partition allows | `rules/partition.rs`, and `rules/holds.rs` for limits that are not in the spec |
+//! | 4: canary steps end in order, and for a reason | `rules/steps.rs` |
 //! | 5: while paused, no update starts | `rules/pause.rs` |
 //! | 6: one live HookRun per pod and point | `rules/runs.rs` |
 //! | 7: ordinals, their order, and their claims | `rules/ordinals.rs` |
-//! | 8: nothing is written about a settled workload | `rules/calm.rs` |
+//! | 8: nothing is written for a settled workload | `rules/settled.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
-//! | 10: all of it after crashes, on stale caches and on errors | every rule: tests kill, freeze and cut off the operator, and the judge does not ask whether they did |
+//! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //!
-//! Two rules more are about a pod that is updated in place: it gets no traffic while it is changed
-//! (`rules/gate.rs`), nor before it runs what it should (`rules/done.rs`).
+//! Two more rules are about a pod that is updated in place: it gets no traffic while it is changed
+//! (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`).
 //!
 //! # The evidence
 //!
-//! - The audit log of the API server ([`AuditLog`]): each write with its user, its times, what was sent
-//!   and what was answered. The policy that asks for it is `e2e/cluster/audit-policy.yaml`.
-//! - A [`Witness`], where the operator is killed or cut off: a watch that notes each version of each
-//!   object. The log does not say whether a write took effect whose answer was lost; it did if the
-//!   witness saw a version that no answer gave.
+//! - The audit log of the API server ([`AuditLog`]): each write with its user, times, request and response.
+//!   The audit policy is `e2e/cluster/audit-policy.yaml`.
+//! - A [`Witness`], if the operator is killed or disconnected: a watch that records each version of each
+//!   object. If the response to a write was lost, the log does not say whether it took effect. It did if
+//!   the witness observed a version that is in no response.
 //!
-//! # How it goes
+//! # How it works
 //!
 //! 1. `evidence` reads the log and finds the lost writes that took effect.
-//! 2. `replay::history` puts the writes in the order of their resourceVersions, each with the object
-//!    before and after it. `replay::world` plays them: what there was in the namespace at any moment.
-//! 3. `rules` look at each write of the operator in the world that it met. [`violations`] runs them all, and
+//! 2. `replay::history` sorts the writes by resourceVersion and adds the object before and after each.
+//!    `replay::world` replays them, so that the state of the namespace at each write is known.
+//! 3. `rules` check each write of the operator against that state. [`violations`] runs all rules and
 //!    returns each [`Violation`].
 //!
-//! One tolerance runs through all of it: a writer cannot know what changed while its request was on the
-//! way. So a write is judged by every version of the workload that was the newest at some moment of the
-//! second before the request came in (`replay::world::LAG`), and is wrong only if it is wrong under each
-//! of them.
+//! There is one tolerance in all rules: a client cannot know what changes while its request is in flight.
+//! So a write is checked against every version of the workload that was the newest at some time in the
+//! second before the request was received (`replay::world::LAG`), and is a violation only if it is wrong
+//! for each of them.
 //!
 //! # Where to start
 //!
-//! [`violations`] in `verdict.rs` is the whole trial on one page; `rules/pause.rs` is a short rule. Each rule
-//! has its tests beside it: logs that `story.rs` makes by hand, with the fault and without it.
+//! [`violations`] in `verdict.rs` shows the whole process on one page; `rules/pause.rs` is a short rule.
+//! Each rule has tests next to it: logs written by hand with `scenario.rs`, with and without a violation.
 
 #![warn(unreachable_pub)]
 
@@ -60,7 +59,7 @@ pub mod object;
 mod replay;
 mod rules;
 #[cfg(test)]
-mod story;
+mod scenario;
 mod verdict;
 
 pub use counts::{Counts, WriteKind};

@@ -1,12 +1,12 @@
-//! Names that the operator's users see, written out a second time on purpose: a judge who took
-//! them from the operator's own code would not notice if one of them changed.
+//! Names that are part of the operator's interface. They are defined a second time on purpose, so that the
+//! judge notices when one of them changes in the operator.
 
 /// Label of pods: their revision.
 pub(crate) const REVISION: &str = "controller-revision-hash";
-/// Label that says which pod of a GameDeployment one is.
+/// Label of pods of a GameDeployment: their instance ID.
 #[cfg(test)]
 pub(crate) const INSTANCE: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
-/// Labels that say which pod of a GameStatefulSet one is.
+/// Labels of pods of a GameStatefulSet: their identity.
 pub(crate) const IDENTITY: [&str; 3] = [
     "gamestatefulset.kubernetes.io/pod-name",
     "gamestatefulset.kubernetes.io/pod-ordinal",
@@ -22,13 +22,13 @@ pub(crate) const GATE: &str = "InPlaceUpdateReady";
 pub(crate) const RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
 /// Annotation of workloads: the operator's own pause.
 pub(crate) const PAUSE: &str = "gamekeeper.tkex.tencent.com/pause";
-/// Annotation of workloads: a user lets a rollout skip its steps.
+/// Annotation of workloads: a full promotion, which skips the steps of a rollout.
 pub(crate) const PROMOTE: &str = "gamekeeper.tkex.tencent.com/promote";
-/// Annotation of workloads: a retry under way.
+/// Annotation of workloads: a retry in progress.
 pub(crate) const RETRY: &str = "gamekeeper.tkex.tencent.com/retry";
 /// Annotation of HookRuns: the pod's uid.
 pub(crate) const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
-/// Annotation of HookRuns: the revision that the action leads to.
+/// Annotation of HookRuns: the target revision of the action.
 pub(crate) const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
 /// Annotation of HookRuns: the workload's uid.
 pub(crate) const RUN_WORKLOAD_UID: &str = "gamekeeper.tkex.tencent.com/workload-uid";

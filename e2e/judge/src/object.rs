@@ -1,17 +1,17 @@
-//! Reading the objects in the log: what the rules want to know of a pod, a workload, a HookRun.
+//! Reads the fields of pods, workloads and HookRuns that the rules need.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::names;
 
-/// A string somewhere in an object; empty when it is not there.
+/// A string in an object; empty if it is not set.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     let found = object.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_default()
 }
 
-/// A time somewhere in an object.
+/// A time in an object.
 pub(crate) fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
     text(object, pointer).parse().ok()
 }
@@ -31,10 +31,10 @@ pub fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
-/// The resourceVersion of an object, or of the list that an answer is.
+/// The resourceVersion of an object or list.
 pub(crate) fn resource_version(object: &Value) -> Option<u64> {
     let text = object.pointer("/metadata/resourceVersion")?.as_str()?;
-    // Lists (the answer to a deletecollection) carry the version of the list.
+    // The response to a deletecollection is a list with a version of its own.
     text.parse().ok()
 }
 
@@ -61,7 +61,7 @@ pub fn is_true(object: &Value, type_: &str) -> bool {
     condition(object, type_).is_some_and(|c| text(c, "/status") == "True")
 }
 
-/// Since when a pod is ready; the kubelet cuts it to the second.
+/// Since when a pod is ready. The kubelet truncates the time to seconds.
 pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|c| text(c, "/status") == "True")?;
     time(ready, "/lastTransitionTime")
@@ -99,13 +99,13 @@ pub fn phase(object: &Value) -> &str {
     text(object, "/status/phase")
 }
 
-/// Whether a pod has ended.
+/// Whether a pod is Failed or Succeeded.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(phase(pod), "Failed" | "Succeeded")
 }
 
-/// Whether one of a pod's containers runs, native sidecars among them. Where nothing is said of a
-/// container, the phase has to do.
+/// Whether a container or native sidecar of a pod is running. Without a status of a container, the phase
+/// decides.
 pub fn runs(pod: &Value) -> bool {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let is_running = |container: &Value| {
@@ -116,14 +116,14 @@ pub fn runs(pod: &Value) -> bool {
             None => phase(pod) == "Running",
         }
     };
-    let lasts = |container: &&Value| text(container, "/restartPolicy") == "Always";
-    let sidecars = items_of(pod, ["/spec/initContainers"]).filter(lasts);
+    let is_sidecar = |container: &&Value| text(container, "/restartPolicy") == "Always";
+    let sidecars = items_of(pod, ["/spec/initContainers"]).filter(is_sidecar);
     items_of(pod, ["/spec/containers"])
         .chain(sidecars)
         .any(is_running)
 }
 
-/// The items of some lists of an object, as far as they are there.
+/// The items of all these lists in an object.
 fn items_of<'a, const N: usize>(
     object: &'a Value,
     lists: [&str; N],
@@ -146,7 +146,7 @@ pub fn restarts(pod: &Value) -> i64 {
     statuses.map_or(0, |all| all.iter().filter_map(restarts).sum())
 }
 
-/// What is run: images and resources by container.
+/// Name, image and resources of each container.
 pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
     items_of(pod, ["/spec/initContainers", "/spec/containers"])
         .map(|container| {
@@ -157,16 +157,16 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
-/// Labels and annotations that belong to the template: all but the operator's own
-/// annotations, and the labels of a pod's identity, which the operator restores if a client changes them.
+/// Labels and annotations of the template: all except the operator's annotations, and except the identity
+/// labels, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);
         found.cloned().unwrap_or_default()
     };
     let mut annotations = map("/metadata/annotations");
-    for note in [names::DELETING, names::RECORD] {
-        annotations.remove(note);
+    for annotation in [names::DELETING, names::RECORD] {
+        annotations.remove(annotation);
     }
     let mut labels = map("/metadata/labels");
     for label in names::IDENTITY {
@@ -175,10 +175,10 @@ pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String,
     (labels, annotations)
 }
 
-/// A hook as a workload names it.
+/// A hook of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hook<'a> {
-    /// The HookTemplate.
+    /// Name of the HookTemplate.
     pub(crate) template: &'a str,
     /// Arguments.
     pub(crate) args: Vec<(&'a str, &'a str)>,
@@ -191,7 +191,7 @@ pub fn arguments<'a>(object: &'a Value, pointer: &str) -> Vec<(&'a str, &'a str)
     args.map_or_else(Vec::new, |args| args.iter().map(pair).collect())
 }
 
-/// The hook of a pod's point (`preDelete`, `preInplace`, `postInplace`) in a workload.
+/// The hook of a workload at a point (`preDelete`, `preInplace`, `postInplace`).
 pub(crate) fn pod_hook<'a>(workload: &'a Value, point: &str) -> Option<Hook<'a>> {
     let base = format!("/spec/{point}UpdateStrategy/hook");
     hook_at(workload, &base)
@@ -203,7 +203,7 @@ fn hook_at<'a>(workload: &'a Value, base: &str) -> Option<Hook<'a>> {
     (!template.is_empty()).then_some(Hook { template, args })
 }
 
-/// Which point of a pod's life, or Step, a HookRun is for.
+/// The hook point of a HookRun: PreDelete, PreInplace, PostInplace or Step.
 pub fn point(run: &Value) -> &str {
     let labels = names::RUN_TYPE.iter();
     labels
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_runs_as_long_as_a_container_or_native_sidecar_does() {
+    fn a_pod_runs_while_a_container_or_native_sidecar_runs() {
         let state = |name: &str, state: &str| json!({"name": name, "state": {state: {}}});
         let pod = |phase: &str, game: Value, sidecar: &str, setup: &str| {
             let init = [state("sidecar", sidecar), state("setup", setup)];
@@ -250,8 +250,9 @@ mod tests {
             "waiting",
             "terminated"
         )));
-        let unsaid = state("other", "running");
-        assert!(runs(&pod("Running", unsaid.clone(), "waiting", "waiting")));
-        assert!(!runs(&pod("Pending", unsaid, "waiting", "waiting")));
+        let without_status = state("other", "running");
+        let pod = |phase| pod(phase, without_status.clone(), "waiting", "waiting");
+        assert!(runs(&pod("Running")));
+        assert!(!runs(&pod("Pending")));
     }
 }

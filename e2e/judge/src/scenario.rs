@@ -1,4 +1,4 @@
-//! Hand-made audit logs for the judge's own tests: a small cluster that writes down what happens.
+//! Builds audit logs for the judge's own tests: a small simulated cluster that logs each write.
 
 use std::collections::BTreeMap;
 
@@ -7,51 +7,51 @@ use serde_json::{Value, json};
 
 use crate::{Event, Violation, names, violations};
 
-/// Name of the workload, and what its uid and labels begin with.
+/// Name and uid of the workload.
 const GAME: &str = "game";
-/// The operator, as the API server knows it.
+/// User name of the operator.
 pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
 
-/// A log that grows with each call.
-pub(crate) struct Story {
+/// A simulated cluster with its log.
+pub(crate) struct Scenario {
     events: Vec<Event>,
     now: Timestamp,
     version: u64,
     workload: Value,
     pods: BTreeMap<String, Value>,
     runs: BTreeMap<String, Value>,
-    /// What the next request sends.
+    /// The body of the next request.
     request: Value,
 }
 
-impl Story {
-    /// A GameDeployment with this spec, and as many ready pods of revision `v1`.
+impl Scenario {
+    /// A GameDeployment with this spec, and all its pods ready at revision `v1`.
     pub(crate) fn with(spec: Value) -> Self {
-        let mut story = Self::of("GameDeployment", spec);
-        for letter in (b'a'..).take(story.replicas()) {
-            story.create(&(letter as char).to_string(), "v1");
+        let mut scenario = Self::of("GameDeployment", spec);
+        for letter in (b'a'..).take(scenario.replicas()) {
+            scenario.create(&(letter as char).to_string(), "v1");
         }
-        story.wait(5);
-        story
+        scenario.wait(5);
+        scenario
     }
 
-    /// A GameDeployment of four pods of revision `v1` that are to be brought to `v2`.
+    /// A GameDeployment with four pods at revision `v1` and update revision `v2`.
     pub(crate) fn updating(strategy: Value) -> Self {
-        let mut story = Self::with(json!({"replicas": 4, "updateStrategy": strategy}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story
+        let mut scenario = Self::with(json!({"replicas": 4, "updateStrategy": strategy}));
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario
     }
 
-    /// A GameStatefulSet with this spec, and as many ready pods of revision `v1`.
+    /// A GameStatefulSet with this spec, and all its pods ready at revision `v1`.
     pub(crate) fn of_set(spec: Value) -> Self {
-        let mut story = Self::of("GameStatefulSet", spec);
-        for ordinal in 0..story.replicas() {
-            story.create(&format!("{GAME}-{ordinal}"), "v1");
-            story.wait(2);
+        let mut scenario = Self::of("GameStatefulSet", spec);
+        for ordinal in 0..scenario.replicas() {
+            scenario.create(&format!("{GAME}-{ordinal}"), "v1");
+            scenario.wait(2);
         }
-        story.wait(5);
-        story
+        scenario.wait(5);
+        scenario
     }
 
     fn replicas(&self) -> usize {
@@ -60,7 +60,7 @@ impl Story {
     }
 
     fn of(kind: &'static str, spec: Value) -> Self {
-        let mut story = Story {
+        let mut scenario = Scenario {
             events: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
             version: 100,
@@ -73,11 +73,11 @@ impl Story {
             runs: BTreeMap::new(),
             request: Value::Null,
         };
-        let created = story.workload.clone();
-        let plural = story.plural();
-        story.workload = story.log("user", "create", &plural, "", GAME, created);
-        story.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
-        story
+        let created = scenario.workload.clone();
+        let plural = scenario.plural();
+        scenario.workload = scenario.log("user", "create", &plural, "", GAME, created);
+        scenario.status(json!({"updateRevision": "v1", "canary": {"revision": "v1"}}));
+        scenario
     }
 
     fn plural(&self) -> String {
@@ -85,7 +85,7 @@ impl Story {
         format!("{}s", kind.to_lowercase())
     }
 
-    /// The operator gives a claim an owner.
+    /// The operator sets the owner of a claim.
     pub(crate) fn own_claim(&mut self, name: &str, kind: &str, uid: &str) {
         let owner = json!({"kind": kind, "name": "owner", "uid": uid, "controller": true});
         let claim = json!({
@@ -101,7 +101,7 @@ impl Story {
         self.log(OPERATOR, "delete", "persistentvolumeclaims", "", name, gone);
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
     }
@@ -152,20 +152,20 @@ impl Story {
         self.write_workload(user, "");
     }
 
-    /// The operator annotates the workload with its own pause, and pauses.
+    /// The operator pauses the workload, with its annotation.
     pub(crate) fn pause(&mut self) {
         self.workload["metadata"]["annotations"] = json!({names::PAUSE: "x"});
         self.spec(OPERATOR, json!({"updateStrategy": {"paused": true}}));
     }
 
-    /// A user lets the rollout to that revision skip its steps.
+    /// A user fully promotes the rollout to a revision.
     pub(crate) fn promote(&mut self, user: &str, revision: &str, steps: &str) {
-        let note = json!({"revision": revision, "stepHash": steps}).to_string();
-        self.workload["metadata"]["annotations"] = json!({names::PROMOTE: note});
+        let promotion = json!({"revision": revision, "stepHash": steps}).to_string();
+        self.workload["metadata"]["annotations"] = json!({names::PROMOTE: promotion});
         self.write_workload(user, "");
     }
 
-    /// A user runs kubectl apply of a manifest with this in it.
+    /// A user applies a manifest with these fields.
     pub(crate) fn apply(&mut self, patch: Value) {
         self.spec("user", patch);
         if let Some(event) = self.events.last_mut() {
@@ -184,7 +184,7 @@ impl Story {
         self.write_workload(OPERATOR, "status");
     }
 
-    /// The operator shows that all is as wanted.
+    /// The operator reports a settled workload.
     pub(crate) fn settle(&mut self) {
         let replicas = &self.workload["spec"]["replicas"];
         let generation = &self.workload["metadata"]["generation"];
@@ -195,19 +195,19 @@ impl Story {
         }));
     }
 
-    /// The same status is written again.
+    /// The operator writes the same status again.
     pub(crate) fn repeat_status(&mut self) {
         self.version -= 1;
         self.write_workload(OPERATOR, "status");
     }
 
-    /// The operator makes a pod, and it becomes ready.
+    /// The operator creates a pod, which becomes ready.
     pub(crate) fn create(&mut self, name: &str, revision: &str) {
         self.create_only(name, revision);
         self.set_ready(name, true);
     }
 
-    /// The operator makes a pod.
+    /// The operator creates a pod.
     pub(crate) fn create_only(&mut self, name: &str, revision: &str) {
         let which = match self.workload["kind"] == "GameStatefulSet" {
             true => names::IDENTITY[2],
@@ -229,7 +229,7 @@ impl Story {
         self.pods.insert(name.to_owned(), pod);
     }
 
-    /// The kubelet says which phase a pod is in, and whether its container runs.
+    /// The kubelet reports the phase of a pod, and whether its container runs.
     pub(crate) fn reports(&mut self, name: &str, phase: &str, runs: bool) {
         let state = if runs { "running" } else { "waiting" };
         let mut status = json!({"name": "main", "ready": runs, "state": {}});
@@ -240,7 +240,7 @@ impl Story {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
-    /// The next request is only good for an object that has not changed.
+    /// Adds a resourceVersion precondition to the next request.
     pub(crate) fn if_unchanged(&mut self) -> &mut Self {
         self.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});
         self
@@ -263,24 +263,24 @@ impl Story {
         self.write_pod(user, "patch", "status", name);
     }
 
-    /// The kubelet sees a pod become ready, or not ready.
+    /// The kubelet reports a pod as ready or not ready.
     pub(crate) fn set_ready(&mut self, name: &str, ready: bool) {
         self.set_conditions("kubelet", name, true, ready);
     }
 
-    /// The operator closes a pod's gate, and the kubelet follows.
+    /// The operator closes a pod's gate, and the kubelet updates Ready.
     pub(crate) fn close_gate(&mut self, name: &str) {
         self.set_conditions(OPERATOR, name, false, true);
         self.set_conditions("kubelet", name, false, false);
     }
 
-    /// The operator opens a pod's gate, and the kubelet follows.
+    /// The operator opens a pod's gate, and the kubelet updates Ready.
     pub(crate) fn open_gate(&mut self, name: &str) {
         self.set_conditions(OPERATOR, name, true, false);
         self.set_conditions("kubelet", name, true, true);
     }
 
-    /// The kubelet says which image a pod's container was started from.
+    /// The kubelet reports the image that a pod's container runs.
     pub(crate) fn runs_image(&mut self, name: &str, image: &str, ready: bool) {
         let pod = self.pods.get_mut(name).expect("a pod");
         let id = format!("containerd://0#{image}");
@@ -289,7 +289,7 @@ impl Story {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
-    /// The operator brings a pod to a revision.
+    /// The operator changes a pod to a revision.
     pub(crate) fn change(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["labels"][names::REVISION] = json!(revision);
@@ -317,14 +317,14 @@ impl Story {
         self.write_pod(user, "delete", "", name);
     }
 
-    /// The kubelet has stopped a pod's containers, and takes it away.
+    /// The kubelet has stopped a pod's containers, and deletes it.
     pub(crate) fn end(&mut self, name: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
         self.write_pod("kubelet", "delete", "", name);
     }
 
-    /// The operator makes a HookRun for a pod.
+    /// The operator creates a HookRun for a pod.
     pub(crate) fn run(&mut self, pod: &str, point: &str, target: &str) {
         self.run_by(OPERATOR, pod, point, target);
     }
@@ -367,7 +367,7 @@ impl Story {
         self.runs.insert(format!("{pod}/{point}"), run);
     }
 
-    /// A HookRun ends well, by a clock that is so many seconds ahead.
+    /// A HookRun succeeds, according to a clock that is ahead by this many seconds.
     pub(crate) fn finish_ahead(&mut self, pod: &str, point: &str, seconds: i64) {
         self.wait(seconds);
         let ahead = self.now;
@@ -375,7 +375,7 @@ impl Story {
         self.end_run(pod, point, "Successful", ahead);
     }
 
-    /// A HookRun is made and ends well.
+    /// The operator creates a HookRun, which succeeds.
     pub(crate) fn pass(&mut self, pod: &str, point: &str, target: &str) {
         self.run(pod, point, target);
         self.finish(pod, point, "Successful");
@@ -397,12 +397,12 @@ impl Story {
         self.log(user, "delete", "hookruns", "", &name, gone);
     }
 
-    /// What the judge finds.
+    /// The violations that the judge finds.
     pub(crate) fn verdict(&self) -> Vec<Violation> {
         violations(&self.events, |user| user == OPERATOR)
     }
 
-    /// The rules that the judge finds broken.
+    /// The rules that are violated.
     pub(crate) fn broken(&self) -> Vec<&'static str> {
         self.verdict().iter().map(|found| found.rule).collect()
     }

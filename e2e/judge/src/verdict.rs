@@ -1,4 +1,4 @@
-//! Runs all rules over a history.
+//! Runs all rules on a log.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::replay::history::{Write, history};
 use crate::replay::world::World;
 use crate::rules;
 
-/// Something that must not have happened.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// The rule that it breaks.
+    /// The rule that it violates.
     pub rule: &'static str,
-    /// When.
+    /// When the request was received.
     pub at: Timestamp,
-    /// What was written.
+    /// The write.
     pub write: String,
-    /// Why that was wrong.
+    /// Why it is a violation.
     pub why: String,
 }
 
@@ -34,10 +34,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Looks at every write of a namespace; `is_operator` tells whose writes are the operator's.
+/// Checks every write in a namespace. `is_operator` says whether a user is an operator.
 pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<Violation> {
     let mut world = World::default();
-    let mut calm = rules::Calm::default();
+    let mut settled = rules::Settled::default();
     let mut pauses = rules::Pauses::default();
     let mut holds = rules::Holds::default();
     let mut found = Vec::new();
@@ -52,13 +52,13 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::ordinals,
                 rules::pause,
                 rules::runs,
-                rules::done,
+                rules::completion,
                 rules::gate,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         }
         world.apply(&write);
-        wrong.extend(calm.check(&world, &write, is_operators));
+        wrong.extend(settled.check(&world, &write, is_operators));
         wrong.extend(pauses.check(&world, &write, is_operators));
         wrong.extend(holds.check(&world, &write, is_operators));
         found.extend(wrong.into_iter().map(|(rule, why)| Violation {

@@ -1,4 +1,4 @@
-//! What some tests install beside their operator.
+//! What some tests install in addition to their operator.
 
 pub mod prometheus;
 pub mod webhook;

@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes what a test tells it to, every second, and answers queries.
+//! A real Prometheus that scrapes operators every second and answers queries.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,21 +16,21 @@ use crate::process::command::run;
 pub struct Prometheus {
     child: Child,
     promtool: PathBuf,
-    /// Where it is asked, as a URL.
+    /// Its URL.
     pub url: String,
 }
 
-/// A series of an answer.
+/// A series of a query's result.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Its labels; the name is `__name__`.
+    /// Its labels, with the name as `__name__`.
     pub labels: Value,
     /// Its value.
     pub value: f64,
 }
 
 impl Prometheus {
-    /// Starts one that scrapes operators at these ports, set up as docs/metrics.md has it.
+    /// Starts one that scrapes operators at these ports, configured as in docs/metrics.md.
     pub async fn scrape(case: &Case, ports: &[u16]) -> Result<Self> {
         let folder = case.folder().join("prometheus");
         std::fs::create_dir_all(&folder)?;
@@ -59,25 +59,25 @@ impl Prometheus {
         })
     }
 
-    /// What it answers to a query now.
+    /// Runs an instant query.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
-        let mut ask = Command::new(&self.promtool);
-        ask.args(["query", "instant", "--format=json", &self.url, query]);
-        let answer = run(&mut ask, "").await?;
-        let answer: Value = serde_json::from_str(&answer)
-            .with_context(|| format!("no vector answers {query}: {answer}"))?;
-        let series = answer.as_array().context("a vector")?;
+        let mut promtool = Command::new(&self.promtool);
+        promtool.args(["query", "instant", "--format=json", &self.url, query]);
+        let result = run(&mut promtool, "").await?;
+        let result: Value = serde_json::from_str(&result)
+            .with_context(|| format!("the result of {query} is no vector: {result}"))?;
+        let series = result.as_array().context("a vector")?;
         series.iter().map(sample).collect()
     }
 
-    /// The one value that answers a query.
+    /// The value of a query with exactly one series.
     pub async fn value(&self, query: &str) -> Result<f64> {
-        let answer = self.query(query).await?;
-        ensure!(answer.len() == 1, "{query} gives {answer:?}");
-        Ok(answer[0].value)
+        let result = self.query(query).await?;
+        ensure!(result.len() == 1, "{query} gives {result:?}");
+        Ok(result[0].value)
     }
 
-    /// Waits until one value answers a query, and it is this one.
+    /// Waits until a query has exactly one series, with this value.
     pub async fn until(&self, case: &Case, query: &str, value: f64) -> Result<()> {
         case.eventually(&format!("{query} is {value}"), async || {
             let found = self.value(query).await?;

@@ -1,5 +1,5 @@
-//! The webhook as the chart installs it, for one test: in its namespace, for its account, and called where
-//! its operator listens, which is beside the cluster here.
+//! The webhook as the chart installs it, for one test: in its namespace, with its service account, and at
+//! the address of its operator, which runs outside the cluster.
 
 use std::sync::Arc;
 
@@ -29,38 +29,38 @@ spec:
     provider: {web: {url: \"http://10.0.0.1\"}}
 ";
 
-/// The chart's objects for a test of its own.
+/// The webhook of a test.
 pub struct Webhook {
-    /// Name of Secret and configuration.
+    /// Name of the Secret and of the ValidatingWebhookConfiguration.
     pub name: String,
-    /// Where the test's operator listens.
+    /// The port at which the test's operator listens.
     port: u16,
 }
 
 impl Webhook {
-    /// Installs it, and starts the operator again.
-    pub async fn of(case: &mut Case, lifetime: &str) -> Result<Self> {
+    /// Installs it and restarts the operator.
+    pub async fn install(case: &mut Case, lifetime: &str) -> Result<Self> {
         let name = format!("admission-{}", case.namespace);
         let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();
         let port = free_port().await?;
         let objects = rendered(case, &name, "admission.deletionProtection=None").await?;
-        let mut mine = objects;
-        mine.retain(|object| {
+        let mut kept = objects;
+        kept.retain(|object| {
             let of_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
             of_webhook && object["kind"] != "Service"
         });
-        ensure!(mine.len() == 6, "{} objects", mine.len());
-        case.plane().apply(&mine).await?;
+        ensure!(kept.len() == 6, "{} objects", kept.len());
+        case.plane().apply(&kept).await?;
         let name = format!("{name}-webhook");
         let installed = Webhook { name, port };
         case.operator.terminate().await?;
-        case.operator.tell(installed.flags(port, lifetime));
+        case.operator.add_args(installed.flags(port, lifetime));
         installed.call(case, port).await?;
         case.operator.start().await?;
         Ok(installed)
     }
 
-    /// What an operator is told that serves it on this port.
+    /// The flags of an operator that serves it on this port.
     pub fn flags(&self, port: u16, lifetime: &str) -> Vec<String> {
         vec![
             format!("--webhook-listen=127.0.0.1:{port}"),
@@ -69,7 +69,7 @@ impl Webhook {
         ]
     }
 
-    /// From now on the API server calls this port.
+    /// Makes the API server call this port.
     pub async fn call(&self, case: &Case, port: u16) -> Result<()> {
         call(case.plane(), &self.name, port).await
     }
@@ -78,30 +78,30 @@ impl Webhook {
         case.plane().get(&configuration(&self.name)).await
     }
 
-    /// The certificate that is served now.
+    /// The current serving certificate.
     pub async fn served(&self, case: &Case) -> Result<String> {
         let secret = case.get(&format!("secrets/{}", self.name)).await?;
         let served = secret["data"]["tls.crt"].as_str();
         Ok(served.context("no certificate")?.to_owned())
     }
 
-    /// Connects as the API server would, with the authorities that it is told of.
-    pub async fn shake_hands(&self, case: &Case) -> Result<()> {
+    /// Connects as the API server does, with the CAs of the configuration.
+    pub async fn tls_handshake(&self, case: &Case) -> Result<()> {
         let configuration = self.configuration(case).await?;
         let service = format!("{}.{}.svc", self.name, case.namespace);
         for host in ["localhost", &service] {
-            shake_hands(&configuration, self.port, host).await?;
+            tls_handshake(&configuration, self.port, host).await?;
         }
         Ok(())
     }
 
-    /// Waits until the API server asks the webhook.
-    pub async fn until_asked(&self, case: &Case) -> Result<()> {
-        case.eventually("the webhook is asked", async || refused(case).await)
+    /// Waits until the API server calls the webhook.
+    pub async fn until_called(&self, case: &Case) -> Result<()> {
+        case.eventually("the webhook is called", async || refused(case).await)
             .await
     }
 
-    /// What is not of the test's namespace goes with it.
+    /// Removes its cluster-scoped objects.
     pub async fn remove(&self, case: &Case) -> Result<()> {
         for kind in [
             "validatingwebhookconfiguration",
@@ -116,27 +116,27 @@ impl Webhook {
     }
 }
 
-/// Path of the configuration of this name, by which API servers call a webhook.
+/// The path of a ValidatingWebhookConfiguration.
 pub fn configuration(name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
 }
 
-/// Has the API server call this port of this machine, where no Service leads.
+/// Makes the API server call a port of this machine instead of a Service.
 pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
     let url = format!("https://localhost:{port}/validate");
     let patch = json!([
-        // A value that is added takes the place of one that is there.
+        // `add` replaces an existing value.
         {"op": "add", "path": "/webhooks/0/clientConfig/service", "value": null},
         {"op": "add", "path": "/webhooks/0/clientConfig/url", "value": url},
-        // Under load an answer may be late, and a test must not take that for an approval.
+        // Under load a response may be late. The webhook fails open, so a timeout would be an approval.
         {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
     ]);
     plane.patch(&configuration(name), &patch).await?;
     Ok(())
 }
 
-/// Connects to this port as to this host, with the authorities that API servers are told of.
-pub async fn shake_hands(configuration: &Value, port: u16, host: &str) -> Result<()> {
+/// Connects to a port under a host name, with the CAs of a webhook configuration.
+pub async fn tls_handshake(configuration: &Value, port: u16, host: &str) -> Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let name = ServerName::try_from(host.to_owned())?;
     let shaken = trusting(configuration)?.connect(name, stream).await;
@@ -145,7 +145,7 @@ pub async fn shake_hands(configuration: &Value, port: u16, host: &str) -> Result
     Ok(())
 }
 
-/// TLS with the authorities that API servers are told of.
+/// TLS that trusts the CAs of a webhook configuration.
 pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
     let bundle: ByteString = serde_json::from_value(bundle.clone())?;
@@ -159,30 +159,30 @@ pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The chart, rendered for a test's namespace and account.
+/// The chart, rendered for a test's namespace and service account.
 pub async fn rendered(case: &Case, name: &str, value: &str) -> Result<Vec<Value>> {
     let override_ = format!("fullnameOverride={name}");
     let scope = format!("watchNamespace={}", case.namespace);
     let set = ["--set", &override_, "--set", value, "--set", &scope];
     let objects = render(&case.plane().helm, &set).await?;
     let account = format!("system:serviceaccount:gamekeeper-system:{name}");
-    let own = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
+    let of_case = format!("system:serviceaccount:{}:{ACCOUNT}", case.namespace);
     let moved = objects.into_iter().map(|mut object| {
         if object["subjects"].is_array() {
             object["subjects"][0]["name"] = json!(ACCOUNT);
         }
-        let text = object.to_string().replace(&account, &own);
+        let text = object.to_string().replace(&account, &of_case);
         let text = text.replace("\"gamekeeper-system\"", &format!("\"{}\"", case.namespace));
         Ok(serde_json::from_str(&text)?)
     });
     moved.collect()
 }
 
-/// Fails unless the webhook refuses what only it can.
+/// Fails unless the webhook refuses a template that the CRD accepts.
 pub async fn refused(case: &Case) -> Result<()> {
     let apply = ["apply", "--dry-run=server", "-f", "-"];
-    let said = case.refused(&apply, BAD).await?;
+    let error = case.refused(&apply, BAD).await?;
     let expected = "The HookTemplate \"probe\" is invalid: spec.metrics[0].successCondition: ";
-    ensure!(said.contains(expected), "{said}");
+    ensure!(error.contains(expected), "{error}");
     Ok(())
 }

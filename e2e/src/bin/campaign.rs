@@ -1,7 +1,7 @@
 //! `make campaign`: plays seeded histories and prints their figures, for docs/reliability.md.
 //!
-//! Usage: `campaign [COUNT [SEED]]`; 300 histories from seed 0 on if nothing else is said. What a history
-//! that ends badly leaves is in target/e2e/campaign/SEED.
+//! Usage: `campaign [COUNT [SEED]]`, by default 300 histories from seed 0 on. The files of a failed history
+//! are kept in target/e2e/campaign/SEED.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use e2e::trial::plane;
 use futures::StreamExt;
 use futures::stream::iter;
 
-/// Histories, if the command line does not say.
+/// The default number of histories.
 const COUNT: u64 = 300;
-/// Histories at a time: they mostly wait.
-const SIDE_BY_SIDE: usize = 4;
+/// How many histories run at a time. They mostly wait.
+const CONCURRENCY: usize = 4;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
@@ -33,7 +33,7 @@ async fn main() -> Result<ExitCode> {
     stop_all().await;
     let figures = figures?;
     println!("{figures}");
-    Ok(match figures.are_good() {
+    Ok(match figures.passed() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
@@ -46,19 +46,19 @@ async fn campaign(first: u64, count: u64) -> Result<Figures> {
         let folder = folder.join(seed.to_string());
         async move { play(plane, History::of(seed), &folder).await }
     });
-    let mut played = played.buffer_unordered(SIDE_BY_SIDE);
+    let mut played = played.buffer_unordered(CONCURRENCY);
     let mut figures = Figures::default();
-    while let Some(ended) = played.next().await {
-        figures.add(&ended);
-        match ended.is_good() {
-            true => eprintln!("history {} is good", ended.history.seed),
-            false => eprintln!("{ended}\n"),
+    while let Some(outcome) = played.next().await {
+        figures.add(&outcome);
+        match outcome.passed() {
+            true => eprintln!("history {} passed", outcome.history.seed),
+            false => eprintln!("{outcome}\n"),
         }
     }
     Ok(figures)
 }
 
-/// Where histories leave their files.
+/// Where the files of failed histories are kept.
 fn folder() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let target = own.ancestors().nth(2).context("this runs from target/")?;

@@ -1,5 +1,5 @@
-//! The web server of the walkthroughs: answers every call with the same person, on all loopback
-//! addresses, so for every pod of the simulated nodes too.
+//! The web server of the walkthroughs. It gives every call the same answer, on all loopback addresses,
+//! and so at the addresses of simulated pods too.
 //!
 //! Usage: `hook-server [PORT]`, 9091 if none is given.
 
@@ -10,9 +10,9 @@ use e2e::servers::hook_server::HookServer;
 async fn main() -> Result<()> {
     let port = std::env::args().nth(1).map(|text| text.parse()).transpose();
     let port = port.context("usage: hook-server [PORT]")?.unwrap_or(9091);
-    let server = HookServer::listen(port)
+    let server = HookServer::start_on(port)
         .await
-        .with_context(|| format!("port {port} is taken"))?;
+        .with_context(|| format!("cannot listen on port {port}"))?;
     println!("answering on port {}", server.port());
     Ok(tokio::signal::ctrl_c().await?)
 }

@@ -1,10 +1,10 @@
-//! What histories added up to.
+//! Sums over the outcomes of histories.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::play::Ended;
+use super::play::Outcome;
 use crate::faults::Tally;
 
 /// Sums over histories.
@@ -17,30 +17,30 @@ pub struct Figures {
     jumps: u64,
     violations: u64,
     unsettled: u64,
-    broken: u64,
+    aborted: u64,
     slowest: Duration,
 }
 
 impl Figures {
-    /// One more has ended.
-    pub fn add(&mut self, ended: &Ended) {
+    /// Adds an outcome.
+    pub fn add(&mut self, outcome: &Outcome) {
         *self
             .histories
-            .entry(ended.history.kind.to_string())
+            .entry(outcome.history.kind.to_string())
             .or_default() += 1;
-        self.faults.add(&ended.faults);
-        self.writes += ended.writes;
-        self.kills += ended.kills;
-        self.jumps += ended.jumps;
-        self.violations += ended.violations.len() as u64;
-        self.unsettled += u64::from(ended.unsettled.is_some());
-        self.broken += u64::from(ended.broken.is_some());
-        self.slowest = self.slowest.max(ended.settled_after);
+        self.faults.add(&outcome.faults);
+        self.writes += outcome.writes;
+        self.kills += outcome.kills;
+        self.jumps += outcome.jumps;
+        self.violations += outcome.violations.len() as u64;
+        self.unsettled += u64::from(outcome.unsettled.is_some());
+        self.aborted += u64::from(outcome.aborted.is_some());
+        self.slowest = self.slowest.max(outcome.settled_after);
     }
 
-    /// Whether all is as it must be.
-    pub fn are_good(&self) -> bool {
-        (self.violations, self.unsettled, self.broken) == (0, 0, 0)
+    /// Whether all histories passed.
+    pub fn passed(&self) -> bool {
+        (self.violations, self.unsettled, self.aborted) == (0, 0, 0)
     }
 }
 
@@ -69,6 +69,6 @@ impl fmt::Display for Figures {
         )?;
         writeln!(f, "| violations | {} |", self.violations)?;
         writeln!(f, "| unsettled | {} |", self.unsettled)?;
-        writeln!(f, "| not played to the end | {} |", self.broken)
+        writeln!(f, "| aborted | {} |", self.aborted)
     }
 }

@@ -1,14 +1,14 @@
-//! What happens in a history, as its seed has it.
+//! A history: everything that is done in it, generated from its seed.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::moment::{Moment, Says};
+use super::stimulus::{HookAnswer, Stimulus};
 use super::workload::{Kind, Workload};
 use crate::faults::{Script, WatchFault, seeded};
 use crate::random::Random;
 
-/// How long a history is disturbed, in seconds.
+/// How long the disturbances of a history last, in seconds.
 const SECONDS: u64 = 6;
 /// How far a clock jumps, in seconds.
 const JUMPS: [i64; 8] = [-7_200, -300, -30, -3, 3, 30, 300, 7_200];
@@ -16,30 +16,30 @@ const JUMPS: [i64; 8] = [-7_200, -300, -30, -3, 3, 30, 300, 7_200];
 /// A history.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// What decides all of it.
+    /// The seed that determines it.
     pub seed: u64,
-    /// Its workload.
+    /// The kind of its workload.
     pub kind: Kind,
-    /// The same, as it is applied.
+    /// Its workload.
     pub workload: Workload,
-    /// Replicas at the beginning.
+    /// Replicas at the start.
     pub replicas: i64,
-    /// What hooks say at the beginning.
-    pub says: Says,
-    /// What the proxy does.
+    /// The answer of hooks at the start.
+    pub answer: HookAnswer,
+    /// The faults of the proxy.
     pub script: Script,
-    /// What happens besides, each so long after the beginning.
-    pub moments: Vec<(Duration, Moment)>,
+    /// What else is done, each with its time after the start.
+    pub stimuli: Vec<(Duration, Stimulus)>,
 }
 
 impl History {
     /// The history of a seed.
     pub fn of(seed: u64) -> Self {
         let kind = Kind::ALL[usize::try_from(seed % 3).unwrap_or(0)];
-        let mut random = Random::of(seed);
+        let mut random = Random::from_seed(seed);
         let replicas = 2 + random.below(4) as i64;
-        let workload = Workload::chosen(kind, replicas, &mut random);
-        let says = says(&mut random);
+        let workload = Workload::random(kind, replicas, &mut random);
+        let answer = answer(&mut random);
         let watched = ["pods", "hookruns", kind.plural(), "controllerrevisions"];
         let script = seeded(&mut random, &watched, SECONDS);
         let mut history = History {
@@ -47,47 +47,48 @@ impl History {
             kind,
             workload,
             replicas,
-            says,
+            answer,
             script,
-            moments: Vec::new(),
+            stimuli: Vec::new(),
         };
-        history.let_the_user_act(&mut random);
+        history.add_user(&mut random);
         if random.below(2) == 0 {
-            history.let_a_burst_be_taken_back(&mut random);
+            history.add_burst(&mut random);
         }
-        history.disturb(&mut random);
-        history.moments.sort_by_key(|(at, _)| *at);
+        history.add_disturbances(&mut random);
+        history.stimuli.sort_by_key(|(at, _)| *at);
         history
     }
 
-    fn add(&mut self, at: Duration, moment: Moment) {
-        self.moments.push((at, moment));
+    fn add(&mut self, at: Duration, stimulus: Stimulus) {
+        self.stimuli.push((at, stimulus));
     }
 
-    fn let_the_user_act(&mut self, random: &mut Random) {
+    /// A user scales, sets images, pauses, resumes and retries.
+    fn add_user(&mut self, random: &mut Random) {
         let mut tag = 1;
         for _ in 0..4 + random.below(5) {
-            let moment = match random.below(10) {
-                0..=2 => Moment::Scale(random.below(7) as i64),
+            let stimulus = match random.below(10) {
+                0..=2 => Stimulus::Scale(random.below(7) as i64),
                 3 | 4 => {
                     tag += 1;
-                    Moment::Image(new_tag(tag, random))
+                    Stimulus::Image(new_tag(tag, random))
                 }
-                5 => Moment::Image("v1".to_owned()),
-                6 => Moment::Pause(true),
-                7 | 8 => Moment::Pause(false),
-                _ => Moment::Retry,
+                5 => Stimulus::Image("v1".to_owned()),
+                6 => Stimulus::Pause(true),
+                7 | 8 => Stimulus::Pause(false),
+                _ => Stimulus::Retry,
             };
-            self.add(moment_of(random), moment);
+            self.add(random_time(random), stimulus);
         }
     }
 
-    /// Many pods more, and none of them while they start; often nothing is heard of that for a while.
-    fn let_a_burst_be_taken_back(&mut self, random: &mut Random) {
+    /// A user adds many pods and removes them while they start, in half of the cases with a lagging watch.
+    fn add_burst(&mut self, random: &mut Random) {
         let at = random.between(0, 2_500);
-        self.add(at, Moment::Scale(8 + random.below(9) as i64));
+        self.add(at, Stimulus::Scale(8 + random.below(9) as i64));
         let back = at + random.between(400, 2_600);
-        self.add(back, Moment::Scale(random.below(4) as i64));
+        self.add(back, Stimulus::Scale(random.below(4) as i64));
         if random.below(2) == 0 {
             let lag = WatchFault::Lag(random.between(1_000, 3_000));
             let until = (back + Duration::from_secs(2)).as_secs_f64();
@@ -96,46 +97,46 @@ impl History {
         }
     }
 
-    /// Hooks change their answer; the operator may be killed, and its clock may jump.
-    fn disturb(&mut self, random: &mut Random) {
+    /// Hooks change their answer, the operator is killed, and its clock jumps.
+    fn add_disturbances(&mut self, random: &mut Random) {
         for _ in 0..random.below(4) {
-            let says = says(random);
-            self.add(moment_of(random), Moment::Hook(says));
+            let answer = answer(random);
+            self.add(random_time(random), Stimulus::Answer(answer));
         }
         for _ in 0..random.below(3) {
-            self.add(moment_of(random), Moment::Kill);
+            self.add(random_time(random), Stimulus::Kill);
         }
         if random.below(3) == 0 {
             let seconds = JUMPS[random.index(JUMPS.len())];
-            self.add(moment_of(random), Moment::Clock(seconds));
+            self.add(random_time(random), Stimulus::Clock(seconds));
         }
     }
 
-    /// How long it is disturbed.
+    /// How long the disturbances last.
     pub fn length(&self) -> Duration {
         Duration::from_secs(SECONDS)
     }
 
     /// Whether its operator needs a clock of its own.
     pub fn has_jumps(&self) -> bool {
-        let mut moments = self.moments.iter();
-        moments.any(|(_, moment)| matches!(moment, Moment::Clock(_)))
+        let mut stimuli = self.stimuli.iter();
+        stimuli.any(|(_, stimulus)| matches!(stimulus, Stimulus::Clock(_)))
     }
 }
 
-fn moment_of(random: &mut Random) -> Duration {
+fn random_time(random: &mut Random) -> Duration {
     random.between(0, SECONDS * 1_000)
 }
 
-fn says(random: &mut Random) -> Says {
+fn answer(random: &mut Random) -> HookAnswer {
     match random.below(7) {
-        0..=2 => Says::Yes,
-        3..=5 => Says::No,
-        _ => Says::Nonsense,
+        0..=2 => HookAnswer::Yes,
+        3..=5 => HookAnswer::No,
+        _ => HookAnswer::Error,
     }
 }
 
-/// A new image; one in six is bad, and one is slow to arrive.
+/// A new image. One in six is bad, and one in six is slow to pull.
 fn new_tag(number: u32, random: &mut Random) -> String {
     match random.below(12) {
         0 => format!("v{number}-nope"),
@@ -151,20 +152,24 @@ impl fmt::Display for History {
             seed,
             kind,
             replicas,
-            says,
+            answer,
             ..
         } = self;
         writeln!(f, "history {seed}: {kind}")?;
-        let patient = if self.workload.is_patient {
-            " and are asked again"
+        let retries = if self.workload.retries {
+            ", with retries"
         } else {
             ""
         };
-        writeln!(f, "{replicas} replicas; {}{patient}", Moment::Hook(*says))?;
+        writeln!(
+            f,
+            "{replicas} replicas; {}{retries}",
+            Stimulus::Answer(*answer)
+        )?;
         writeln!(f, "{}", self.workload.game)?;
         write!(f, "{}", self.script)?;
-        for (at, moment) in &self.moments {
-            writeln!(f, "{:.1} s: {moment}", at.as_secs_f64())?;
+        for (at, stimulus) in &self.stimuli {
+            writeln!(f, "{:.1} s: {stimulus}", at.as_secs_f64())?;
         }
         Ok(())
     }
@@ -175,16 +180,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_makes_the_same_history() {
+    fn a_seed_reproduces_its_history() {
         assert_eq!(History::of(5).to_string(), History::of(5).to_string());
         assert_ne!(History::of(5).to_string(), History::of(8).to_string());
     }
 
     #[test]
-    fn moments_are_told_in_their_order() {
+    fn stimuli_are_sorted_by_time() {
         for seed in 0..50 {
             let history = History::of(seed);
-            assert!(history.moments.is_sorted_by_key(|(at, _)| *at), "{history}");
+            assert!(history.stimuli.is_sorted_by_key(|(at, _)| *at), "{history}");
         }
     }
 }

@@ -1,34 +1,33 @@
-//! After the faults: what a user would do until all is as wanted, and whether it comes to that.
+//! After the faults: acts as a user would until the workload has settled.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use tokio::time::{Instant, sleep};
 
-use super::moment::{Moment, Says};
+use super::stimulus::{HookAnswer, Stimulus};
 use crate::case::Case;
 use crate::workload::view::View;
 
-/// How long it may take. An operator that was refused a template asks again after half a minute.
+/// How long it may take. An operator whose template was refused tries again after half a minute.
 const LIMIT: Duration = Duration::from_secs(100);
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(300);
-/// How long a user waits at least to see what came of a resume or a retry: each one makes the operator
-/// plan again.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How often the workload is read.
+const POLL: Duration = Duration::from_millis(300);
+/// The least time between two actions of the user, because each makes the operator plan again.
+const ACTION_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Lets hooks say yes and the workload have so many replicas of a good image; resumes what pauses and
-/// retries what failed, until nothing is left to do. What is missing, if that takes too long.
+/// Makes hooks answer yes, sets replicas and, if necessary, a good image. Then resumes pauses and retries
+/// failed hooks until the workload has settled. Returns its state if that takes too long.
 pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
-    Moment::Hook(Says::Yes).happen(case).await?;
-    Moment::Scale(replicas).happen(case).await?;
+    Stimulus::Answer(HookAnswer::Yes).apply(case).await?;
+    Stimulus::Scale(replicas).apply(case).await?;
     let image = case.view().await?;
     let image = image.text("/spec/template/spec/containers/0/image");
     if ["nope", "neverready"]
         .iter()
         .any(|bad| image.ends_with(bad))
     {
-        Moment::Image("v1".to_owned()).happen(case).await?;
+        Stimulus::Image("v1".to_owned()).apply(case).await?;
     }
     let begun = Instant::now();
     let mut acted: Option<Instant> = None;
@@ -40,21 +39,21 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
         if begun.elapsed() > LIMIT {
             return Ok(Some(view.summary()));
         }
-        if acted.is_none_or(|acted| acted.elapsed() >= PATIENCE) {
+        if acted.is_none_or(|acted| acted.elapsed() >= ACTION_INTERVAL) {
             let needed = [
-                (view.is_paused(), Moment::Pause(false)),
-                (has_failed_hooks(&view), Moment::Retry),
+                (view.is_paused(), Stimulus::Pause(false)),
+                (has_failed_hooks(&view), Stimulus::Retry),
             ];
-            for (_, moment) in needed.iter().filter(|(is_needed, _)| *is_needed) {
-                moment.happen(case).await?;
+            for (_, stimulus) in needed.iter().filter(|(is_needed, _)| *is_needed) {
+                stimulus.apply(case).await?;
                 acted = Some(Instant::now());
             }
         }
-        sleep(LOOK).await;
+        sleep(POLL).await;
     }
 }
 
-/// Whether the hook of a pod ended badly. That of a step is left by a resume.
+/// Whether the hook of a pod has failed. The hook of a step is skipped by a resume.
 fn has_failed_hooks(view: &View) -> bool {
     let mut runs = view.runs.iter().filter(|run| run.point() != "Step");
     runs.any(|run| matches!(run.phase(), "Failed" | "Error" | "Inconclusive"))

@@ -1,4 +1,4 @@
-//! What happens to a history's workload and operator at a moment.
+//! What is done to a workload, its hooks and its operator during a history.
 
 use std::fmt;
 
@@ -8,66 +8,66 @@ use serde_json::{Value, json};
 use crate::case::Case;
 use crate::servers::hook_server::Answer;
 
-/// Path of the hook's answer at the harness' hook server.
+/// Path of the hook on the case's hook server.
 pub const HOOK: &str = "/may-it-go";
 
-/// Something that happens.
+/// Something that is done at a point in time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Moment {
+pub enum Stimulus {
     /// A user scales.
     Scale(i64),
     /// A user sets an image by its tag.
     Image(String),
     /// A user pauses, or resumes.
     Pause(bool),
-    /// A user has hooks asked again.
+    /// A user retries failed hooks.
     Retry,
-    /// Hooks say something else from now on.
-    Hook(Says),
-    /// kill -9 of the operator, and a start.
+    /// Hooks give another answer from now on.
+    Answer(HookAnswer),
+    /// The operator is killed (kill -9) and restarted.
     Kill,
-    /// The operator's wall clock is so many seconds wrong from now on.
+    /// The operator's wall clock jumps to this offset in seconds.
     Clock(i64),
 }
 
-/// What hooks say.
+/// The answer of hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
-    /// Yes: the pod may go.
+pub enum HookAnswer {
+    /// The pod may be deleted or updated.
     Yes,
-    /// No: players are on it.
+    /// The pod has players.
     No,
-    /// 500.
-    Nonsense,
+    /// An HTTP 500.
+    Error,
 }
 
-impl Says {
-    /// What the hook server answers.
-    pub fn answer(self) -> Answer {
+impl HookAnswer {
+    /// The hook server's response.
+    pub fn response(self) -> Answer {
         match self {
-            Says::Yes => Answer::Json(json!({"age": 45})),
-            Says::No => Answer::Json(json!({"age": 12})),
-            Says::Nonsense => Answer::Status(500),
+            HookAnswer::Yes => Answer::Json(json!({"age": 45})),
+            HookAnswer::No => Answer::Json(json!({"age": 12})),
+            HookAnswer::Error => Answer::Status(500),
         }
     }
 }
 
-impl Moment {
-    /// Does what a user or a hook does; what happens to the operator is left to others.
-    pub async fn happen(&self, case: &Case) -> Result<()> {
+impl Stimulus {
+    /// Applies what a user or a hook does. The caller handles kills and clock jumps.
+    pub async fn apply(&self, case: &Case) -> Result<()> {
         match self {
-            Moment::Scale(replicas) => set(case, "/spec/replicas", *replicas).await,
-            Moment::Image(tag) => {
+            Stimulus::Scale(replicas) => set(case, "/spec/replicas", *replicas).await,
+            Stimulus::Image(tag) => {
                 let path = "/spec/template/spec/containers/0/image";
                 set(case, path, format!("game:{tag}")).await
             }
-            Moment::Pause(paused) => set(case, "/spec/updateStrategy/paused", *paused).await,
-            Moment::Retry => retry(case).await,
-            Moment::Hook(says) => {
-                case.hooks.answer(HOOK, says.answer());
+            Stimulus::Pause(paused) => set(case, "/spec/updateStrategy/paused", *paused).await,
+            Stimulus::Retry => retry(case).await,
+            Stimulus::Answer(answer) => {
+                case.hooks.answer(HOOK, answer.response());
                 Ok(())
             }
-            Moment::Kill | Moment::Clock(_) => Ok(()),
+            Stimulus::Kill | Stimulus::Clock(_) => Ok(()),
         }
     }
 }
@@ -91,19 +91,19 @@ async fn retry(case: &Case) -> Result<()> {
     Ok(())
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for Stimulus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Moment::Scale(replicas) => write!(f, "scale to {replicas}"),
-            Moment::Image(tag) => write!(f, "image {tag}"),
-            Moment::Pause(true) => write!(f, "pause"),
-            Moment::Pause(false) => write!(f, "resume"),
-            Moment::Retry => write!(f, "retry"),
-            Moment::Hook(Says::Yes) => write!(f, "hooks say yes"),
-            Moment::Hook(Says::No) => write!(f, "hooks say no"),
-            Moment::Hook(Says::Nonsense) => write!(f, "hooks answer 500"),
-            Moment::Kill => write!(f, "kill -9"),
-            Moment::Clock(seconds) => write!(f, "clock {seconds:+} s"),
+            Stimulus::Scale(replicas) => write!(f, "scale to {replicas}"),
+            Stimulus::Image(tag) => write!(f, "image {tag}"),
+            Stimulus::Pause(true) => write!(f, "pause"),
+            Stimulus::Pause(false) => write!(f, "resume"),
+            Stimulus::Retry => write!(f, "retry"),
+            Stimulus::Answer(HookAnswer::Yes) => write!(f, "hooks answer yes"),
+            Stimulus::Answer(HookAnswer::No) => write!(f, "hooks answer no"),
+            Stimulus::Answer(HookAnswer::Error) => write!(f, "hooks answer 500"),
+            Stimulus::Kill => write!(f, "kill -9"),
+            Stimulus::Clock(seconds) => write!(f, "clock {seconds:+} s"),
         }
     }
 }

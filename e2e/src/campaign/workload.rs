@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::moment::HOOK;
+use super::stimulus::HOOK;
 use crate::random::Random;
 use crate::servers::hook_server::HookServer;
-use crate::workload::manifest::{Game, hook_template, patient_hook_template};
+use crate::workload::manifest::{Game, hook_template, retrying_hook_template};
 
 /// Name of the HookTemplate.
 const TEMPLATE: &str = "may-it-go";
@@ -46,18 +46,18 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A workload, and how its hooks ask.
+/// A workload, and how its hooks measure.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its manifest.
     pub game: Game,
-    /// Whether a hook that was told no asks again by itself.
-    pub is_patient: bool,
+    /// Whether a hook measures again until the answer is yes.
+    pub retries: bool,
 }
 
 impl Workload {
-    /// One of a kind that chance chooses.
-    pub fn chosen(kind: Kind, replicas: i64, random: &mut Random) -> Self {
+    /// A random workload of a kind.
+    pub fn random(kind: Kind, replicas: i64, random: &mut Random) -> Self {
         let game = match kind {
             Kind::Canary => canary(replicas, random),
             Kind::Rolling => rolling(replicas, random),
@@ -70,15 +70,15 @@ impl Workload {
         };
         Workload {
             game: game.max_unavailable(1 + random.below(3) as i64),
-            is_patient: random.below(3) == 0,
+            retries: random.below(3) == 0,
         }
     }
 
     /// The template of its hooks.
     pub fn hook_template(&self, hooks: &HookServer) -> Value {
         let url = hooks.url(HOOK);
-        match self.is_patient {
-            true => patient_hook_template(TEMPLATE, &url),
+        match self.retries {
+            true => retrying_hook_template(TEMPLATE, &url),
             false => hook_template(TEMPLATE, &url),
         }
     }
@@ -97,7 +97,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         hook,
         json!({"partition": "50%"}),
     ];
-    // At least one step, and each of them in its turn.
+    // A run of at least one of these steps.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);
     let steps = Value::from(&steps[first..first + length]);

@@ -1,5 +1,5 @@
-//! Manifests that must be refused. Each begins with what kubectl says to it, so that the table of
-//! them is what users read, and the linter is held to the same words.
+//! Manifests that must be refused. Each begins with the error that kubectl prints. The linter's unit tests
+//! use the same files, so both must print the same message.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,24 @@ use futures::{StreamExt, TryStreamExt};
 use crate::case::Case;
 use crate::checkout::repository;
 
-/// kubectl calls at a time.
-const SIDE_BY_SIDE: usize = 8;
+/// How many kubectl calls run at a time.
+const CONCURRENCY: usize = 8;
 
 /// A manifest that must be refused.
 pub struct BadManifest {
     /// Its file.
     pub path: PathBuf,
-    /// What it says.
+    /// Its content.
     pub text: String,
-    /// What is applied before it.
+    /// The manifest that is applied before it.
     pub after: Option<PathBuf>,
-    /// What kubectl says, line by line; the API server lists several errors in no fixed order.
+    /// The lines of the error. The API server lists several errors in no fixed order.
     message: BTreeSet<String>,
 }
 
 impl BadManifest {
-    /// Reads the comment at its top: `# after: FILE` if there is one, `# expect: ` and the message.
+    /// Reads a file. The comment at its top has an optional `# after: FILE`, and `# expect: ` with the
+    /// message.
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let mut bad = BadManifest {
@@ -43,12 +44,12 @@ impl BadManifest {
                 bad.message.insert(line.to_owned());
             }
         }
-        let shown = path.display();
-        ensure!(!bad.message.is_empty(), "{shown} expects nothing");
+        let path = path.display();
+        ensure!(!bad.message.is_empty(), "{path} expects no message");
         Ok(bad)
     }
 
-    /// Reads all of a folder.
+    /// Reads all files of a folder.
     pub fn all(folder: &str) -> Result<Vec<Self>> {
         manifests(folder)?
             .iter()
@@ -56,7 +57,7 @@ impl BadManifest {
             .collect()
     }
 
-    /// The findings that it is expected to have, as `FIELD: MESSAGE`.
+    /// The expected findings, as `FIELD: MESSAGE`.
     pub fn findings(&self) -> impl Iterator<Item = &str> {
         let lines = self.message.iter().map(|line| {
             let line = line
@@ -67,20 +68,22 @@ impl BadManifest {
         lines.filter(|line| !line.is_empty())
     }
 
-    /// What is wrong with kubectl's answer, if anything. Warnings are another matter.
+    /// How kubectl's error differs from the expected one, if it does. Warnings are ignored.
     async fn check(&self, case: &Case) -> Result<Option<String>> {
-        let answer = case.refused(&["apply", "-f", "-"], &self.text).await?;
-        let (_, stderr) = answer.split_once("stderr: ").context("kubectl says why")?;
+        let error = case.refused(&["apply", "-f", "-"], &self.text).await?;
+        let (_, stderr) = error
+            .split_once("stderr: ")
+            .context("kubectl prints an error")?;
         let lines = stderr.lines().filter(|line| !line.starts_with("Warning: "));
         let found: BTreeSet<String> = lines.map(|line| line.trim_end().into()).collect();
         Ok((found != self.message).then(|| format!("{}:\n{stderr}", self.path.display())))
     }
 
-    /// Applies all of them, and fails unless each is refused in its words.
+    /// Applies all of them, and fails unless each is refused with its message.
     pub async fn check_all(bad: &[Self], case: &Case) -> Result<()> {
         let wrong: Vec<String> = futures::stream::iter(bad)
             .map(|bad| bad.check(case))
-            .buffered(SIDE_BY_SIDE)
+            .buffered(CONCURRENCY)
             .try_filter_map(async |wrong| Ok(wrong))
             .try_collect()
             .await?;
@@ -88,7 +91,7 @@ impl BadManifest {
         Ok(())
     }
 
-    /// Applies what is to be there before them.
+    /// Applies the manifests that must exist before them.
     pub async fn prepare_all(bad: &[Self], case: &Case) -> Result<()> {
         let before: BTreeSet<_> = bad.iter().filter_map(|bad| bad.after.as_ref()).collect();
         for before in before {

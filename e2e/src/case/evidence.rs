@@ -1,12 +1,12 @@
-//! What a failed test leaves, to find out why it failed.
+//! The files that a failed test leaves for debugging.
 
 use std::fs::File;
 use std::io::Write;
 
 use crate::case::Case;
 
-/// Writes objects, events and the namespace's part of the audit log beside the operator's log.
-/// A part that cannot be had is left out, with the reason in its place.
+/// Writes objects, events and the namespace's writes next to the operator's log. If something cannot be
+/// collected, its file contains the error.
 pub async fn collect(case: &Case, error: &str) {
     let folder = case.folder();
     let save = |name: &str, text: &str| {
@@ -33,7 +33,7 @@ pub async fn collect(case: &Case, error: &str) {
     }
 }
 
-/// Every write of the namespace in its order, in short.
+/// Saves a summary of all writes in the namespace, in order.
 fn save_writes(case: &Case) -> anyhow::Result<()> {
     let events = case.plane().audit.writes(&case.namespace)?;
     let mut file = File::create(case.folder().join("writes.txt"))?;

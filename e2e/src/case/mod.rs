@@ -1,4 +1,4 @@
-//! What one test has to itself: a namespace, an operator, a kubectl and a hook server.
+//! The environment of a test: its own namespace, operator, kubeconfig and hook server.
 
 pub mod bad_manifest;
 pub(crate) mod evidence;
@@ -15,44 +15,44 @@ use tokio::process::Command;
 use crate::cluster::control_plane::ControlPlane;
 use crate::cluster::operator::{ACCOUNT, Operator};
 use crate::documents::shell::Shell;
-use crate::process::command::{Ended, run, run_to_end};
+use crate::process::command::{CommandOutput, run, run_unchecked};
 use crate::servers::hook_server::HookServer;
-use crate::wait::{eventually, throughout};
+use crate::wait::{consistently, eventually};
 use crate::workload::table::Table;
 use crate::workload::view::{Pod, Run, View};
 use crate::workload::{GAME, SET};
 
-/// How long anything may take that should happen.
+/// How long to wait for a condition.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A test's own corner of the control plane.
+/// The environment of a test.
 pub struct Case {
     plane: &'static ControlPlane,
     /// Its namespace.
     pub namespace: String,
     folder: PathBuf,
     kubeconfig: PathBuf,
-    /// Kind of the workload that it is about, as kubectl takes it.
+    /// Kind of the workload under test, as kubectl accepts it.
     kind: &'static str,
-    /// Name of that workload.
+    /// Name of the workload under test.
     name: &'static str,
     /// Its hook server.
     pub hooks: HookServer,
-    /// Its operator; other tests' workloads do not notice when it is killed.
+    /// Its operator. Other tests are not affected when it is killed.
     pub operator: Operator,
-    /// Tells which writes without an answer took effect, once it was called.
+    /// Records which writes without a response took effect, if it was started.
     witness: Option<Witness>,
 }
 
 impl Case {
-    /// Makes the namespace and starts the operator; `folder` is for what the test leaves.
+    /// Creates the namespace and starts the operator. The test's files are kept in `folder`.
     pub async fn open(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         let mut case = Self::prepare(plane, name, folder).await?;
         case.operator.start().await?;
         Ok(case)
     }
 
-    /// The same, with an operator that is not started.
+    /// Like `open`, but does not start the operator.
     pub async fn prepare(plane: &'static ControlPlane, name: &str, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder)?;
         let namespace = namespace(name);
@@ -75,33 +75,32 @@ impl Case {
         })
     }
 
-    /// Makes it a test of the GameStatefulSet [`SET`].
+    /// Makes the GameStatefulSet [`SET`] the workload under test.
     pub fn is_about_a_set(&mut self) {
         (self.kind, self.name) = ("gamestatefulset", SET);
     }
 
-    /// The workload that it is about, as KIND/NAME.
+    /// The workload under test, as KIND/NAME.
     pub fn workload(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 
-    /// The path of that workload in the API.
+    /// The API path of the workload under test.
     pub fn path(&self) -> String {
         let (namespace, kind, name) = (&self.namespace, self.kind, self.name);
         format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{namespace}/{kind}s/{name}")
     }
 
-    /// Ends the operator and asks the judge, who must find nothing.
+    /// Stops the operator and lets the judge check its writes. Fails on a violation.
     pub async fn close(&mut self) -> Result<()> {
-        let violations = self.judged().await?;
+        let violations = self.violations().await?;
         let lines: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        ensure!(lines.is_empty(), "the judge says:\n{}", lines.join("\n"));
+        ensure!(lines.is_empty(), "violations:\n{}", lines.join("\n"));
         Ok(())
     }
 
-    /// Ends the operator and asks the judge. That the operator may do all that it tries to is no
-    /// matter of judgement.
-    pub async fn judged(&mut self) -> Result<Vec<Violation>> {
+    /// Stops the operator and returns what the judge finds. Fails if the operator lacked a permission.
+    pub async fn violations(&mut self) -> Result<Vec<Violation>> {
         if self.operator.is_running() {
             self.operator.terminate().await?;
         }
@@ -127,20 +126,20 @@ impl Case {
 
     /// kill -9 of the operator.
     pub async fn kill_operator(&mut self) -> Result<()> {
-        self.call_witness().await?;
+        self.start_witness().await?;
         self.operator.kill().await
     }
 
-    /// From now on the judge knows also of the writes that get no answer. For tests in which an
-    /// operator is killed or cut off.
-    pub async fn call_witness(&mut self) -> Result<()> {
+    /// Starts a witness, so that the judge knows which writes without a response took effect. For tests
+    /// that kill or disconnect an operator.
+    pub async fn start_witness(&mut self) -> Result<()> {
         if self.witness.is_none() {
-            self.witness = Some(Witness::call(&self.plane.client(), &self.namespace).await?);
+            self.witness = Some(Witness::start(&self.plane.client(), &self.namespace).await?);
         }
         Ok(())
     }
 
-    /// A second operator beside the first, under an account of its own.
+    /// A second operator, with its own service account.
     pub async fn another_operator(&self, account: &str) -> Result<Operator> {
         Operator::prepare(self.plane, &self.namespace, account, &self.folder).await
     }
@@ -150,24 +149,24 @@ impl Case {
         self.plane
     }
 
-    /// Where the test leaves what is worth keeping.
+    /// Where the test keeps its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Runs kubectl as a user of this namespace and returns what it prints.
+    /// Runs kubectl as a user of this namespace and returns its output.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, "").await
     }
 
-    /// Runs kubectl as a user of this namespace, with something to read.
+    /// Runs kubectl as a user of this namespace, with an input.
     pub async fn kubectl_with(&self, args: &[&str], stdin: &str) -> Result<String> {
         let mut command = Command::new(&self.plane.kubectl);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, stdin).await
     }
 
-    /// Runs kubectl for something that must be refused, and returns what it says.
+    /// Runs a kubectl command that must fail, and returns the error.
     pub async fn refused(&self, args: &[&str], stdin: &str) -> Result<String> {
         match self.kubectl_with(args, stdin).await {
             Ok(stdout) => anyhow::bail!("kubectl {args:?} was not refused: {stdout}"),
@@ -180,7 +179,7 @@ impl Case {
         Shell::with(self.plane, self.kubeconfig.clone()).await
     }
 
-    /// kubectl with its plugin on PATH, not yet started.
+    /// A kubectl command, not yet started, with the plugin on PATH.
     pub async fn kubectl_command(&self, args: &[&str]) -> Result<Command> {
         let mut command = Command::new(&self.plane.kubectl);
         command.args(args);
@@ -190,13 +189,13 @@ impl Case {
         Ok(command)
     }
 
-    /// Runs `kubectl game` as a user of this namespace, to whichever end.
-    pub async fn game(&self, args: &[&str]) -> Result<Ended> {
+    /// Runs `kubectl game` as a user of this namespace. It may fail.
+    pub async fn game(&self, args: &[&str]) -> Result<CommandOutput> {
         let args = [&["game"], args].concat();
-        run_to_end(&mut self.kubectl_command(&args).await?).await
+        run_unchecked(&mut self.kubectl_command(&args).await?).await
     }
 
-    /// Makes an object of one of our kinds, without kubectl, whose start takes longer than many a test.
+    /// Creates an object of one of the operator's kinds, without the cost of starting kubectl.
     pub async fn create(&self, object: &Value) -> Result<()> {
         let plural = format!("{}s", text(object, "/kind").to_lowercase());
         let namespace = &self.namespace;
@@ -217,7 +216,7 @@ impl Case {
         self.kubectl_with(&apply, &manifest).await
     }
 
-    /// kubectl patch --type=json, as the documents show it.
+    /// kubectl patch --type=json.
     pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
         let operations = format!("-p={operations}");
         let (kind, name) = resource.split_once('/').context("KIND/NAME")?;
@@ -225,14 +224,14 @@ impl Case {
             .await
     }
 
-    /// kubectl patch of one field of the workload with `replace`.
+    /// Replaces one field of the workload with kubectl patch.
     pub async fn replace(&self, path: &str, value: impl Into<Value>) -> Result<()> {
         let operation = json!([{"op": "replace", "path": path, "value": value.into()}]);
         self.patch(&self.workload(), operation).await?;
         Ok(())
     }
 
-    /// Gives the workload a new image.
+    /// Sets the image of the workload.
     pub async fn set_image(&self, image: &str) -> Result<()> {
         self.replace("/spec/template/spec/containers/0/image", image)
             .await
@@ -246,12 +245,12 @@ impl Case {
         Ok(())
     }
 
-    /// The user ends a pause.
+    /// Ends a pause, as a user does.
     pub async fn resume(&self) -> Result<()> {
         self.replace("/spec/updateStrategy/paused", false).await
     }
 
-    /// A pod ends by itself, as its kubelet would tell it.
+    /// Reports the end of a pod's containers, as its kubelet would.
     pub async fn end_pod(&self, name: &str, phase: &str) -> Result<()> {
         let exit_code = i32::from(phase == "Failed");
         let container = json!({
@@ -265,14 +264,14 @@ impl Case {
         Ok(())
     }
 
-    /// A table that kubectl prints.
+    /// Runs kubectl and parses the table that it prints.
     pub async fn table(&self, args: &[&str]) -> Result<Table> {
         Ok(Table::parse(&self.kubectl(args).await?))
     }
 
-    /// Reads a path of the API below this namespace: `pods`, `pods/NAME`, or one of our kinds.
+    /// Reads an API path below this namespace, such as `pods`, `pods/NAME` or `hookruns`.
     pub async fn get(&self, path: &str) -> Result<Value> {
-        let ours = [
+        let own_kinds = [
             "gamedeployments",
             "gamestatefulsets",
             "hookruns",
@@ -280,7 +279,7 @@ impl Case {
         ];
         let resource = path.split(['/', '?']).next().unwrap_or_default();
         let api = match resource {
-            _ if ours.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
+            _ if own_kinds.contains(&resource) => "/apis/tkex.tencent.com/v1alpha1",
             "controllerrevisions" => "/apis/apps/v1",
             "jobs" => "/apis/batch/v1",
             "leases" => "/apis/coordination.k8s.io/v1",
@@ -302,14 +301,14 @@ impl Case {
         self.view_of(self.name).await
     }
 
-    /// Another workload with its pods and HookRuns, all as they were at one moment: read one after
-    /// the other, a HookRun could be seen whose pod was not marked yet when the pods were read.
+    /// A workload with its pods and HookRuns, all at one resourceVersion. Otherwise a view could contain a
+    /// HookRun but an older version of its pod.
     pub async fn view_of(&self, name: &str) -> Result<View> {
         let runs = self.get("hookruns").await?;
         let version = text(&runs, "/metadata/resourceVersion");
-        let moment = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
         let (kind, named) = (self.kind, format!("fieldSelector=metadata.name={name}"));
-        let game = items(self.get(&format!("{kind}s?{moment}&{named}")).await?)?.pop();
+        let game = items(self.get(&format!("{kind}s?{exact}&{named}")).await?)?.pop();
         let game = game.with_context(|| format!("no {kind} {name}"))?;
         let owner = uid(&game).to_owned();
         let owned = |list| -> Result<Vec<Value>> {
@@ -317,7 +316,7 @@ impl Case {
             objects.retain(|object| controller(object) == Some(owner.as_str()));
             Ok(objects)
         };
-        let pods = owned(self.get(&format!("pods?{moment}")).await?)?;
+        let pods = owned(self.get(&format!("pods?{exact}")).await?)?;
         Ok(View {
             pods: pods.into_iter().map(Pod).collect(),
             runs: owned(runs)?.into_iter().map(Run).collect(),
@@ -325,12 +324,12 @@ impl Case {
         })
     }
 
-    /// Waits until something holds of the workload, and returns it as it was then.
+    /// Waits until a condition holds for the workload, and returns the view.
     pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) -> Result<View> {
         self.until_of(self.name, what, holds).await
     }
 
-    /// Waits until something holds of another workload.
+    /// Waits until a condition holds for another workload.
     pub async fn until_of(
         &self,
         name: &str,
@@ -345,35 +344,35 @@ impl Case {
         .await
     }
 
-    /// Waits until the status is about the newest spec and shows DESIRED, UPDATED, UPDATED_READY,
-    /// READY and TOTAL so.
+    /// Waits until the status is up to date and has these counts: DESIRED, UPDATED, UPDATED_READY, READY
+    /// and TOTAL.
     pub async fn until_counts(&self, counts: [i64; 5]) -> Result<View> {
         let what = format!("counts {counts:?}");
         let holds = |view: &View| view.counts() == counts && view.is_observed();
         self.until(&what, holds).await
     }
 
-    /// Waits until all pods are updated and available, nothing is on its way, and no HookRun is left.
+    /// Waits until all pods are updated and available, and no HookRun is left.
     pub async fn until_settled(&self, replicas: i64) -> Result<View> {
         self.until("settled", |view| view.is_settled(replicas))
             .await
     }
 
-    /// Watches that something holds for a time.
-    pub async fn keeps(
+    /// Checks that a condition holds all the time for some seconds.
+    pub async fn consistently(
         &self,
         what: &str,
         seconds: u64,
         holds: impl Fn(&View) -> bool,
     ) -> Result<()> {
-        throughout(what, Duration::from_secs(seconds), async || {
+        consistently(what, Duration::from_secs(seconds), async || {
             let view = self.view().await?;
             view.ensure(holds(&view))
         })
         .await
     }
 
-    /// Waits until a probe of the test's own succeeds.
+    /// Waits until a probe succeeds.
     pub async fn eventually<T>(
         &self,
         what: &str,
@@ -382,7 +381,7 @@ impl Case {
         eventually(what, LIMIT, probe).await
     }
 
-    /// The operator's writes so far, as the API server logged them.
+    /// The operator's writes so far, from the audit log.
     pub fn events(&self) -> Result<Vec<Event>> {
         let operator = self.operator.username();
         let mut events = self.plane.audit.writes(&self.namespace)?;
@@ -390,7 +389,7 @@ impl Case {
         Ok(events)
     }
 
-    /// What the operator wrote so far, counted.
+    /// Counts of the operator's writes so far.
     pub fn writes(&self) -> Result<Counts> {
         Ok(Counts::of(&self.events()?, |_| true))
     }
@@ -403,7 +402,7 @@ fn items(mut list: Value) -> Result<Vec<Value>> {
     }
 }
 
-/// A name for a namespace, new in each run.
+/// The name of a test's namespace. It is unique to this run.
 fn namespace(test: &str) -> String {
     let name: String = test
         .chars()

@@ -10,20 +10,20 @@ use tokio::process::Command;
 use crate::checkout::repository;
 use crate::process::command::run;
 
-/// The chart's folder in the checkout.
+/// The chart's path in the repository.
 pub const CHART: &str = "charts/gamekeeper";
 
-/// A helm command; the chart is `charts/gamekeeper` to it, as to the README's readers.
+/// A helm command that runs in the root of the repository.
 pub fn helm(helm: &Path) -> Command {
     let mut command = Command::new(helm);
     command.current_dir(repository());
     command
 }
 
-/// What the chart renders to, as release `gamekeeper` in namespace `gamekeeper-system`.
+/// The objects of the chart, rendered as release `gamekeeper` in namespace `gamekeeper-system`.
 pub async fn render(program: &Path, more: &[&str]) -> Result<Vec<Value>> {
     let mut command = helm(program);
-    // Built from its sources, as here, helm takes 1.20 for granted unless it is told.
+    // A helm that is built from source assumes Kubernetes 1.20.
     command
         .args(["template", "gamekeeper", CHART, "--kube-version=1.36"])
         .args(["--namespace=gamekeeper-system"])
@@ -37,11 +37,11 @@ pub async fn render(program: &Path, more: &[&str]) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// The account, roles and bindings that users install, with all that hooks may be allowed to do.
-pub async fn rights(program: &Path) -> Result<Vec<Value>> {
+/// The chart's service account, roles and bindings, with all permissions that hooks may have.
+pub async fn permissions(program: &Path) -> Result<Vec<Value>> {
     let all = ["--set=crds.install=false", "--set=hooks.allSecrets=true"];
     let mut objects = render(program, &all).await?;
-    let is_right = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
-    objects.retain(|object| object["kind"].as_str().is_some_and(is_right));
+    let is_permission = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
+    objects.retain(|object| object["kind"].as_str().is_some_and(is_permission));
     Ok(objects)
 }

@@ -1,4 +1,4 @@
-//! A real control plane for the length of a run.
+//! A real control plane that runs as long as the tests.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,11 +21,11 @@ use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
-/// What the names of clusters of test runs begin with; the process's id follows.
+/// The prefix of the names of test clusters. The process id follows.
 const PREFIX: &str = "e2e-";
-/// How long a CRD may take until its kind is found.
+/// How long discovery of a new kind may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// What `crds/` defines.
+/// The kinds of `crds/`.
 const KINDS: [&str; 4] = [
     "gamedeployments",
     "gamestatefulsets",
@@ -33,42 +33,42 @@ const KINDS: [&str; 4] = [
     "hooktemplates",
 ];
 
-/// A control plane that is up.
+/// A running control plane.
 pub struct ControlPlane {
     name: String,
-    /// kubeconfig of its administrator.
+    /// kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
-    /// Its kubectl.
+    /// The kubectl binary.
     pub kubectl: PathBuf,
-    /// The helm that was built with it.
+    /// The helm binary.
     pub helm: PathBuf,
-    /// Account, roles and bindings of an operator, as the chart has them.
-    pub rights: Vec<Value>,
-    /// What its API server logs about writes.
+    /// The chart's service account, roles and bindings.
+    pub permissions: Vec<Value>,
+    /// The audit log of its API server.
     pub audit: AuditLog,
     client: Client,
 }
 
 impl ControlPlane {
-    /// Starts one for this process, and removes those that earlier processes left.
+    /// Starts one for this process, and removes those left by earlier processes.
     pub async fn start() -> Result<Self> {
         reap().await;
         Self::named(&format!("{PREFIX}{}", std::process::id())).await
     }
 
-    /// Starts one under a name, or finds the one that is up under it, with CRDs and roles.
+    /// Starts one with this name unless it is running, and installs CRDs and roles.
     pub async fn named(name: &str) -> Result<Self> {
         let control_plane = Self::bare(name, &[]).await?;
         control_plane.install().await?;
         Ok(control_plane)
     }
 
-    /// Starts one with nothing installed, for a test that installs.
+    /// Starts one with nothing installed, for tests of the installation.
     pub async fn empty(purpose: &str) -> Result<Self> {
         Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id()), &[]).await
     }
 
-    /// The same, with the limits and priorities of requests that API servers usually have.
+    /// Like `empty`, but with API priority and fairness enabled.
     pub async fn fair(purpose: &str) -> Result<Self> {
         let name = format!("{PREFIX}{}-{purpose}", std::process::id());
         Self::bare(&name, &["--fair"]).await
@@ -91,7 +91,7 @@ impl ControlPlane {
             client: Client::try_from(config(&kubeconfig).await?)?,
             kubeconfig,
             kubectl: path("KUBECTL")?,
-            rights: chart::rights(&helm).await?,
+            permissions: chart::permissions(&helm).await?,
             helm,
             audit: AuditLog::new(path("AUDIT_LOG")?),
         })
@@ -102,17 +102,17 @@ impl ControlPlane {
         let crds = repository().join("crds");
         self.kubectl(&["apply", "-f", &crds.to_string_lossy()], "")
             .await?;
-        let mut roles = self.rights.clone();
+        let mut roles = self.permissions.clone();
         roles.retain(|object| object["kind"] == "ClusterRole");
         self.apply(&roles).await?;
         let crds = ["wait", "--for=condition=Established", "crd", "--all"];
         self.kubectl(&crds, "").await?;
-        self.kinds_are_found().await
+        self.wait_for_discovery().await
     }
 
-    /// Waits until kubectl finds every kind: the API server publishes a kind in its discovery
-    /// some time after the CRD is Established, and apart from serving it.
-    pub(crate) async fn kinds_are_found(&self) -> Result<()> {
+    /// Waits until every kind is served and discovered. The API server publishes discovery some time
+    /// after the CRD is Established.
+    pub(crate) async fn wait_for_discovery(&self) -> Result<()> {
         let found = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];
         eventually("kubectl finds the kinds", LIMIT, async || {
             let found = self.kubectl(&found, "").await?;
@@ -129,14 +129,14 @@ impl ControlPlane {
         .await
     }
 
-    /// Runs helm as the administrator; the chart is `charts/gamekeeper` to it.
+    /// Runs helm as the administrator, in the root of the repository.
     pub async fn helm(&self, args: &[&str]) -> Result<String> {
         let mut command = chart::helm(&self.helm);
         command.args(args).env("KUBECONFIG", &self.kubeconfig);
         run(&mut command, "").await
     }
 
-    /// A PATH on which kubectl, helm, the plugin and the operator's program are found.
+    /// A PATH with kubectl, helm, the plugin and the operator.
     pub async fn path(&self) -> Result<OsString> {
         let (plugin, own) = (program("kubectl-game").await?, program("gamekeeper").await?);
         let programs = [&plugin, &own, &self.kubectl, &self.helm];
@@ -156,7 +156,7 @@ impl ControlPlane {
         run(&mut command, stdin).await
     }
 
-    /// kubectl apply of objects that say where they belong.
+    /// Applies objects that name their namespace.
     pub async fn apply(&self, objects: &[Value]) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.kubectl(&["apply", "-f", "-"], &list.to_string())
@@ -164,24 +164,24 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// A client of its administrator.
+    /// A client with the credentials of the administrator.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A proxy before it. The users of that one bring their own credentials.
+    /// A proxy in front of the API server. Its clients use their own credentials.
     pub async fn fault_proxy(&self) -> Result<FaultProxy> {
-        FaultProxy::before(&config(&self.kubeconfig).await?).await
+        FaultProxy::in_front_of(&config(&self.kubeconfig).await?).await
     }
 
-    /// Reads a path of the API.
+    /// Reads an API path.
     pub async fn get(&self, path: &str) -> Result<Value> {
         let request = Request::get(path).body(Vec::new())?;
         let answer = self.client.request::<Value>(request).await;
         answer.with_context(|| format!("GET {path}"))
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub async fn create(&self, collection: &str, object: &Value) -> Result<()> {
         let request = Request::post(collection)
             .header("content-type", "application/json")
@@ -191,7 +191,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Changes an object with a JSON patch, without kubectl, whose start would be measured with it.
+    /// Changes an object with a JSON patch, without the cost of starting kubectl.
     pub async fn patch(&self, path: &str, operations: &Value) -> Result<Value> {
         let request = Request::patch(path)
             .header("content-type", "application/json-patch+json")
@@ -200,7 +200,7 @@ impl ControlPlane {
         answer.with_context(|| format!("PATCH {path}"))
     }
 
-    /// Deletes an object without waiting for its end.
+    /// Deletes an object, and does not wait until it is gone.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::delete(path).body(Vec::new())?;
         let answer = self.client.request::<Value>(request).await;
@@ -208,7 +208,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The processor time that one of its components has used, such as `kube-apiserver`.
+    /// The CPU time of a component, such as `kube-apiserver`.
     pub fn processor_time(&self, component: &str) -> Result<Duration> {
         let folder = self.audit.path().parent().and_then(Path::parent);
         let folder = folder.context("a cluster has a folder")?;
@@ -217,7 +217,7 @@ impl ControlPlane {
         processor_time(id.trim().parse()?)
     }
 
-    /// Stops it and removes what it left.
+    /// Stops it and removes its files.
     pub async fn stop(&self) -> Result<()> {
         run(Command::new(scripts().join("down.sh")).arg(&self.name), "").await?;
         Ok(())
@@ -230,18 +230,18 @@ async fn config(kubeconfig: &Path) -> Result<Config> {
     Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
 }
 
-/// Stops all that this process started, also those whose test was broken off.
+/// Stops all clusters of this process.
 pub async fn stop_all() {
     stop_those(|id| id == std::process::id()).await;
 }
 
-/// Stops clusters of test runs whose process is gone.
+/// Stops test clusters whose process no longer exists.
 async fn reap() {
     stop_those(|id| !Path::new("/proc").join(id.to_string()).exists()).await;
 }
 
-/// Stops clusters of test runs, by the ids of their processes.
-async fn stop_those(are_to_go: impl Fn(u32) -> bool) {
+/// Stops test clusters, selected by process id.
+async fn stop_those(is_selected: impl Fn(u32) -> bool) {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let Some(clusters) = cache.or(home).map(|dir| dir.join("gamekeeper/clusters")) else {
@@ -251,13 +251,13 @@ async fn stop_those(are_to_go: impl Fn(u32) -> bool) {
         return;
     };
     let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let is_to_go = |name: &String| {
+    let is_stopped = |name: &String| {
         let rest = name.strip_prefix(PREFIX);
         let id = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-        id.is_some_and(&are_to_go)
+        id.is_some_and(&is_selected)
     };
-    for name in names.filter(is_to_go) {
-        // What cannot be stopped now is tried again by the next run.
+    for name in names.filter(is_stopped) {
+        // The next run tries again.
         if let Err(error) = run(Command::new(scripts().join("down.sh")).arg(&name), "").await {
             eprintln!("{error:#}");
         }

@@ -1,4 +1,4 @@
-//! A cable between an operator and the API server, which a test may pull.
+//! A network link between an operator and the API server, which a test can cut.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::control_plane::ControlPlane;
 
-/// Carries bytes until it is cut. While it is, nothing comes through, and neither side is told: a
-/// connection only breaks, with all that was on its way, when the link is there again.
+/// Forwards bytes. While it is cut, nothing is forwarded, and connections stay open. They break when the
+/// link is restored, and their data in flight is lost.
 pub struct Link {
     port: u16,
-    whole: Arc<watch::Sender<bool>>,
+    is_up: Arc<watch::Sender<bool>>,
     task: JoinHandle<()>,
 }
 
@@ -29,8 +29,8 @@ impl Link {
         let server = server.port_u16().context("the API server has a port")?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let whole = Arc::new(watch::Sender::new(true));
-        let told = Arc::clone(&whole);
+        let is_up = Arc::new(watch::Sender::new(true));
+        let told = Arc::clone(&is_up);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
@@ -38,22 +38,22 @@ impl Link {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Link { port, whole, task })
+        Ok(Link { port, is_up, task })
     }
 
-    /// What a kubeconfig calls it.
+    /// The `server` of a kubeconfig that uses it.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Nothing comes through from now on.
+    /// Cuts the link.
     pub fn cut(&self) {
-        self.whole.send_replace(false);
+        self.is_up.send_replace(false);
     }
 
-    /// New connections come through again.
-    pub fn mend(&self) {
-        self.whole.send_replace(true);
+    /// Restores the link for new connections.
+    pub fn restore(&self) {
+        self.is_up.send_replace(true);
     }
 }
 
@@ -73,14 +73,14 @@ async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<boo
         () = becomes(&mut link, false) => false,
         _ = through => true,
     };
-    // The connection is held, and hears nothing, until the link is whole again.
+    // Keeps the connection open, without data, until the link is restored.
     if !is_carried {
         becomes(&mut link, true).await;
     }
 }
 
-/// Waits until the link is whole, or is not.
-async fn becomes(link: &mut watch::Receiver<bool>, whole: bool) {
+/// Waits until the link is up, or until it is cut.
+async fn becomes(link: &mut watch::Receiver<bool>, is_up: bool) {
     // Without a sender the link was dropped.
-    let _ = link.wait_for(|it| *it == whole).await;
+    let _ = link.wait_for(|it| *it == is_up).await;
 }

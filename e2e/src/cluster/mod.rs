@@ -1,5 +1,4 @@
-//! A real control plane, and operators beside it as processes of their own, with the rights that the
-//! chart gives them.
+//! A real control plane, and operators as separate processes with the permissions of the chart.
 
 pub mod chart;
 pub mod control_plane;

@@ -1,4 +1,4 @@
-//! The operator as a process of its own, with no more rights than its own roles give it.
+//! The operator as a separate process, with the permissions of its roles and no others.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,19 @@ use crate::process::program::program;
 use crate::process::usage::processor_time;
 use crate::wait::eventually;
 
-/// Name of the service account that users install.
+/// Name of the chart's service account.
 pub const ACCOUNT: &str = "gamekeeper";
 
-/// An operator, if nothing else is said for one namespace.
+/// An operator, by default for one namespace.
 pub struct Operator {
     binary: PathBuf,
     kubeconfig: PathBuf,
     namespace: String,
     account: String,
-    /// Its command line, but for what is of this machine.
+    /// Its arguments, except those for this machine.
     args: Vec<String>,
-    elects: bool,
-    /// What is set in its environment besides.
+    leader_election: bool,
+    /// Additional environment variables.
     environment: Vec<(&'static str, String)>,
     log: PathBuf,
     running: Option<Running>,
@@ -44,26 +44,26 @@ pub struct Operator {
 
 struct Running {
     process: Process,
-    keeper: JoinHandle<()>,
+    supervisor: JoinHandle<()>,
     port: u16,
-    /// Where it serves admission, if it has the command line of a Deployment.
+    /// The port of its webhook, if it has the arguments of a Deployment.
     webhook_port: u16,
 }
 
-/// The process of the moment; None when it was told to end.
+/// The current process; None after it was stopped on purpose.
 type Process = Arc<Mutex<Option<Child>>>;
 
-fn with<T>(process: &Process, look: impl FnOnce(&mut Option<Child>) -> T) -> T {
-    look(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
+fn with<T>(process: &Process, f: impl FnOnce(&mut Option<Child>) -> T) -> T {
+    f(&mut process.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// How it ended, if it has; None when it was told to.
-fn look(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
+/// The exit status, if the process has exited; None after it was stopped on purpose.
+fn try_wait(process: &Process) -> Option<std::io::Result<Option<ExitStatus>>> {
     with(process, |child| child.as_mut().map(Child::try_wait))
 }
 
 impl Running {
-    /// The process, which is not restarted from now on.
+    /// Takes the process, so that it is no longer restarted.
     fn end(self) -> Result<Child> {
         with(&self.process, Option::take).context("the operator has ended")
     }
@@ -71,13 +71,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // With it goes what it holds: a process that a test left behind is killed.
-        self.keeper.abort();
+        // Aborting the task drops the process, which kills it.
+        self.supervisor.abort();
     }
 }
 
 impl Operator {
-    /// Makes its service account and kubeconfig; `folder` is for its files.
+    /// Creates its service account and kubeconfig. Its files are kept in `folder`.
     pub async fn prepare(
         plane: &ControlPlane,
         namespace: &str,
@@ -86,11 +86,11 @@ impl Operator {
     ) -> Result<Self> {
         grant(plane, namespace, account).await?;
         let args = vec!["run".to_owned(), format!("--namespace={namespace}")];
-        Self::under(plane, namespace, account, args, folder).await
+        Self::with_account(plane, namespace, account, args, folder).await
     }
 
-    /// The operator of a release: under its service account, with the command line of its Deployment.
-    /// No pod of a Deployment is up before its kinds are found, as this process could be.
+    /// The operator of a release, with its service account and the arguments of its Deployment. Waits for
+    /// discovery, because this process starts faster than a pod would.
     pub async fn installed(
         plane: &ControlPlane,
         namespace: &str,
@@ -99,13 +99,13 @@ impl Operator {
     ) -> Result<Self> {
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
         let deployment = plane.get(&path).await?;
-        plane.kinds_are_found().await?;
+        plane.wait_for_discovery().await?;
         let args = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
         let args = serde_json::from_value(args.clone()).context("the Deployment has args")?;
-        Self::under(plane, namespace, name, args, folder).await
+        Self::with_account(plane, namespace, name, args, folder).await
     }
 
-    async fn under(
+    async fn with_account(
         plane: &ControlPlane,
         namespace: &str,
         account: &str,
@@ -129,65 +129,65 @@ impl Operator {
             namespace: namespace.to_owned(),
             account: account.to_owned(),
             args,
-            elects: true,
+            leader_election: true,
             environment: Vec::new(),
             log: folder.join(format!("{account}.log")),
             running: None,
         })
     }
 
-    /// The user that the API server sees.
+    /// Its user name in the API server.
     pub fn username(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.account)
     }
 
-    /// From the next start on it asks for no lease, so that it need not wait for one that a killed
-    /// predecessor holds.
-    pub fn elect_no_more(&mut self) {
-        self.elects = false;
+    /// Disables leader election from the next start on, so that the operator does not wait for the lease
+    /// of a killed predecessor.
+    pub fn disable_leader_election(&mut self) {
+        self.leader_election = false;
     }
 
-    /// Leaves it as it is when it ends; until its next start.
-    pub fn keep_no_more(&self) {
+    /// Does not restart it when it exits, until its next start.
+    pub fn disable_restart(&self) {
         if let Some(running) = &self.running {
-            running.keeper.abort();
+            running.supervisor.abort();
         }
     }
 
-    /// From the next start on it is told more.
-    pub fn tell(&mut self, flags: Vec<String>) {
+    /// Adds arguments from the next start on.
+    pub fn add_args(&mut self, flags: Vec<String>) {
         self.args.extend(flags);
     }
 
-    /// Its program.
+    /// Its binary.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
 
-    /// The port of its web server.
+    /// The port of its HTTP server.
     pub fn port(&self) -> Result<u16> {
         let running = self.running.as_ref();
         Ok(running.context("the operator does not run")?.port)
     }
 
-    /// The port of its webhook, where its command line is that of a Deployment.
+    /// The port of its webhook, if it has the arguments of a Deployment.
     pub fn webhook_port(&self) -> Result<u16> {
         let running = self.running.as_ref();
         Ok(running.context("the operator does not run")?.webhook_port)
     }
 
-    /// What it prints.
+    /// Its log file.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Lets it reach the API server through a link only; from the next start on.
-    pub fn connect_through(&self, link: &Link) -> Result<()> {
+    /// Connects it to the API server through a link, from the next start on.
+    pub fn use_link(&self, link: &Link) -> Result<()> {
         self.reconfigure(|cluster| cluster["server"] = json!(link.url()))
     }
 
-    /// Lets it reach the API server through a proxy only; from the next start on.
-    pub fn go_through(&self, proxy: &FaultProxy) -> Result<()> {
+    /// Connects it to the API server through a proxy, from the next start on.
+    pub fn use_proxy(&self, proxy: &FaultProxy) -> Result<()> {
         let ca = self.kubeconfig.with_extension("ca");
         std::fs::write(&ca, proxy.ca())?;
         let server = json!({"server": proxy.url(), "certificate-authority": ca});
@@ -203,12 +203,12 @@ impl Operator {
         )?)
     }
 
-    /// From the next start on it goes by this clock.
-    pub fn go_by(&mut self, clock: &Clock) {
+    /// Makes it use a clock from the next start on.
+    pub fn use_clock(&mut self, clock: &Clock) {
         self.environment.extend(clock.environment());
     }
 
-    /// Starts it; it is ready when this returns.
+    /// Starts it and waits until it is ready.
     pub async fn start(&mut self) -> Result<()> {
         self.launch().await?;
         eventually(
@@ -216,25 +216,25 @@ impl Operator {
             Duration::from_secs(60),
             async || {
                 if let Some(status) = self.exit_status()? {
-                    bail!("the operator ended: {status}; see {}", self.log.display());
+                    bail!("the operator exited: {status}; see {}", self.log.display());
                 }
                 let (code, body) = self.get("/readyz").await?;
-                ensure!(code == 200, "/readyz says {code}: {body}");
+                ensure!(code == 200, "/readyz returns {code}: {body}");
                 Ok(())
             },
         )
         .await
     }
 
-    /// Starts it, ready or not.
+    /// Starts it without waiting.
     pub async fn launch(&mut self) -> Result<()> {
-        ensure!(self.running.is_none(), "the operator runs already");
+        ensure!(self.running.is_none(), "the operator is already running");
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(&self.log)?;
         let port = free_port().await?;
-        // Several of one Deployment run on this machine.
+        // Several replicas of a Deployment run on this machine.
         let webhook_port = free_port().await?;
         let webhook = format!("--webhook-listen=127.0.0.1:{webhook_port}");
         let args = self.args.iter().map(|arg| match arg.as_str() {
@@ -245,9 +245,9 @@ impl Operator {
         command
             .args(args)
             .args(["--listen", &format!("127.0.0.1:{port}")])
-            .arg(format!("--leader-elect={}", self.elects))
+            .arg(format!("--leader-elect={}", self.leader_election))
             .env("KUBECONFIG", &self.kubeconfig)
-            // Pods of this machine have loopback addresses, and so have its hook servers.
+            // Simulated pods and hook servers have loopback addresses.
             .env("GAMEKEEPER_HOOK_ALLOW_LOOPBACK", "true")
             .env("RUST_BACKTRACE", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -258,31 +258,31 @@ impl Operator {
         let child = command.spawn();
         let child = child.with_context(|| format!("start {}", self.binary.display()))?;
         let process = Arc::new(Mutex::new(Some(child)));
-        let keeper = keep(command, Arc::clone(&process), self.log.clone());
+        let supervisor = supervise(command, Arc::clone(&process), self.log.clone());
         self.running = Some(Running {
             process,
-            keeper: tokio::spawn(keeper),
+            supervisor: tokio::spawn(supervisor),
             port,
             webhook_port,
         });
         Ok(())
     }
 
-    /// Whether it ended by itself and is not restarted, which it does only when it has lost its lease.
+    /// Whether it has exited because it lost its lease. Fails if it has exited for another reason.
     pub fn has_lost_its_lease(&mut self) -> Result<bool> {
         let Some(status) = self.exit_status()? else {
             return Ok(false);
         };
         self.running = None;
-        let said = last_line(&self.log);
+        let message = last_line(&self.log);
         ensure!(
-            has_lost_its_lease(status, &said),
-            "the operator ended: {status}: {said}"
+            has_lost_its_lease(status, &message),
+            "the operator exited: {status}: {message}"
         );
         Ok(true)
     }
 
-    /// Reads a page of its web server.
+    /// Reads a page of its HTTP server.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let running = self.running.as_ref().context("the operator does not run")?;
         let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
@@ -295,12 +295,12 @@ impl Operator {
         Ok((code.context("no HTTP answer")?, body.to_owned()))
     }
 
-    /// The memory that it occupies, in bytes.
+    /// Its resident memory in bytes.
     pub fn memory(&self) -> Result<u64> {
         self.status("VmRSS:")
     }
 
-    /// What /proc says of it, in bytes.
+    /// A size in /proc/PID/status, in bytes.
     fn status(&self, field: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -308,17 +308,17 @@ impl Operator {
         Ok(kilobytes.context("odd /proc/PID/status")? * 1024)
     }
 
-    /// Whether it has not ended by itself since it was started.
-    pub fn has_survived(&mut self) -> Result<bool> {
+    /// Whether it has not exited since it was started.
+    pub fn is_alive(&mut self) -> Result<bool> {
         Ok(self.exit_status()?.is_none())
     }
 
-    /// The most memory that it has ever occupied, in bytes.
+    /// Its peak resident memory in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
         self.status("VmHWM:")
     }
 
-    /// From now on, until it ends, it gets no more memory for its data than this.
+    /// Limits its data segment to this many bytes until it exits.
     pub async fn limit_memory(&self, bytes: u64) -> Result<()> {
         let mut limit = Command::new("prlimit");
         limit.arg(format!("--pid={}", self.id()?));
@@ -329,7 +329,7 @@ impl Operator {
 
     fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         let running = self.running.as_mut().context("the operator does not run")?;
-        Ok(look(&running.process).transpose()?.flatten())
+        Ok(try_wait(&running.process).transpose()?.flatten())
     }
 
     /// kill -9.
@@ -338,27 +338,27 @@ impl Operator {
         Ok(running.end()?.kill().await?)
     }
 
-    /// SIGTERM; it must end well, and soon.
+    /// Sends SIGTERM and waits until it exits. Fails if it does not exit cleanly within 20 s.
     pub async fn terminate(&mut self) -> Result<()> {
         self.signal("TERM").await?;
         let running = self.running.take().context("the operator does not run")?;
         let ended = timeout(Duration::from_secs(20), running.end()?.wait()).await;
         let status = ended.context("the operator did not end within 20 s of SIGTERM")??;
-        ensure!(status.success(), "the operator ended: {status}");
+        ensure!(status.success(), "the operator exited: {status}");
         Ok(())
     }
 
-    /// SIGSTOP: it hangs, as on a machine that has stopped.
+    /// SIGSTOP: the process hangs, as on a frozen machine.
     pub async fn freeze(&self) -> Result<()> {
         self.signal("STOP").await
     }
 
-    /// SIGCONT: it goes on as if no time had passed.
+    /// SIGCONT: the process continues.
     pub async fn thaw(&self) -> Result<()> {
         self.signal("CONT").await
     }
 
-    /// Whether it runs.
+    /// Whether it is started.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -370,25 +370,25 @@ impl Operator {
         Ok(())
     }
 
-    /// The process's id: another one when it was restarted.
+    /// The process id. It changes with a restart.
     pub fn id(&self) -> Result<u32> {
         let running = self.running.as_ref().context("the operator does not run")?;
         let id = with(&running.process, |child| child.as_ref().and_then(Child::id));
         id.context("the operator has ended")
     }
 
-    /// The processor time that it has used.
+    /// The CPU time of the process.
     pub fn processor_time(&self) -> Result<Duration> {
         processor_time(self.id()?)
     }
 }
 
-/// Restarts it each time it has lost its lease: a machine that stands still for ten seconds costs every
-/// operator on it the lease. How it ends otherwise is left for the test to see.
-async fn keep(mut command: Command, process: Process, log: PathBuf) {
+/// Restarts the process when it has lost its lease, which happens to every operator on a machine that
+/// stalls for ten seconds. If it exits for another reason, the test sees the exit.
+async fn supervise(mut command: Command, process: Process, log: PathBuf) {
     loop {
         sleep(Duration::from_millis(200)).await;
-        let status = match look(&process) {
+        let status = match try_wait(&process) {
             Some(Ok(None)) => continue,
             Some(Ok(Some(status))) => status,
             Some(Err(_)) | None => return,
@@ -406,21 +406,21 @@ fn last_line(log: &Path) -> String {
     log.lines().last().unwrap_or_default().to_owned()
 }
 
-fn has_lost_its_lease(status: ExitStatus, said: &str) -> bool {
-    status.code() == Some(1) && said.contains("lost the lease")
+fn has_lost_its_lease(status: ExitStatus, message: &str) -> bool {
+    status.code() == Some(1) && message.contains("lost the lease")
 }
 
-/// Makes a service account with the operator's roles.
+/// Creates a service account with the operator's roles.
 async fn grant(plane: &ControlPlane, namespace: &str, account: &str) -> Result<()> {
-    let mut rights = plane.rights.clone();
-    rights.retain(|object| object["kind"] != "ClusterRole");
-    for object in &mut rights {
+    let mut permissions = plane.permissions.clone();
+    permissions.retain(|object| object["kind"] != "ClusterRole");
+    for object in &mut permissions {
         move_to(object, namespace, account);
     }
-    plane.apply(&rights).await
+    plane.apply(&permissions).await
 }
 
-/// Makes an object of the chart one for another namespace and account. Roles are the same for all.
+/// Changes an object of the chart to another namespace and service account. ClusterRoles are shared.
 fn move_to(object: &mut Value, namespace: &str, account: &str) {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let moved = match object["kind"].as_str().unwrap_or_default() {
@@ -439,14 +439,14 @@ fn move_to(object: &mut Value, namespace: &str, account: &str) {
     }
 }
 
-/// Below those that the system gives to a process that asks for any: what is chosen here is bound only later.
+/// Below the ephemeral ports, because a port that is chosen here is bound only later.
 const PORTS: Range<u32> = 20_000..30_000;
 
-/// A port on which no process listens, and which no other test of this process is given.
+/// A port on which no process listens, and which no other test of this process gets.
 pub async fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {
-        // Runs side by side begin at different ports.
+        // Processes that run at the same time begin at different ports.
         let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start))?;
         if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
@@ -456,7 +456,7 @@ pub async fn free_port() -> Result<u16> {
     bail!("no port of {PORTS:?} is free")
 }
 
-/// The operator's program; GAMEKEEPER_BINARY names another one.
+/// The operator's binary. The environment variable GAMEKEEPER_BINARY replaces it.
 async fn binary() -> Result<PathBuf> {
     match std::env::var_os("GAMEKEEPER_BINARY") {
         Some(binary) => Ok(binary.into()),

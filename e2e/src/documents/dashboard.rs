@@ -1,11 +1,11 @@
-//! The queries of a Grafana dashboard, as Grafana would put them to Prometheus.
+//! The queries of a Grafana dashboard, as Grafana sends them to Prometheus.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::checkout::repository;
 
-/// A query, and the panel or variable that it is for.
+/// A query of a panel or variable.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Title of the panel, or name of the variable.
@@ -14,7 +14,7 @@ pub struct Query {
     pub expr: String,
 }
 
-/// The queries of a dashboard of the chart, with its variables set so.
+/// The queries of one of the chart's dashboards, with these values of its variables.
 pub fn queries(dashboard: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>> {
     let path = format!("charts/gamekeeper/files/dashboards/{dashboard}.json");
     let text = std::fs::read_to_string(repository().join(path))?;
@@ -32,7 +32,7 @@ pub fn queries(dashboard: &str, variables: &[(&str, &str)]) -> Result<Vec<Query>
     }
     for query in &mut queries {
         query.expr = label_values(&query.expr).unwrap_or_else(|| query.expr.clone());
-        // The whole of a test: on a busy machine nothing may have happened within the last minute.
+        // Covers the whole test: on a busy machine nothing may have happened within the last minute.
         query.expr = query.expr.replace("$__rate_interval", "10m");
         for (name, value) in variables {
             query.expr = query.expr.replace(&format!("${name}"), value);
@@ -52,7 +52,7 @@ fn query(of: &Value, expr: &Value) -> Result<Query> {
     })
 }
 
-/// What stands behind `label_values(SERIES, LABEL)`, which is Grafana's own.
+/// PromQL for `label_values(SERIES, LABEL)`, which is a function of Grafana.
 fn label_values(expr: &str) -> Option<String> {
     let inside = expr.strip_prefix("label_values(")?.strip_suffix(')')?;
     let (series, label) = inside.rsplit_once(", ")?;

@@ -1,4 +1,4 @@
-//! What users read and open: documents, whose commands are typed as they stand there, and dashboards.
+//! Tests of documentation: runs the commands of documents, and reads the queries of dashboards.
 
 pub mod dashboard;
 pub mod shell;

@@ -1,4 +1,4 @@
-//! Types what a document shows, and compares what is printed with what the document shows.
+//! Runs the commands of a document, and compares their output with what the document shows.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,81 +12,81 @@ use tokio::time::timeout;
 
 use crate::checkout::repository;
 use crate::cluster::control_plane::ControlPlane;
-use crate::documents::transcript::{Typed, lasting};
-use crate::process::command::{Ended, run, run_to_end};
+use crate::documents::transcript::{DocCommand, normalized};
+use crate::process::command::{CommandOutput, run, run_unchecked};
 use crate::wait::eventually;
 
-/// How long something may take to show.
+/// How long to wait for the expected output.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Commands that only look: they are looked at until they show what is expected.
-const LOOKS: [&str; 4] = [
+/// Commands that change nothing. They are repeated until their output is as expected.
+const READ_ONLY: [&str; 4] = [
     "kubectl get ",
     "kubectl game tree ",
     "kubectl game hooks ",
     "kubectl game status ",
 ];
 
-/// A shell in the checkout, of a user of a cluster.
+/// A shell in the root of the repository, with a user's kubeconfig.
 pub struct Shell {
     path: OsString,
     kubeconfig: PathBuf,
 }
 
 impl Shell {
-    /// That of the administrator.
-    pub async fn of(plane: &ControlPlane) -> Result<Self> {
+    /// A shell of the administrator.
+    pub async fn admin(plane: &ControlPlane) -> Result<Self> {
         Self::with(plane, plane.kubeconfig.clone()).await
     }
 
-    /// That of the user of this kubeconfig.
+    /// A shell with this kubeconfig.
     pub async fn with(plane: &ControlPlane, kubeconfig: PathBuf) -> Result<Self> {
         let path = plane.path().await?;
         Ok(Self { path, kubeconfig })
     }
 
-    /// Types a command. Names of pods and revisions of these workloads may differ in what it prints.
-    pub async fn play(&self, typed: &Typed, workload: &str) -> Result<()> {
-        let outcome = self.follow(typed, workload).await;
-        outcome.with_context(|| format!("{}: $ {}", typed.section, typed.command))
+    /// Runs a command and checks its output. Names of the workload's pods and revisions may differ.
+    pub async fn check(&self, documented: &DocCommand, workload: &str) -> Result<()> {
+        let outcome = self.try_check(documented, workload).await;
+        outcome.with_context(|| format!("{}: $ {}", documented.section, documented.command))
     }
 
-    async fn follow(&self, typed: &Typed, workload: &str) -> Result<()> {
-        let line = &typed.command;
-        let shown = |text: &str| shows(text, &typed.printed, workload);
+    async fn try_check(&self, documented: &DocCommand, workload: &str) -> Result<()> {
+        let line = &documented.command;
+        let shown = |text: &str| shows(text, &documented.output, workload);
         if line.ends_with(" -w") {
-            return timeout(LIMIT, watched(self.command(line), shown)).await?;
+            return timeout(LIMIT, watch(self.command(line), shown)).await?;
         }
         if line.contains(" --watch ") {
-            // What it waits for on the way is as it comes; how it ends is not.
-            let Ended { stdout, .. } = run_to_end(&mut self.command(line)).await?;
+            // Only the last lines are checked; the progress before them varies.
+            let CommandOutput { stdout, .. } = run_unchecked(&mut self.command(line)).await?;
             let lines: Vec<&str> = stdout.lines().collect();
-            let end = lines.len().saturating_sub(typed.printed.len().max(1));
+            let end = lines.len().saturating_sub(documented.output.len().max(1));
             return shown(&lines[end..].join("\n"));
         }
-        if LOOKS.iter().any(|look| line.starts_with(look)) {
-            return eventually("it shows that", LIMIT, async || {
+        if READ_ONLY.iter().any(|start| line.starts_with(start)) {
+            return eventually("the output is as documented", LIMIT, async || {
                 shown(&run(&mut self.command(line), "").await?)
             })
             .await;
         }
         // Long lines are folded in the document.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let expected = words(&typed.printed.join(" "));
+        let expected = words(&documented.output.join(" "));
         if !expected.contains("Invalid value") {
             return shown(&run(&mut self.command(line), "").await?);
         }
-        let Ended {
+        let CommandOutput {
             code,
             stdout,
             stderr,
-        } = run_to_end(&mut self.command(line)).await?;
-        ensure!(code == 1, "it ended with {code}: {stdout}{stderr}");
-        let said = words(&(stdout + &stderr));
-        ensure!(said == expected, "{said}\nis not\n{expected}");
+        } = run_unchecked(&mut self.command(line)).await?;
+        ensure!(code == 1, "exit code {code}: {stdout}{stderr}");
+        let output = words(&(stdout + &stderr));
+        ensure!(output == expected, "{output}\nis not\n{expected}");
         Ok(())
     }
 
-    /// A command line, not yet typed.
+    /// A command that runs this line in bash.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new("bash");
         command
@@ -99,10 +99,10 @@ impl Shell {
     }
 }
 
-/// Whether a text is what the document shows, if it shows any.
+/// Checks that an output is the documented one, if any is documented.
 fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
-    let expected = lasting(expected.iter().map(String::as_str), workload);
-    let shown = lasting(text.lines(), workload);
+    let expected = normalized(expected.iter().map(String::as_str), workload);
+    let shown = normalized(text.lines(), workload);
     ensure!(
         expected.is_empty() || shown == expected,
         "{}\nis not\n{}\nprinted:\n{text}",
@@ -112,14 +112,14 @@ fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
     Ok(())
 }
 
-/// Follows a command that never ends until a frame of it is what is expected.
-async fn watched(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
+/// Runs a command that never ends until a frame of its output is as expected.
+async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("its output")?;
     let mut lines = BufReader::new(output).lines();
     let mut frame = String::new();
     while let Some(line) = lines.next_line().await? {
-        // Each frame stands under a line with its time.
+        // A line with the time precedes each frame.
         if line.starts_with("---") {
             frame.clear();
             continue;
@@ -130,5 +130,5 @@ async fn watched(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) ->
             return Ok(());
         }
     }
-    anyhow::bail!("it ended")
+    anyhow::bail!("the command exited")
 }

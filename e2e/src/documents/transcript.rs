@@ -1,34 +1,34 @@
-//! Documents that show what was typed and what was printed, read so that it can be typed again.
+//! Parses the commands and outputs in a document, so that a test can run them.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-/// Programs whose name begins a command in a block that has no `$`.
+/// Programs with which a block of commands without `$` may begin.
 const PROGRAMS: [&str; 5] = ["make", "docker", "helm", "kubectl", "gamekeeper"];
 
-/// A command, and what the document shows that it printed.
+/// A command in a document, with its output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Typed {
-    /// The section that it stands in.
+pub struct DocCommand {
+    /// Its section.
     pub section: String,
     /// The command line.
     pub command: String,
-    /// Lines that follow it; none when the document shows none.
-    pub printed: Vec<String>,
+    /// The lines of the output; empty if the document shows none.
+    pub output: Vec<String>,
 }
 
-/// The commands in the indented blocks of a Markdown document, in their order. In a block with a `$`
-/// they begin with it, and what they print follows; a block that begins with the name of a program has
-/// one on each line. A line that ends in a backslash goes on in the next one. Any other block must be
-/// YAML, or PromQL, or it might be a command that no test types.
-pub fn commands(document: &str) -> Result<Vec<Typed>> {
-    let mut typed = Vec::new();
+/// The commands in the indented blocks of a Markdown document, in order. In a block with a `$`, commands
+/// begin with it, and their output follows. A block that begins with the name of a program has a command
+/// on each line. A backslash at the end of a line continues the command. Any other block must be YAML or
+/// PromQL; otherwise it might be a command that no test runs.
+pub fn commands(document: &str) -> Result<Vec<DocCommand>> {
+    let mut commands = Vec::new();
     for (section, block) in blocks(document) {
         let first = block[0].split_whitespace().next().unwrap_or_default();
         if block.iter().any(|line| line.starts_with("$ ")) {
-            typed.extend(with_dollars(&section, &block));
+            commands.extend(with_dollars(&section, &block));
         } else if PROGRAMS.contains(&first) {
-            typed.extend(plain(&section, &block));
+            commands.extend(plain(&section, &block));
         } else {
             let text = block.join("\n");
             let yaml: Result<Value, _> = serde_yaml_ng::from_str(&text);
@@ -39,10 +39,10 @@ pub fn commands(document: &str) -> Result<Vec<Typed>> {
             );
         }
     }
-    Ok(typed)
+    Ok(commands)
 }
 
-/// Runs of indented lines, blank ones between them included, and the sections that they stand in.
+/// Blocks of indented lines, with their sections. Blank lines may be part of a block.
 fn blocks(document: &str) -> Vec<(String, Vec<&str>)> {
     let mut blocks: Vec<(String, Vec<&str>)> = Vec::new();
     let (mut section, mut fenced, mut open) = ("", false, false);
@@ -62,46 +62,46 @@ fn blocks(document: &str) -> Vec<(String, Vec<&str>)> {
     blocks
 }
 
-fn with_dollars(section: &str, block: &[&str]) -> Vec<Typed> {
-    let mut typed: Vec<Typed> = Vec::new();
-    let mut goes_on = false;
+fn with_dollars(section: &str, block: &[&str]) -> Vec<DocCommand> {
+    let mut commands: Vec<DocCommand> = Vec::new();
+    let mut continues = false;
     for line in block {
-        let last = typed.last_mut();
+        let last = commands.last_mut();
         match (line.strip_prefix("$ "), last) {
-            (Some(command), _) => typed.push(one(section, command)),
-            (None, Some(last)) if goes_on => {
+            (Some(command), _) => commands.push(one(section, command)),
+            (None, Some(last)) if continues => {
                 last.command.push_str(line.trim().trim_end_matches('\\'));
             }
-            (None, Some(last)) => last.printed.push((*line).to_owned()),
+            (None, Some(last)) => last.output.push((*line).to_owned()),
             (None, None) => {}
         }
-        goes_on = line.ends_with('\\');
+        continues = line.ends_with('\\');
     }
-    typed
+    commands
 }
 
-fn plain(section: &str, block: &[&str]) -> Vec<Typed> {
+fn plain(section: &str, block: &[&str]) -> Vec<DocCommand> {
     let whole = block.join("\n").replace("\\\n", "");
     let lines = whole.lines().filter(|line| !line.is_empty());
     lines.map(|line| one(section, line)).collect()
 }
 
-/// A command, without the comment behind it.
-fn one(section: &str, line: &str) -> Typed {
+/// A command without its comment.
+fn one(section: &str, line: &str) -> DocCommand {
     let command = line
         .split_once(" # ")
         .map(|(command, _)| command.trim_end());
-    Typed {
+    DocCommand {
         section: section.to_owned(),
         command: command.unwrap_or(line).trim_end_matches('\\').to_owned(),
-        printed: Vec::new(),
+        output: Vec::new(),
     }
 }
 
-/// What stays of a text from run to run: its lines in words, two spaces further in than the line that
-/// they hang on, with `AGE` for ages, `POD` and `HASH` for what is drawn or computed. Lines keep their
-/// order, but for those next to each other that begin with a name that is drawn, and sorts as it likes.
-pub fn lasting<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) -> Vec<String> {
+/// The lines of an output without what differs from run to run: ages become `AGE`, and random or computed
+/// parts of names `POD` and `HASH`. A line is indented by two spaces more than its parent in a tree. Lines
+/// keep their order, except that siblings whose names are random are sorted.
+pub fn normalized<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) -> Vec<String> {
     let lines = lines.into_iter().filter_map(|line| {
         let words = line.trim_start_matches(['|', '`', '-', ' ']);
         let indent = line.len() - words.len();
@@ -112,74 +112,76 @@ pub fn lasting<'a>(lines: impl IntoIterator<Item = &'a str>, workload: &str) -> 
         (!words.is_empty()).then(|| (indent, words.join(" ")))
     });
     let lines: Vec<_> = lines.collect();
-    let mut lasting = Vec::new();
+    let mut normalized = Vec::new();
     for branch in branches(&lines) {
-        branch.write(0, &mut lasting);
+        branch.write(0, &mut normalized);
     }
-    lasting
+    normalized
 }
 
-/// A line, and those that hang on it.
+/// A line with its children in a tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Branch {
     line: String,
-    parts: Vec<Branch>,
+    children: Vec<Branch>,
 }
 
 impl Branch {
-    fn is_drawn(&self) -> bool {
+    fn is_random(&self) -> bool {
         let first = self.line.split(' ').next().unwrap_or_default();
         first.ends_with("POD") || first.contains("POD-")
     }
 
     fn write(self, depth: usize, to: &mut Vec<String>) {
         to.push(format!("{}{}", "  ".repeat(depth), self.line));
-        for part in self.parts {
-            part.write(depth + 1, to);
+        for child in self.children {
+            child.write(depth + 1, to);
         }
     }
 }
 
-/// Lines with their indents, as the branches that they make.
+/// The trees of lines with their indents.
 fn branches(mut lines: &[(usize, String)]) -> Vec<Branch> {
     let mut branches = Vec::new();
     while let Some(((indent, line), rest)) = lines.split_first() {
-        let hangs = |(other, _): &&(usize, String)| other > indent;
-        let (parts, next) = rest.split_at(rest.iter().take_while(hangs).count());
+        let is_below = |(other, _): &&(usize, String)| other > indent;
+        let (children, next) = rest.split_at(rest.iter().take_while(is_below).count());
         branches.push(Branch {
             line: line.clone(),
-            parts: self::branches(parts),
+            children: self::branches(children),
         });
         lines = next;
     }
-    let drawn = branches.chunk_by_mut(|one, other| one.is_drawn() == other.is_drawn());
-    for alike in drawn.filter(|alike| alike[0].is_drawn()) {
-        alike.sort();
+    let siblings = branches.chunk_by_mut(|one, other| one.is_random() == other.is_random());
+    for random in siblings.filter(|siblings| siblings[0].is_random()) {
+        random.sort();
     }
     branches
 }
 
-/// A word, as it is in every run.
+/// A word without what differs from run to run.
 fn word(word: &str, workload: &str) -> String {
     let start = format!("{workload}-");
     let parts: Vec<&str> = word.split(&start).collect();
     let Some((first, rest)) = parts.split_first() else {
         return age(word).to_owned();
     };
-    let rest = rest.iter().map(|part| format!("{start}{}", drawn(part)));
+    let rest = rest
+        .iter()
+        .map(|part| format!("{start}{}", random_part(part)));
     age(first).to_owned() + &rest.collect::<String>()
 }
 
-/// What Kubernetes draws names from, and writes hashes with.
+/// The characters of random names and hashes in Kubernetes.
 const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 
 /// `HASH-POD-more` for what follows a workload's name.
-fn drawn(rest: &str) -> String {
+fn random_part(rest: &str) -> String {
     let parts = rest.split('-').map(|part| {
-        let is_drawn = part.chars().all(|it| ALPHABET.contains(it));
+        let is_random = part.chars().all(|it| ALPHABET.contains(it));
         match part.len() {
-            5 if is_drawn => "POD",
-            8..=10 if is_drawn => "HASH",
+            5 if is_random => "POD",
+            8..=10 if is_random => "HASH",
             _ => part,
         }
     });
@@ -203,35 +205,35 @@ fn age(word: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn typed(section: &str, command: &str, printed: &[&str]) -> Typed {
-        Typed {
+    fn command(section: &str, command: &str, output: &[&str]) -> DocCommand {
+        DocCommand {
             section: section.to_owned(),
             command: command.to_owned(),
-            printed: printed.iter().map(|it| (*it).to_owned()).collect(),
+            output: output.iter().map(|it| (*it).to_owned()).collect(),
         }
     }
 
     #[test]
-    fn a_document_is_read_as_it_was_typed() {
+    fn commands_and_outputs_are_parsed() {
         let document = "## One\n    make it    # so\n    helm a \\\n      b\n## Two\nText.\n\n    \
                         $ a \\\n        b\n    said\n\n    more\n    $ c -w   # looks\n\n\
                         And:\n\n    spec:\n      steps: []\n```\n    a --> b\n```\n";
         let expected = [
-            typed("One", "make it", &[]),
-            typed("One", "helm a   b", &[]),
-            typed("Two", "a b", &["said", "more"]),
-            typed("Two", "c -w", &[]),
+            command("One", "make it", &[]),
+            command("One", "helm a   b", &[]),
+            command("Two", "a b", &["said", "more"]),
+            command("Two", "c -w", &[]),
         ];
         assert_eq!(commands(document).expect("commands"), expected);
     }
 
     #[test]
-    fn what_is_neither_a_command_nor_yaml_is_not_passed_over() {
+    fn an_unknown_block_is_an_error() {
         assert!(commands("## One\n    ./configure && cargo build\n").is_err());
     }
 
     #[test]
-    fn what_differs_from_run_to_run_is_left_out_and_the_shape_of_a_tree_is_not() {
+    fn random_parts_are_normalized_and_the_tree_is_kept() {
         let lines = [
             "arena  Paused",
             "|- arena-764b7b946d  Revision  since 3m2s, #2",
@@ -250,6 +252,6 @@ mod tests {
             "    arena-POD Pod Running",
             "      pre-delete-hook-arena-HASH-POD-nobody-plays 4",
         ];
-        assert_eq!(lasting(lines, "arena"), expected);
+        assert_eq!(normalized(lines, "arena"), expected);
     }
 }

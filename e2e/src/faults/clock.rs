@@ -1,12 +1,12 @@
-//! A wall clock that jumps, for one process: libfaketime between it and the kernel. The monotonic
-//! clock stays as it is, as on a machine whose time is set.
+//! A wall clock that jumps, for one process, by means of libfaketime. The monotonic clock is not
+//! affected, as on a machine whose time is set.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// Where Debian and others put the library.
-const PLACES: [&str; 2] = ["/usr/lib", "/usr/lib64"];
+/// Where Debian and other distributions install the library.
+const LIBRARY_DIRS: [&str; 2] = ["/usr/lib", "/usr/lib64"];
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
 /// The clock.
@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right, whose offset stands in a file of this folder.
+    /// A clock without an offset. The offset is kept in a file in this folder.
     pub fn new(folder: &Path) -> Result<Self> {
         let clock = Clock {
             library: library()?,
@@ -27,21 +27,21 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What a process needs in its environment to go by this clock.
+    /// The environment of a process that uses this clock.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         [
             ("LD_PRELOAD", text(&self.library)),
             ("FAKETIME_TIMESTAMP_FILE", text(&self.offset)),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            // How many seconds it may take until a jump is noticed.
+            // The process notices a jump after this many seconds.
             ("FAKETIME_CACHE_DURATION", "1".to_owned()),
         ]
     }
 
-    /// From now on it is so many seconds wrong.
+    /// Sets the offset from the real time.
     pub fn jump(&self, seconds: i64) -> Result<()> {
-        // Whole, or not at all: the process may read at any moment.
+        // Renamed into place, because the process may read the file at any time.
         let new = self.offset.with_extension("new");
         std::fs::write(&new, format!("{seconds:+}\n"))?;
         Ok(std::fs::rename(new, &self.offset)?)
@@ -49,11 +49,11 @@ impl Clock {
 }
 
 fn library() -> Result<PathBuf> {
-    for place in PLACES.map(Path::new) {
-        let below = std::fs::read_dir(place).into_iter().flatten();
+    for dir in LIBRARY_DIRS.map(Path::new) {
+        let below = std::fs::read_dir(dir).into_iter().flatten();
         let below = below.filter_map(|entry| Some(entry.ok()?.path()));
-        let mut places = below.chain([place.to_owned()]);
-        if let Some(found) = places.find_map(|it| Some(it.join(LIBRARY)).filter(|it| it.exists())) {
+        let mut dirs = below.chain([dir.to_owned()]);
+        if let Some(found) = dirs.find_map(|it| Some(it.join(LIBRARY)).filter(|it| it.exists())) {
             return Ok(found);
         }
     }

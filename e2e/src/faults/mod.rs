@@ -1,14 +1,13 @@
-//! A world that lies and is late: a proxy between an operator and the API server that does to
-//! requests, answers and watches what a script says, and a wall clock that jumps.
+//! Fault injection: a proxy between an operator and the API server that disturbs requests, responses
+//! and watches, and a wall clock that jumps.
 //!
-//! [`Script`] is the value that says what goes wrong; a test writes one, or a seed does ([`seeded()`]).
-//! [`FaultProxy`] plays it. Between the two there is no other knob: what a proxy did can be said
-//! again by its script.
+//! A [`Script`] describes all faults. A test writes one, or generates one from a seed ([`seeded()`]).
+//! [`FaultProxy`] plays it. The proxy has no other settings, so a script reproduces what it did.
 
-pub mod asked;
 pub mod clock;
 mod proxy;
 mod refusal;
+pub mod request;
 pub mod script;
 mod seeded;
 mod tally;
@@ -17,6 +16,6 @@ mod tests;
 mod watch;
 
 pub use proxy::FaultProxy;
-pub use script::{Fault, Often, Script, WatchFault, Which};
+pub use script::{Fault, Frequency, Requests, Script, WatchFault};
 pub use seeded::seeded;
 pub use tally::Tally;

@@ -28,17 +28,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::asked::{Asked, Verb};
 use super::refusal::refusal;
+use super::request::{RequestInfo, Verb};
 use super::script::{Fault, Script, WatchRule};
 use super::tally::Tally;
 use super::watch::follow;
 use crate::servers::authority::acceptor;
 
-/// What goes back to the client.
+/// The body of a response to the client.
 pub(super) type Outgoing = UnsyncBoxBody<Bytes, Broken>;
 
-/// Why a body breaks off.
+/// The reason why a body is incomplete.
 #[derive(Debug)]
 pub(super) struct Broken(pub &'static str);
 
@@ -51,19 +51,19 @@ impl std::fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 impl Broken {
-    /// To be sent after something else: without a pause that would never leave its buffer.
-    pub(super) async fn after_what_was_sent(why: &'static str) -> Self {
+    /// Returns after a pause, because data sent right before an error would stay in its buffer.
+    pub(super) async fn after_flush(why: &'static str) -> Self {
         sleep(Duration::from_millis(20)).await;
         Broken(why)
     }
 }
 
-/// What may be under way on one stream, as the operator has it.
+/// The flow-control window of a stream, the same as the operator's.
 const STREAM_WINDOW: u32 = 4 << 20;
-/// The same for a connection.
+/// The flow-control window of a connection.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// The proxy. It ends when dropped.
+/// The proxy. It stops when dropped.
 pub struct FaultProxy {
     url: String,
     ca: String,
@@ -79,46 +79,47 @@ struct Shared {
     tally: Arc<Mutex<Tally>>,
 }
 
-/// A script, since when it is played, and how many requests each of its rules has been asked about.
+/// A script, when it started, and how many requests each of its rules has matched.
 pub(super) struct Playing {
     script: Script,
     begun: Instant,
-    turns: Vec<AtomicU32>,
+    matched: Vec<AtomicU32>,
 }
 
 impl Playing {
     fn new(script: Script) -> Arc<Self> {
-        let turns = script.requests.iter().map(|_| AtomicU32::new(0)).collect();
+        let rules = script.request_rules.iter();
+        let matched = rules.map(|_| AtomicU32::new(0)).collect();
         Arc::new(Playing {
             script,
             begun: Instant::now(),
-            turns,
+            matched,
         })
     }
 
-    /// What happens to a request.
-    fn fault(&self, asked: &Asked) -> Option<Fault> {
-        let rules = self.script.requests.iter().zip(&self.turns);
-        let mut rules = rules.filter(|(rule, _)| rule.which.applies_to(asked));
-        let hit = rules.find(|(rule, turns)| {
-            let before = turns.fetch_add(1, Ordering::Relaxed);
-            rule.often.is_turn(before)
+    /// The fault that a request meets.
+    fn fault(&self, info: &RequestInfo) -> Option<Fault> {
+        let rules = self.script.request_rules.iter().zip(&self.matched);
+        let mut rules = rules.filter(|(rule, _)| rule.requests.applies_to(info));
+        let hit = rules.find(|(rule, matched)| {
+            let index = matched.fetch_add(1, Ordering::Relaxed);
+            rule.frequency.hits(index)
         });
         hit.map(|(rule, _)| rule.fault)
     }
 
-    /// What happens to the watches of a resource now, and from and until when.
+    /// The rule for watches of a resource at this time, with its start and end.
     pub(super) fn watch_rule(&self, resource: &str) -> Option<(&WatchRule, Instant, Instant)> {
         let time = self.begun.elapsed();
-        let mut rules = self.script.watches.iter();
-        let rule = rules.find(|rule| rule.resource == resource && rule.holds_at(time))?;
+        let mut rules = self.script.watch_rules.iter();
+        let rule = rules.find(|rule| rule.resource == resource && rule.applies_at(time))?;
         Some((rule, self.begun + rule.from, self.begun + rule.until))
     }
 }
 
 impl FaultProxy {
-    /// A proxy before a server, without faults. What the configuration has of credentials is not used.
-    pub async fn before(config: &Config) -> Result<Self> {
+    /// A proxy in front of a server, without faults. Credentials in the configuration are not used.
+    pub async fn in_front_of(config: &Config) -> Result<Self> {
         let mut anonymous = config.clone();
         anonymous.auth_info = AuthInfo::default();
         let tls = anonymous.rustls_client_config()?;
@@ -149,23 +150,23 @@ impl FaultProxy {
         })
     }
 
-    /// What a kubeconfig calls it.
+    /// The `server` of a kubeconfig that uses it.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The authority of its certificate (PEM).
+    /// The CA of its certificate (PEM).
     pub fn ca(&self) -> &str {
         &self.ca
     }
 
-    /// Plays a script from now on, instead of the one before.
+    /// Plays a script from now on. Replaces the previous one.
     pub fn play(&self, script: Script) {
         self.shared.playing.send_replace(Playing::new(script));
     }
 
-    /// From now on there are no faults; what was held back comes at once, and watches that have told
-    /// less than there was end.
+    /// Stops all faults. Delayed responses and events are sent at once, and watches that have dropped
+    /// events end.
     pub fn heal(&self) {
         self.play(Script::default());
     }
@@ -193,7 +194,7 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, shared: Arc<Shared>
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
-    // A client that does not trust the certificate, or is killed, goes away here.
+    // The handshake fails if the client does not trust the certificate or is killed.
     let Ok(stream) = acceptor.accept(stream).await else {
         return;
     };
@@ -205,40 +206,40 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared
         .initial_connection_window_size(CONNECTION_WINDOW);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        async move { Ok::<_, Infallible>(shared.respond(request).await) }
     });
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
 impl Shared {
-    /// The answer to a request. A server that cannot be reached is a bad gateway.
-    async fn answer(&self, request: Request<Incoming>) -> Response<Outgoing> {
-        self.try_answer(request).await.unwrap_or_else(|error| {
+    /// The response to a request: 502 if the server cannot be reached.
+    async fn respond(&self, request: Request<Incoming>) -> Response<Outgoing> {
+        self.try_respond(request).await.unwrap_or_else(|error| {
             let mut answer = Response::new(whole(Bytes::from(format!("{error:#}"))));
             *answer.status_mut() = StatusCode::BAD_GATEWAY;
             answer
         })
     }
 
-    async fn try_answer(&self, request: Request<Incoming>) -> Result<Response<Outgoing>> {
-        let asked = Asked::of(request.method(), request.uri());
+    async fn try_respond(&self, request: Request<Incoming>) -> Result<Response<Outgoing>> {
+        let info = RequestInfo::of(request.method(), request.uri());
         let (head, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let playing = self.playing.borrow().clone();
-        let fault = playing.fault(&asked);
+        let fault = playing.fault(&info);
         if let Some(fault) = fault {
             self.count(fault.name());
         }
         match fault {
-            None if asked.verb == Verb::Watch => {
+            None if info.verb == Verb::Watch => {
                 let answer = self.forward(&head, body).await?;
-                Ok(self.followed(&asked, &head, answer))
+                Ok(self.followed(&info, &head, answer))
             }
             None => {
                 let answer = self.forward(&head, body).await?;
                 Ok(answer.map(|body| body.map_err(|_| Broken("the server's")).boxed_unsync()))
             }
-            Some(Fault::Late(time)) => {
+            Some(Fault::Delay(time)) => {
                 let answer = self.collected(&head, body).await?;
                 let mut healed = self.playing.subscribe();
                 tokio::select! {
@@ -247,11 +248,11 @@ impl Shared {
                 }
                 Ok(answer.map(whole))
             }
-            Some(Fault::Twice) => {
+            Some(Fault::Duplicate) => {
                 self.collected(&head, body.clone()).await?;
                 Ok(self.collected(&head, body).await?.map(whole))
             }
-            Some(Fault::Cut) => Ok(self.collected(&head, body).await?.map(half)),
+            Some(Fault::Truncate) => Ok(self.collected(&head, body).await?.map(half)),
             Some(fault) => {
                 if fault == Fault::Lost {
                     self.collected(&head, body).await?;
@@ -262,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request on as it came.
+    /// Forwards a request unchanged.
     async fn forward(&self, head: &request::Parts, body: Bytes) -> Result<Response<Incoming>> {
         let path = head.uri.path_and_query().context("a request has a path")?;
         let uri = Uri::builder()
@@ -285,16 +286,16 @@ impl Shared {
         Ok(answer)
     }
 
-    /// The same, and the whole answer.
+    /// Forwards a request and reads the whole response.
     async fn collected(&self, head: &request::Parts, body: Bytes) -> Result<Response<Bytes>> {
         let (head, body) = self.forward(head, body).await?.into_parts();
         Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
     }
 
-    /// A watch, as far as the script lets it through.
+    /// Forwards a watch, with the faults of the script.
     fn followed(
         &self,
-        asked: &Asked,
+        info: &RequestInfo,
         head: &request::Parts,
         answer: Response<Incoming>,
     ) -> Response<Outgoing> {
@@ -305,7 +306,7 @@ impl Shared {
         let tally = Arc::clone(&self.tally);
         let count = move |name| count(&tally, name);
         let playing = self.playing.subscribe();
-        answer.map(|body| follow(body, asked.resource.clone(), query, playing, count))
+        answer.map(|body| follow(body, info.resource.clone(), query, playing, count))
     }
 
     fn count(&self, fault: &'static str) {
@@ -320,7 +321,7 @@ fn count(tally: &Mutex<Tally>, fault: &'static str) {
         .count(fault);
 }
 
-/// Headers that are not about one connection alone.
+/// Headers without those of a single connection.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         header::HOST,
@@ -339,9 +340,9 @@ fn whole(body: Bytes) -> Outgoing {
         .boxed_unsync()
 }
 
-/// The first half of a body, and then its connection breaks. The head has promised all of it.
+/// The first half of a body, after which the connection breaks although the headers announce all of it.
 fn half(body: Bytes) -> Outgoing {
     let first = Ok(Frame::data(body.slice(..body.len() / 2)));
-    let breaks = once(async { Err(Broken::after_what_was_sent("cut in the middle").await) });
+    let breaks = once(async { Err(Broken::after_flush("cut in the middle").await) });
     StreamBody::new(iter([first]).chain(breaks)).boxed_unsync()
 }

@@ -1,4 +1,4 @@
-//! What the API server says when it refuses, in its own form.
+//! Error responses in the format of the API server.
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::script::Fault;
 
-/// The answer to a request that a fault refuses; None if it is none that does.
+/// The response to a request that a fault refuses; None for a fault that refuses nothing.
 pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
     let (code, reason, message) = match fault {
         Fault::Conflict => (
@@ -18,14 +18,14 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
         Fault::Invalid => (
             StatusCode::UNPROCESSABLE_ENTITY,
             "Invalid",
-            "the object is invalid: a webhook that is being replaced says so",
+            "the object is invalid: a webhook that is being replaced refuses it",
         ),
-        Fault::Busy(_) => (
+        Fault::TooManyRequests(_) => (
             StatusCode::TOO_MANY_REQUESTS,
             "TooManyRequests",
             "too many requests, please try again later",
         ),
-        Fault::Failing => (
+        Fault::InternalError => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "InternalError",
             "an error on the server (etcdserver: leader changed) has prevented the request",
@@ -41,9 +41,9 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
             "the server was unable to return a response in the time allotted, but may still be \
              processing the request",
         ),
-        Fault::Late(_) | Fault::Twice | Fault::Cut => return None,
+        Fault::Delay(_) | Fault::Duplicate | Fault::Truncate => return None,
     };
-    // An invalid object is told by its kind; a patch whose test fails is not.
+    // An error about an invalid object names its kind; that of a failed JSON patch test does not.
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
@@ -53,7 +53,7 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
     *answer.status_mut() = code;
     let json = http::HeaderValue::from_static("application/json");
     answer.headers_mut().insert(CONTENT_TYPE, json);
-    if let Fault::Busy(seconds) = fault {
+    if let Fault::TooManyRequests(seconds) = fault {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     Some(answer)

@@ -1,25 +1,25 @@
-//! What a request asks of the API server, read from its method and path.
+//! The verb and resource of a request, parsed from its method and path.
 
 use std::fmt;
 
 use http::{Method, Uri};
 
-/// What is to be done.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// One object is read.
+    /// Reads one object.
     Get,
-    /// A collection is read.
+    /// Reads a collection.
     List,
-    /// A collection is followed.
+    /// Watches a collection.
     Watch,
-    /// An object is made.
+    /// Creates an object.
     Create,
-    /// An object is replaced.
+    /// Replaces an object.
     Update,
-    /// An object is changed.
+    /// Changes an object.
     Patch,
-    /// An object is deleted.
+    /// Deletes an object.
     Delete,
 }
 
@@ -44,19 +44,19 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A request.
+/// What a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// What is to be done.
+pub struct RequestInfo {
+    /// The verb.
     pub verb: Verb,
-    /// Plural name of the resource; empty for paths that are about none, such as /version.
+    /// Plural name of the resource; empty for paths without one, such as /version.
     pub resource: String,
-    /// Whether it is only asked what would be.
+    /// Whether it is a dry run.
     pub is_dry_run: bool,
 }
 
-impl Asked {
-    /// Reads a request.
+impl RequestInfo {
+    /// Parses a request.
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let query = uri.query().unwrap_or_default();
         let has = |pair: &str| query.split('&').any(|it| it == pair);
@@ -70,7 +70,7 @@ impl Asked {
             _ if is_named => Verb::Get,
             _ => Verb::List,
         };
-        Asked {
+        RequestInfo {
             verb,
             resource: resource.to_owned(),
             is_dry_run: has("dryRun=All"),
@@ -78,15 +78,15 @@ impl Asked {
     }
 }
 
-/// The resource that a path is about, and whether it is about one object of it.
+/// The resource in a path, and whether the path names one object of it.
 fn resource(path: &str) -> (&str, bool) {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
-    let behind_version = match parts.next() {
+    let has_version = match parts.next() {
         Some("api") => parts.next().is_some(),
         Some("apis") => parts.next().and(parts.next()).is_some(),
         _ => false,
     };
-    if !behind_version {
+    if !has_version {
         return ("", true);
     }
     let rest: Vec<&str> = parts.collect();
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_told_by_its_method_and_path() {
+    fn verb_and_resource_follow_from_method_and_path() {
         let game = "/apis/tkex.tencent.com/v1alpha1/namespaces/x/gamedeployments";
         let cases = [
             ("GET", "/version", Verb::Get, ""),
@@ -138,9 +138,9 @@ mod tests {
         ];
         for (method, uri, verb, resource) in cases {
             let method = method.parse().expect("a method");
-            let asked = Asked::of(&method, &uri.parse().expect("a path"));
+            let info = RequestInfo::of(&method, &uri.parse().expect("a path"));
             assert_eq!(
-                (asked.verb, asked.resource.as_str()),
+                (info.verb, info.resource.as_str()),
                 (verb, resource),
                 "{uri}"
             );

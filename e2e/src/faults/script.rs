@@ -1,119 +1,119 @@
-//! What goes wrong, and when: a value that can be compared and printed.
+//! The faults and their times, as a value that can be compared and printed.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::asked::{Asked, Verb};
-use crate::random::mixed;
+use super::request::{RequestInfo, Verb};
+use crate::random::mix;
 
-/// What happens to requests and watches. Nothing, if it is empty.
+/// The faults of requests and watches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// The first rule that applies to a request decides.
-    pub requests: Vec<RequestRule>,
-    /// Likewise for a watch, at any moment.
-    pub watches: Vec<WatchRule>,
+    /// Rules for requests. The first one that applies decides.
+    pub request_rules: Vec<RequestRule>,
+    /// Rules for watches. The first one that applies at a time decides.
+    pub watch_rules: Vec<WatchRule>,
 }
 
-/// Some requests meet a fault.
+/// A fault of some requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRule {
-    /// Those that it may be.
-    pub which: Which,
-    /// What happens.
+    /// The requests that it may hit.
+    pub requests: Requests,
+    /// The fault.
     pub fault: Fault,
-    /// Which of them it is.
-    pub often: Often,
+    /// How many of these requests it hits.
+    pub frequency: Frequency,
 }
 
-/// For a time the watches of a resource are faulty.
+/// A fault of a resource's watches, for some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchRule {
     /// Plural name.
     pub resource: &'static str,
-    /// What happens.
+    /// The fault.
     pub fault: WatchFault,
-    /// From when, after the script began.
+    /// Start, counted from the start of the script.
     pub from: Duration,
-    /// Until when.
+    /// End, counted from the start of the script.
     pub until: Duration,
 }
 
-/// Requests.
+/// The requests that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum Requests {
     /// All but watches.
     Every,
-    /// Those that change nothing, watches aside.
+    /// Reads except watches.
     Reads,
-    /// Those that change something. Not dry runs: the operator believes a refusal for half a minute.
+    /// Writes except dry runs, because the operator remembers a refused dry run for half a minute.
     Writes,
-    /// Those with this verb on this resource.
+    /// Requests with this verb for this resource.
     To(Verb, &'static str),
 }
 
-/// What happens to a request.
+/// A fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The answer comes so much later.
-    Late(Duration),
-    /// The request reaches the server twice; the client gets the second answer.
-    Twice,
-    /// 409: nothing is done.
+    /// The response is delayed.
+    Delay(Duration),
+    /// The request is sent to the server twice; the client gets the second response.
+    Duplicate,
+    /// 409. The request is not forwarded.
     Conflict,
-    /// 422: nothing is done.
+    /// 422. The request is not forwarded.
     Invalid,
-    /// 429 with Retry-After, in seconds: nothing is done.
-    Busy(u32),
-    /// 500: nothing is done.
-    Failing,
-    /// 503: nothing is done.
+    /// 429 with Retry-After, in seconds. The request is not forwarded.
+    TooManyRequests(u32),
+    /// 500. The request is not forwarded.
+    InternalError,
+    /// 503. The request is not forwarded.
     Unavailable,
-    /// 504, after the server has done it.
+    /// 504. The request is forwarded, and its response discarded.
     Lost,
-    /// The server has done it; the answer breaks off in the middle of its body.
-    Cut,
+    /// The request is forwarded, and its response breaks off in the middle of the body.
+    Truncate,
 }
 
-/// What happens to a watch.
+/// A fault of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
-    /// Its events come so much later.
+    /// Events are delayed.
     Lag(Duration),
-    /// Nothing comes any more. The connection stands until the end of the fault, and then breaks.
-    Stop,
-    /// Bookmarks come in the place of events, with the version that was told last. It ends when the fault
-    /// does.
-    Hollow,
-    /// It is ended with 410 at the next event.
-    Gone,
-    /// It breaks off in the middle of the next event.
-    Cut,
+    /// Events are dropped. The connection stays open until the end of the fault, and then breaks.
+    Stall,
+    /// Events are replaced by bookmarks with the version of the last event that was sent. The watch ends
+    /// with the fault.
+    BookmarksOnly,
+    /// The next event is replaced by 410, and the watch ends.
+    Expire,
+    /// The watch breaks off in the middle of the next event.
+    Truncate,
 }
 
-/// Which of the requests that a rule is about.
+/// How many of its requests a rule hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Often {
+pub enum Frequency {
     /// All.
     Always,
-    /// The first ones.
+    /// The first n.
     Times(u32),
-    /// So many in a hundred, chosen by a seed.
+    /// A percentage, chosen by a seed.
     Percent(u32, u64),
 }
 
 impl Script {
-    /// The script with this rule for requests too.
-    pub fn with(mut self, which: Which, fault: Fault, often: Often) -> Self {
-        self.requests.push(RequestRule {
-            which,
+    /// Adds a rule for requests.
+    pub fn with(mut self, requests: Requests, fault: Fault, frequency: Frequency) -> Self {
+        self.request_rules.push(RequestRule {
+            requests,
             fault,
-            often,
+            frequency,
         });
         self
     }
 
-    /// The script with this fault of a resource's watches too, from and until these seconds.
+    /// Adds a rule for the watches of a resource; `from` and `until` are in seconds.
     pub fn watching(
         mut self,
         resource: &'static str,
@@ -121,7 +121,7 @@ impl Script {
         from: f64,
         until: f64,
     ) -> Self {
-        self.watches.push(WatchRule {
+        self.watch_rules.push(WatchRule {
             resource,
             fault,
             from: Duration::from_secs_f64(from),
@@ -131,72 +131,74 @@ impl Script {
     }
 }
 
-impl Which {
-    /// Whether a request is one of these.
-    pub fn applies_to(self, asked: &Asked) -> bool {
+impl Requests {
+    /// Whether this includes a request.
+    pub fn applies_to(self, info: &RequestInfo) -> bool {
         match self {
-            Which::Every => asked.verb != Verb::Watch,
-            Which::Reads => !asked.verb.is_write() && asked.verb != Verb::Watch,
-            Which::Writes => asked.verb.is_write() && !asked.is_dry_run,
-            Which::To(verb, resource) => asked.verb == verb && asked.resource == resource,
+            Requests::Every => info.verb != Verb::Watch,
+            Requests::Reads => !info.verb.is_write() && info.verb != Verb::Watch,
+            Requests::Writes => info.verb.is_write() && !info.is_dry_run,
+            Requests::To(verb, resource) => info.verb == verb && info.resource == resource,
         }
     }
 }
 
-impl Often {
-    /// Whether it is the request that comes after so many others.
-    pub fn is_turn(self, before: u32) -> bool {
+impl Frequency {
+    /// Whether the request with this index is hit.
+    pub fn hits(self, index: u32) -> bool {
         match self {
-            Often::Always => true,
-            Often::Times(times) => before < times,
-            Often::Percent(share, seed) => mixed(seed ^ u64::from(before)) % 100 < u64::from(share),
+            Frequency::Always => true,
+            Frequency::Times(times) => index < times,
+            Frequency::Percent(share, seed) => {
+                mix(seed ^ u64::from(index)) % 100 < u64::from(share)
+            }
         }
     }
 }
 
 impl WatchRule {
-    /// Whether it holds so long after the script began.
-    pub fn holds_at(&self, time: Duration) -> bool {
+    /// Whether it applies at this time after the start of the script.
+    pub fn applies_at(&self, time: Duration) -> bool {
         (self.from..self.until).contains(&time)
     }
 }
 
 impl Fault {
-    /// What it is called in figures.
+    /// Its name in the figures of a campaign.
     pub fn name(self) -> &'static str {
         match self {
-            Fault::Late(_) => "answer late",
-            Fault::Twice => "request sent twice",
+            Fault::Delay(_) => "response delayed",
+            Fault::Duplicate => "request sent twice",
             Fault::Conflict => "409",
             Fault::Invalid => "422",
-            Fault::Busy(_) => "429 with Retry-After",
-            Fault::Failing => "500",
+            Fault::TooManyRequests(_) => "429 with Retry-After",
+            Fault::InternalError => "500",
             Fault::Unavailable => "503",
             Fault::Lost => "504 after the write was made",
-            Fault::Cut => "answer cut in its body",
+            Fault::Truncate => "response truncated",
         }
     }
 }
 
 impl WatchFault {
-    /// What it is called in figures.
+    /// Its name in the figures of a campaign.
     pub fn name(self) -> &'static str {
         match self {
             WatchFault::Lag(_) => "watch lags",
-            WatchFault::Stop => "watch stops without a word",
-            WatchFault::Hollow => "watch sends bookmarks and no events",
-            WatchFault::Gone => "watch ended with 410",
-            WatchFault::Cut => "watch cut in an event",
+            WatchFault::Stall => "watch stalls",
+            WatchFault::BookmarksOnly => "watch sends bookmarks but no events",
+            WatchFault::Expire => "watch ended with 410",
+            WatchFault::Truncate => "watch truncated in an event",
         }
     }
 }
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for rule in &self.requests {
+        for rule in &self.request_rules {
             writeln!(f, "{rule}")?;
         }
-        for rule in &self.watches {
+        for rule in &self.watch_rules {
             writeln!(f, "{rule}")?;
         }
         Ok(())
@@ -205,20 +207,20 @@ impl fmt::Display for Script {
 
 impl fmt::Display for RequestRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.which {
-            Which::Every => write!(f, "requests")?,
-            Which::Reads => write!(f, "reads")?,
-            Which::Writes => write!(f, "writes")?,
-            Which::To(verb, resource) => write!(f, "{verb} {resource}")?,
+        match self.requests {
+            Requests::Every => write!(f, "requests")?,
+            Requests::Reads => write!(f, "reads")?,
+            Requests::Writes => write!(f, "writes")?,
+            Requests::To(verb, resource) => write!(f, "{verb} {resource}")?,
         }
-        match self.often {
-            Often::Always => write!(f, ", always: ")?,
-            Often::Times(times) => write!(f, ", {times} times: ")?,
-            Often::Percent(share, _) => write!(f, ", {share}%: ")?,
+        match self.frequency {
+            Frequency::Always => write!(f, ", always: ")?,
+            Frequency::Times(times) => write!(f, ", {times} times: ")?,
+            Frequency::Percent(share, _) => write!(f, ", {share}%: ")?,
         }
         match self.fault {
-            Fault::Late(time) => write!(f, "answer late by {time:?}"),
-            Fault::Busy(seconds) => write!(f, "429 with Retry-After {seconds}"),
+            Fault::Delay(time) => write!(f, "response delayed by {time:?}"),
+            Fault::TooManyRequests(seconds) => write!(f, "429 with Retry-After {seconds}"),
             fault => f.write_str(fault.name()),
         }
     }
@@ -245,10 +247,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_requests_is_chosen_by_the_seed_alone() {
+    fn the_seed_alone_chooses_a_percentage_of_requests() {
         let chosen = |seed| -> Vec<u32> {
-            let often = Often::Percent(10, seed);
-            (0..1000).filter(|before| often.is_turn(*before)).collect()
+            let frequency = Frequency::Percent(10, seed);
+            (0..1000).filter(|index| frequency.hits(*index)).collect()
         };
         assert_eq!(chosen(1), chosen(1));
         assert_ne!(chosen(1), chosen(2));
@@ -257,17 +259,17 @@ mod tests {
 
     #[test]
     fn a_script_prints_one_line_for_each_rule() {
-        let late = Fault::Late(Duration::from_secs(2));
+        let late = Fault::Delay(Duration::from_secs(2));
         let script = Script::default()
-            .with(Which::Writes, Fault::Lost, Often::Percent(5, 1))
+            .with(Requests::Writes, Fault::Lost, Frequency::Percent(5, 1))
             .with(
-                Which::To(Verb::Get, "gamedeployments"),
+                Requests::To(Verb::Get, "gamedeployments"),
                 late,
-                Often::Times(3),
+                Frequency::Times(3),
             )
             .watching("pods", WatchFault::Lag(Duration::from_secs(1)), 0.5, 4.0);
         let lines = "writes, 5%: 504 after the write was made\n\
-                     get gamedeployments, 3 times: answer late by 2s\n\
+                     get gamedeployments, 3 times: response delayed by 2s\n\
                      pods, 500.0ms to 4.0s: watch lags by 1s\n";
         assert_eq!(script.to_string(), lines);
     }

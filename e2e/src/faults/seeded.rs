@@ -1,44 +1,59 @@
-//! Scripts that a seed writes.
+//! Scripts generated from a seed.
 
-use super::script::{Fault, Often, Script, WatchFault, Which};
+use super::script::{Fault, Frequency, Requests, Script, WatchFault};
 use crate::random::Random;
 
-/// What a script may do to the requests of a history: which, and to how many in a hundred.
-const SHARES: [(Which, Sort, u64, u64); 12] = [
-    (Which::Writes, Sort::Late, 5, 20),
-    (Which::Reads, Sort::Late, 5, 20),
-    (Which::Writes, Sort::Plain(Fault::Twice), 5, 20),
-    (Which::Writes, Sort::Plain(Fault::Conflict), 3, 12),
-    (Which::Writes, Sort::Plain(Fault::Invalid), 2, 6),
-    (Which::Every, Sort::Plain(Fault::Busy(1)), 2, 6),
-    (Which::Writes, Sort::Plain(Fault::Failing), 3, 10),
-    (Which::Reads, Sort::Plain(Fault::Failing), 3, 10),
-    (Which::Every, Sort::Plain(Fault::Unavailable), 3, 10),
-    (Which::Writes, Sort::Plain(Fault::Lost), 5, 20),
-    (Which::Writes, Sort::Plain(Fault::Cut), 3, 12),
-    (Which::Reads, Sort::Plain(Fault::Cut), 3, 12),
+/// The faults that requests of a history may meet, with the bounds of their percentage.
+const SHARES: [(Requests, FaultKind, u64, u64); 12] = [
+    (Requests::Writes, FaultKind::Delay, 5, 20),
+    (Requests::Reads, FaultKind::Delay, 5, 20),
+    (Requests::Writes, FaultKind::Fixed(Fault::Duplicate), 5, 20),
+    (Requests::Writes, FaultKind::Fixed(Fault::Conflict), 3, 12),
+    (Requests::Writes, FaultKind::Fixed(Fault::Invalid), 2, 6),
+    (
+        Requests::Every,
+        FaultKind::Fixed(Fault::TooManyRequests(1)),
+        2,
+        6,
+    ),
+    (
+        Requests::Writes,
+        FaultKind::Fixed(Fault::InternalError),
+        3,
+        10,
+    ),
+    (
+        Requests::Reads,
+        FaultKind::Fixed(Fault::InternalError),
+        3,
+        10,
+    ),
+    (Requests::Every, FaultKind::Fixed(Fault::Unavailable), 3, 10),
+    (Requests::Writes, FaultKind::Fixed(Fault::Lost), 5, 20),
+    (Requests::Writes, FaultKind::Fixed(Fault::Truncate), 3, 12),
+    (Requests::Reads, FaultKind::Fixed(Fault::Truncate), 3, 12),
 ];
 
-/// A fault whose rest is up to chance.
+/// A fault whose parameters may be random.
 #[derive(Clone, Copy)]
-enum Sort {
-    Late,
-    Plain(Fault),
+enum FaultKind {
+    Delay,
+    Fixed(Fault),
 }
 
-/// A script for so many seconds: some sorts of faults for requests, and one or two faults of the
-/// watches of these resources. The first resource is hit as often as all others together.
+/// A script of this many seconds: up to three faults of requests, and one or two of the watches of
+/// these resources. The first resource is hit as often as all others together.
 pub fn seeded(random: &mut Random, watched: &[&'static str], seconds: u64) -> Script {
     let mut script = Script::default();
     for _ in 0..=random.below(3) {
-        let (which, sort, least, most) = SHARES[random.index(SHARES.len())];
-        let fault = match sort {
-            Sort::Late => Fault::Late(random.between(300, 3_000)),
-            Sort::Plain(fault) => fault,
+        let (requests, kind, least, most) = SHARES[random.index(SHARES.len())];
+        let fault = match kind {
+            FaultKind::Delay => Fault::Delay(random.between(300, 3_000)),
+            FaultKind::Fixed(fault) => fault,
         };
         let share = least + random.below(most - least);
-        let often = Often::Percent(share as u32, random.below(u64::MAX));
-        script = script.with(which, fault, often);
+        let frequency = Frequency::Percent(share as u32, random.below(u64::MAX));
+        script = script.with(requests, fault, frequency);
     }
     for _ in 0..=random.below(2) {
         let resource = match random.below(2) {
@@ -47,10 +62,10 @@ pub fn seeded(random: &mut Random, watched: &[&'static str], seconds: u64) -> Sc
         };
         let fault = match random.below(6) {
             0 | 1 => WatchFault::Lag(random.between(500, 3_500)),
-            2 => WatchFault::Stop,
-            3 => WatchFault::Hollow,
-            4 => WatchFault::Gone,
-            _ => WatchFault::Cut,
+            2 => WatchFault::Stall,
+            3 => WatchFault::BookmarksOnly,
+            4 => WatchFault::Expire,
+            _ => WatchFault::Truncate,
         };
         let from = random.between(0, 600 * seconds);
         let until = from + random.between(1_000, 3_500);
@@ -66,11 +81,11 @@ mod tests {
 
     #[test]
     fn a_seed_always_writes_the_same_script_and_all_seeds_together_every_fault() {
-        let script = |seed| seeded(&mut Random::of(seed), &["pods", "hookruns"], 6);
+        let script = |seed| seeded(&mut Random::from_seed(seed), &["pods", "hookruns"], 6);
         assert_eq!(script(7), script(7));
         let all: Vec<Script> = (0..200).map(script).collect();
-        let requests = all.iter().flat_map(|it| &it.requests);
-        let watches = all.iter().flat_map(|it| &it.watches);
+        let requests = all.iter().flat_map(|it| &it.request_rules);
+        let watches = all.iter().flat_map(|it| &it.watch_rules);
         let mut names: Vec<&str> = requests.map(|rule| rule.fault.name()).collect();
         names.extend(watches.map(|rule| rule.fault.name()));
         names.sort_unstable();

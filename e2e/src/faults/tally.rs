@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 pub struct Tally(pub BTreeMap<&'static str, u64>);
 
 impl Tally {
-    /// Once more.
+    /// Counts one fault.
     pub fn count(&mut self, fault: &'static str) {
         *self.0.entry(fault).or_default() += 1;
     }
 
-    /// What another one counted, too.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Tally) {
         for (name, times) in &other.0 {
             *self.0.entry(name).or_default() += times;
         }
     }
 
-    /// All faults.
+    /// The number of faults.
     pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }

@@ -1,4 +1,4 @@
-//! Each fault does what it says, against a small server that is no API server.
+//! Tests each fault against a small HTTP server.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,16 +20,16 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::asked::Verb;
-use super::{Fault, FaultProxy, Often, Script, WatchFault, Which};
+use super::request::Verb;
+use super::{Fault, FaultProxy, Frequency, Requests, Script, WatchFault};
 
 const PODS: &str = "/api/v1/namespaces/x/pods";
 const POD: &str = "/api/v1/namespaces/x/pods/p";
-/// Longest wait for what is to come, and time enough to see that something does not.
+/// How long to wait for what must arrive, and for what must not.
 const SOON: Duration = Duration::from_secs(10);
 const WHILE: Duration = Duration::from_millis(300);
 
-/// What the server is asked, and the lines of its watches.
+/// The requests that the server has received, and its watches.
 #[derive(Clone, Default)]
 struct Server {
     writes: Arc<AtomicUsize>,
@@ -47,12 +47,15 @@ async fn answer(
     let user = headers.get("authorization").and_then(|it| it.to_str().ok());
     *server.user.lock().expect("a lock") = user.unwrap_or_default().to_owned();
     if uri.query().is_some_and(|query| query.contains("watch=1")) {
-        let (tell, told) = mpsc::unbounded_channel::<String>();
-        server.watches.lock().expect("a lock").push(tell);
-        let lines = unfold(told, async |mut told: mpsc::UnboundedReceiver<_>| {
-            let line: String = told.recv().await?;
-            Some((Ok::<_, std::io::Error>(line), told))
-        });
+        let (sender, receiver) = mpsc::unbounded_channel::<String>();
+        server.watches.lock().expect("a lock").push(sender);
+        let lines = unfold(
+            receiver,
+            async |mut receiver: mpsc::UnboundedReceiver<_>| {
+                let line: String = receiver.recv().await?;
+                Some((Ok::<_, std::io::Error>(line), receiver))
+            },
+        );
         return Answered::from_stream(lines).into_response();
     }
     let counted = if method == Method::GET {
@@ -65,15 +68,15 @@ async fn answer(
 }
 
 /// A client, the proxy, and the server behind it.
-struct Stage {
+struct Fixture {
     server: Server,
     proxy: FaultProxy,
     client: Client,
     _serving: JoinHandle<()>,
 }
 
-impl Stage {
-    async fn set(script: Script) -> Self {
+impl Fixture {
+    async fn start(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let server = Server::default();
@@ -83,14 +86,14 @@ impl Stage {
         });
         let uri = format!("http://{address}").parse().expect("an address");
         let mut config = Config::new(uri);
-        let proxy = FaultProxy::before(&config).await.expect("a proxy");
+        let proxy = FaultProxy::in_front_of(&config).await.expect("a proxy");
         config.cluster_url = proxy.url().parse().expect("an address");
         config.root_cert = Some(vec![certificate(proxy.ca())]);
         config.auth_info.token = Some("ours".to_owned().into());
         config.default_retry = false;
         let client = Client::try_from(config).expect("a client");
         proxy.play(script);
-        Stage {
+        Fixture {
             server,
             proxy,
             client,
@@ -98,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// Sends a request; status and body, if the body comes whole.
+    /// Sends a request. Returns the status, and the body if it is complete.
     async fn send(&self, method: Method, path: &str) -> (u16, Option<Value>) {
         let request = Request::builder().method(method).uri(path);
         let request = request.body(Body::from(b"{}".to_vec())).expect("a request");
@@ -113,7 +116,7 @@ impl Stage {
         self.server.writes.load(Ordering::SeqCst)
     }
 
-    /// Begins to watch pods.
+    /// Starts a watch of pods.
     async fn watch(&self, query: &str) -> Watch {
         let before = self.server.watches.lock().expect("a lock").len();
         let path = format!("{PODS}?watch=1{query}");
@@ -140,26 +143,26 @@ fn certificate(pem: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// A watch, seen from both ends.
+/// Both ends of a watch.
 struct Watch {
     server: mpsc::UnboundedSender<String>,
     body: Body,
     unread: String,
 }
 
-/// What a client hears.
+/// What a client receives from a watch.
 #[derive(Debug, PartialEq)]
-enum Heard {
+enum Received {
     /// An event: its type, and its version or code.
     Event(String, String),
     /// The regular end.
     End,
-    /// The connection broke, with so many bytes of a line before.
+    /// The connection broke, after this many bytes of an incomplete line.
     Broken(usize),
 }
 
 impl Watch {
-    fn say(&self, version: u32) {
+    fn send_event(&self, version: u32) {
         let object = json!({"kind": "Pod", "apiVersion": "v1",
             "metadata": {"resourceVersion": version.to_string()}});
         let line = json!({"type": "MODIFIED", "object": object});
@@ -168,28 +171,25 @@ impl Watch {
             .expect("the proxy reads");
     }
 
-    fn say_that_this_is_all(&self) {
-        let notes = json!({"k8s.io/initial-events-end": "true"});
-        let object =
-            json!({"kind": "Pod", "metadata": {"resourceVersion": "1", "annotations": notes}});
+    fn end_initial_events(&self) {
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        let object = json!({"kind": "Pod", "metadata": {"resourceVersion": "1", "annotations": annotations}});
         let line = json!({"type": "BOOKMARK", "object": object});
         self.server
             .send(format!("{line}\n"))
             .expect("the proxy reads");
     }
 
-    /// The next thing that comes.
-    async fn hear(&mut self) -> Heard {
-        timeout(SOON, self.next())
-            .await
-            .expect("something is heard")
+    /// What comes next.
+    async fn receive(&mut self) -> Received {
+        timeout(SOON, self.next()).await.expect("received in time")
     }
 
-    async fn hears_nothing(&mut self) -> bool {
+    async fn receives_nothing(&mut self) -> bool {
         timeout(WHILE, self.next()).await.is_err()
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> Received {
         loop {
             if let Some((line, rest)) = self.unread.split_once('\n') {
                 let event: Value = serde_json::from_str(line).expect("a line of JSON");
@@ -197,14 +197,14 @@ impl Watch {
                 let object = &event["object"];
                 let version = object["metadata"]["resourceVersion"].as_str();
                 let version = version.map_or(object["code"].to_string(), ToOwned::to_owned);
-                return Heard::Event(
+                return Received::Event(
                     event["type"].as_str().unwrap_or_default().to_owned(),
                     version,
                 );
             }
             match self.body.frame().await {
-                None => return Heard::End,
-                Some(Err(_)) => return Heard::Broken(self.unread.len()),
+                None => return Received::End,
+                Some(Err(_)) => return Received::Broken(self.unread.len()),
                 Some(Ok(frame)) => {
                     let data = frame.into_data().unwrap_or_default();
                     self.unread.push_str(&String::from_utf8_lossy(&data));
@@ -214,50 +214,50 @@ impl Watch {
     }
 }
 
-fn event(version: u32) -> Heard {
-    Heard::Event("MODIFIED".to_owned(), version.to_string())
+fn event(version: u32) -> Received {
+    Received::Event("MODIFIED".to_owned(), version.to_string())
 }
 
-fn bookmark(version: u32) -> Heard {
-    Heard::Event("BOOKMARK".to_owned(), version.to_string())
+fn bookmark(version: u32) -> Received {
+    Received::Event("BOOKMARK".to_owned(), version.to_string())
 }
 
-fn gone() -> Heard {
-    Heard::Event("ERROR".to_owned(), "410".to_owned())
+fn gone() -> Received {
+    Received::Event("ERROR".to_owned(), "410".to_owned())
 }
 
-fn always(which: Which, fault: Fault) -> Script {
-    Script::default().with(which, fault, Often::Always)
+fn always(requests: Requests, fault: Fault) -> Script {
+    Script::default().with(requests, fault, Frequency::Always)
 }
 
 #[tokio::test]
-async fn without_a_script_all_comes_through_under_the_clients_name() {
-    let stage = Stage::set(Script::default()).await;
-    let (status, body) = stage.send(Method::PATCH, POD).await;
+async fn requests_pass_unchanged_without_a_script() {
+    let fixture = Fixture::start(Script::default()).await;
+    let (status, body) = fixture.send(Method::PATCH, POD).await;
     assert_eq!(
         (status, body),
         (200, Some(json!({"kind": "Pod", "number": 1})))
     );
-    assert_eq!(*stage.server.user.lock().expect("a lock"), "Bearer ours");
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    watch.say(2);
-    watch.say(3);
+    assert_eq!(*fixture.server.user.lock().expect("a lock"), "Bearer ours");
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    watch.send_event(2);
+    watch.send_event(3);
     assert_eq!(
-        [watch.hear().await, watch.hear().await],
+        [watch.receive().await, watch.receive().await],
         [event(2), event(3)]
     );
     let Watch {
         server, mut body, ..
     } = watch;
     drop(server);
-    stage.server.watches.lock().expect("a lock").clear();
+    fixture.server.watches.lock().expect("a lock").clear();
     assert!(
         timeout(SOON, body.frame())
             .await
             .expect("in time")
             .is_none()
     );
-    assert_eq!(stage.proxy.tally().sum(), 0);
+    assert_eq!(fixture.proxy.tally().sum(), 0);
 }
 
 #[tokio::test]
@@ -265,85 +265,93 @@ async fn a_refused_write_never_reaches_the_server() {
     let refusals = [
         (Fault::Conflict, 409, "Conflict"),
         (Fault::Invalid, 422, "Invalid"),
-        (Fault::Busy(1), 429, "TooManyRequests"),
-        (Fault::Failing, 500, "InternalError"),
+        (Fault::TooManyRequests(1), 429, "TooManyRequests"),
+        (Fault::InternalError, 500, "InternalError"),
         (Fault::Unavailable, 503, "ServiceUnavailable"),
     ];
     for (fault, code, reason) in refusals {
-        let stage = Stage::set(always(Which::Writes, fault)).await;
-        let (status, body) = stage.send(Method::PATCH, POD).await;
+        let fixture = Fixture::start(always(Requests::Writes, fault)).await;
+        let (status, body) = fixture.send(Method::PATCH, POD).await;
         let body = body.expect("a body");
         assert_eq!((status, &body["reason"]), (code, &json!(reason)));
         assert_eq!(body["code"], code);
-        assert_eq!(stage.writes(), 0, "{code}");
-        assert_eq!(stage.send(Method::GET, POD).await.0, 200, "a read is none");
+        assert_eq!(fixture.writes(), 0, "{code}");
+        assert_eq!(
+            fixture.send(Method::GET, POD).await.0,
+            200,
+            "a read is none"
+        );
         let dry = format!("{PODS}?dryRun=All");
         assert_eq!(
-            stage.send(Method::POST, &dry).await.0,
+            fixture.send(Method::POST, &dry).await.0,
             200,
             "nor is a dry run"
         );
-        assert_eq!(stage.proxy.tally().0[fault.name()], 1);
+        assert_eq!(fixture.proxy.tally().0[fault.name()], 1);
     }
 }
 
 #[tokio::test]
-async fn too_many_requests_says_when_to_ask_again() {
-    let stage = Stage::set(always(Which::Every, Fault::Busy(3))).await;
+async fn too_many_requests_has_a_retry_after_header() {
+    let fixture = Fixture::start(always(Requests::Every, Fault::TooManyRequests(3))).await;
     let request = Request::get(POD).body(Body::empty()).expect("a request");
-    let answer = stage.client.send(request).await.expect("an answer");
+    let answer = fixture.client.send(request).await.expect("an answer");
     assert_eq!(answer.headers()["retry-after"], "3");
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_that_of_a_write_that_was_made() {
-    let stage = Stage::set(always(Which::Writes, Fault::Lost)).await;
-    assert_eq!(stage.send(Method::DELETE, POD).await.0, 504);
-    assert_eq!(stage.writes(), 1);
+async fn a_lost_response_is_that_of_a_write_that_was_made() {
+    let fixture = Fixture::start(always(Requests::Writes, Fault::Lost)).await;
+    assert_eq!(fixture.send(Method::DELETE, POD).await.0, 504);
+    assert_eq!(fixture.writes(), 1);
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_twice_gets_the_second_answer() {
-    let stage = Stage::set(always(Which::Writes, Fault::Twice)).await;
-    let (_, body) = stage.send(Method::POST, PODS).await;
+async fn a_duplicated_request_gets_the_second_response() {
+    let fixture = Fixture::start(always(Requests::Writes, Fault::Duplicate)).await;
+    let (_, body) = fixture.send(Method::POST, PODS).await;
     assert_eq!(body.expect("a body")["number"], 2);
-    assert_eq!(stage.writes(), 2);
+    assert_eq!(fixture.writes(), 2);
 }
 
 #[tokio::test]
-async fn a_cut_answer_breaks_in_its_body() {
-    let stage = Stage::set(always(Which::Every, Fault::Cut)).await;
-    assert_eq!(stage.send(Method::PATCH, POD).await, (200, None));
-    assert_eq!(stage.writes(), 1);
+async fn a_truncated_response_breaks_in_its_body() {
+    let fixture = Fixture::start(always(Requests::Every, Fault::Truncate)).await;
+    assert_eq!(fixture.send(Method::PATCH, POD).await, (200, None));
+    assert_eq!(fixture.writes(), 1);
 }
 
 #[tokio::test]
-async fn a_late_answer_waits_until_its_time_or_until_the_faults_stop() {
-    let stage = Stage::set(always(Which::Writes, Fault::Late(WHILE))).await;
+async fn a_delayed_response_comes_after_its_delay_or_when_faults_stop() {
+    let fixture = Fixture::start(always(Requests::Writes, Fault::Delay(WHILE))).await;
     let begun = Instant::now();
-    assert_eq!(stage.send(Method::PATCH, POD).await.0, 200);
+    assert_eq!(fixture.send(Method::PATCH, POD).await.0, 200);
     assert!(begun.elapsed() >= WHILE);
-    stage
+    fixture
         .proxy
-        .play(always(Which::Writes, Fault::Late(SOON * 100)));
+        .play(always(Requests::Writes, Fault::Delay(SOON * 100)));
     let heal = async {
         tokio::time::sleep(WHILE).await;
-        stage.proxy.heal();
+        fixture.proxy.heal();
     };
-    let answered = timeout(SOON, stage.send(Method::PATCH, POD));
+    let answered = timeout(SOON, fixture.send(Method::PATCH, POD));
     let (answered, ()) = tokio::join!(answered, heal);
     assert_eq!(answered.expect("in time").0, 200);
 }
 
 #[tokio::test]
-async fn the_first_rule_that_applies_decides_and_so_often() {
+async fn the_first_rule_that_applies_decides() {
     let script = Script::default()
-        .with(Which::To(Verb::Patch, "pods"), Fault::Lost, Often::Times(2))
-        .with(Which::Writes, Fault::Failing, Often::Times(1));
-    let stage = Stage::set(script).await;
+        .with(
+            Requests::To(Verb::Patch, "pods"),
+            Fault::Lost,
+            Frequency::Times(2),
+        )
+        .with(Requests::Writes, Fault::InternalError, Frequency::Times(1));
+    let fixture = Fixture::start(script).await;
     let mut codes = Vec::new();
     for _ in 0..4 {
-        codes.push(stage.send(Method::PATCH, POD).await.0);
+        codes.push(fixture.send(Method::PATCH, POD).await.0);
     }
     assert_eq!(codes, [504, 504, 500, 200]);
 }
@@ -353,103 +361,107 @@ fn watching(fault: WatchFault) -> Script {
 }
 
 #[tokio::test]
-async fn a_watch_that_lags_loses_nothing_and_keeps_the_order() {
-    let stage = Stage::set(watching(WatchFault::Lag(2 * WHILE))).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    watch.say(2);
-    watch.say(3);
-    assert!(watch.hears_nothing().await);
+async fn a_lagging_watch_keeps_all_events_in_order() {
+    let fixture = Fixture::start(watching(WatchFault::Lag(2 * WHILE))).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    watch.send_event(2);
+    watch.send_event(3);
+    assert!(watch.receives_nothing().await);
     assert_eq!(
-        [watch.hear().await, watch.hear().await],
+        [watch.receive().await, watch.receive().await],
         [event(2), event(3)]
     );
-    stage.proxy.play(watching(WatchFault::Lag(SOON * 100)));
-    watch.say(4);
-    assert!(watch.hears_nothing().await);
-    stage.proxy.heal();
-    watch.say(5);
+    fixture.proxy.play(watching(WatchFault::Lag(SOON * 100)));
+    watch.send_event(4);
+    assert!(watch.receives_nothing().await);
+    fixture.proxy.heal();
+    watch.send_event(5);
     assert_eq!(
-        [watch.hear().await, watch.hear().await],
+        [watch.receive().await, watch.receive().await],
         [event(4), event(5)]
     );
-    assert_eq!(stage.proxy.tally().0["watch lags"], 2);
+    assert_eq!(fixture.proxy.tally().0["watch lags"], 2);
 }
 
 #[tokio::test]
 async fn other_resources_do_not_lag() {
-    let script = Script::default().watching("hookruns", WatchFault::Stop, 0.0, 1_000.0);
-    let stage = Stage::set(script).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    watch.say(2);
-    assert_eq!(watch.hear().await, event(2));
+    let script = Script::default().watching("hookruns", WatchFault::Stall, 0.0, 1_000.0);
+    let fixture = Fixture::start(script).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    watch.send_event(2);
+    assert_eq!(watch.receive().await, event(2));
 }
 
 #[tokio::test]
-async fn a_watch_that_has_stopped_says_nothing_and_breaks_when_the_faults_stop() {
-    let stage = Stage::set(Script::default()).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    watch.say(2);
-    assert_eq!(watch.hear().await, event(2));
-    stage.proxy.play(watching(WatchFault::Stop));
-    watch.say(3);
-    assert!(watch.hears_nothing().await);
-    stage.proxy.heal();
-    assert_eq!(watch.hear().await, Heard::End);
+async fn a_stalled_watch_is_silent_and_ends_with_the_fault() {
+    let fixture = Fixture::start(Script::default()).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    watch.send_event(2);
+    assert_eq!(watch.receive().await, event(2));
+    fixture.proxy.play(watching(WatchFault::Stall));
+    watch.send_event(3);
+    assert!(watch.receives_nothing().await);
+    fixture.proxy.heal();
+    assert_eq!(watch.receive().await, Received::End);
 }
 
 #[tokio::test]
-async fn a_hollow_watch_sends_bookmarks_after_its_list_that_promise_nothing_new() {
-    let stage = Stage::set(watching(WatchFault::Hollow)).await;
-    let mut watch = stage.watch("&sendInitialEvents=true").await;
-    watch.say(1);
-    watch.say_that_this_is_all();
-    watch.say(2);
-    let heard = [watch.hear().await, watch.hear().await, watch.hear().await];
-    assert_eq!(heard, [event(1), bookmark(1), bookmark(1)]);
-    stage.proxy.heal();
-    assert_eq!(watch.hear().await, Heard::End);
-    stage.proxy.play(watching(WatchFault::Hollow));
-    let mut resumed = stage.watch("&resourceVersion=7").await;
-    resumed.say(8);
-    assert_eq!(resumed.hear().await, bookmark(7));
+async fn a_watch_with_bookmarks_only_repeats_the_last_version_after_its_list() {
+    let fixture = Fixture::start(watching(WatchFault::BookmarksOnly)).await;
+    let mut watch = fixture.watch("&sendInitialEvents=true").await;
+    watch.send_event(1);
+    watch.end_initial_events();
+    watch.send_event(2);
+    let received = [
+        watch.receive().await,
+        watch.receive().await,
+        watch.receive().await,
+    ];
+    assert_eq!(received, [event(1), bookmark(1), bookmark(1)]);
+    fixture.proxy.heal();
+    assert_eq!(watch.receive().await, Received::End);
+    fixture.proxy.play(watching(WatchFault::BookmarksOnly));
+    let mut resumed = fixture.watch("&resourceVersion=7").await;
+    resumed.send_event(8);
+    assert_eq!(resumed.receive().await, bookmark(7));
 }
 
 #[tokio::test]
-async fn a_watch_is_ended_with_410_once() {
-    let stage = Stage::set(Script::default()).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    stage.proxy.play(watching(WatchFault::Gone));
-    watch.say(2);
+async fn a_watch_expires_once() {
+    let fixture = Fixture::start(Script::default()).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    fixture.proxy.play(watching(WatchFault::Expire));
+    watch.send_event(2);
     assert_eq!(
-        [watch.hear().await, watch.hear().await],
-        [gone(), Heard::End]
+        [watch.receive().await, watch.receive().await],
+        [gone(), Received::End]
     );
-    let mut next = stage.watch("&resourceVersion=1").await;
-    next.say(2);
-    assert_eq!(next.hear().await, event(2));
+    let mut next = fixture.watch("&resourceVersion=1").await;
+    next.send_event(2);
+    assert_eq!(next.receive().await, event(2));
 }
 
 #[tokio::test]
-async fn a_watch_is_cut_in_the_middle_of_an_event() {
-    let stage = Stage::set(Script::default()).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    stage.proxy.play(watching(WatchFault::Cut));
-    watch.say(2);
-    let heard = watch.hear().await;
+async fn a_truncated_watch_breaks_in_the_middle_of_an_event() {
+    let fixture = Fixture::start(Script::default()).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    fixture.proxy.play(watching(WatchFault::Truncate));
+    watch.send_event(2);
+    let received = watch.receive().await;
     assert!(
-        matches!(heard, Heard::Broken(bytes) if bytes > 0),
-        "{heard:?}"
+        matches!(received, Received::Broken(bytes) if bytes > 0),
+        "{received:?}"
     );
 }
 
 #[tokio::test]
-async fn a_fault_of_a_watch_is_over_after_its_time() {
-    let script = Script::default().watching("pods", WatchFault::Stop, 0.0, 0.5);
-    let stage = Stage::set(script).await;
-    let mut watch = stage.watch("&resourceVersion=1").await;
-    watch.say(2);
-    assert_eq!(watch.hear().await, Heard::End);
-    let mut next = stage.watch("&resourceVersion=1").await;
-    next.say(2);
-    assert_eq!(next.hear().await, event(2));
+async fn a_watch_fault_ends_at_its_time() {
+    let script = Script::default().watching("pods", WatchFault::Stall, 0.0, 0.5);
+    let fixture = Fixture::start(script).await;
+    let mut watch = fixture.watch("&resourceVersion=1").await;
+    watch.send_event(2);
+    assert_eq!(watch.receive().await, Received::End);
+    let mut next = fixture.watch("&resourceVersion=1").await;
+    next.send_event(2);
+    assert_eq!(next.receive().await, event(2));
 }

@@ -1,8 +1,8 @@
-//! One watch, as far as the script lets it through.
+//! Forwards one watch, with the faults of the script.
 //!
-//! A watch is a stream of lines, each an event. Faults hold lines back, swallow them, or put others in
-//! their place. A watch that has swallowed something cannot go on when the fault is over, or it would
-//! lie for ever: it ends, as that of a broken connection does, and its client resumes or lists again.
+//! A watch is a stream of lines, each an event. Faults delay, drop or replace lines. A watch that has
+//! dropped a line ends with the fault, because its client would never get that event: it then resumes
+//! or lists again, as after a broken connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use tokio::time::{Instant, sleep_until};
 use super::proxy::{Broken, Outgoing, Playing};
 use super::script::WatchFault;
 
-/// Lines that may wait for a client that is slow to read.
-const WAITING: usize = 64;
+/// How many lines are buffered for a client that is slow to read.
+const BUFFERED: usize = 64;
 
-/// The body that a client is given instead of the server's, for a watch of a resource that was asked for
-/// with this query.
+/// The body that the client gets instead of the server's, for a watch of a resource with this query.
 pub(super) fn follow(
     body: Incoming,
     resource: String,
@@ -29,41 +28,41 @@ pub(super) fn follow(
     playing: watch::Receiver<Arc<Playing>>,
     count: impl Fn(&'static str) + Send + 'static,
 ) -> Outgoing {
-    let (tell, told) = mpsc::channel(WAITING);
+    let (sender, receiver) = mpsc::channel(BUFFERED);
     let watch = Watch {
         resource,
         begun: Instant::now(),
         is_listing: query.contains("sendInitialEvents=true"),
-        told_last: asked_from(query).unwrap_or_default(),
+        last_sent: start_bookmark(query).unwrap_or_default(),
         held: VecDeque::new(),
-        swallowed: None,
+        dropped_by: None,
         end: None,
         counted: None,
         count,
     };
-    tokio::spawn(watch.run(body, playing, tell));
-    let frames = unfold(told, async |mut told: mpsc::Receiver<_>| {
-        Some((told.recv().await?, told))
+    tokio::spawn(watch.run(body, playing, sender));
+    let frames = unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
+        Some((receiver.recv().await?, receiver))
     });
     StreamBody::new(frames).boxed_unsync()
 }
 
-type Tell = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
+type Sender = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
 
 struct Watch<C> {
     resource: String,
     begun: Instant,
-    /// Whether it has not told all yet that there was when it began.
+    /// Whether the initial events are not complete yet.
     is_listing: bool,
-    /// The last line, unless a bookmark was put in its place: its version is where the client stands.
-    told_last: Bytes,
-    /// Lines that are not told yet, and when they are to be.
+    /// The last event that was sent. Its version is the one that the client has.
+    last_sent: Bytes,
+    /// Lines that are yet to be sent, and when.
     held: VecDeque<(Instant, Bytes)>,
-    /// The fault that kept something back for good.
-    swallowed: Option<WatchFault>,
-    /// How it ends once all that is held is told; None while it goes on.
+    /// The fault that has dropped a line.
+    dropped_by: Option<WatchFault>,
+    /// How it ends after all held lines are sent; None while it continues.
     end: Option<Result<(), &'static str>>,
-    /// The fault that was counted last, and since when it holds.
+    /// The fault that was counted last, and when it started.
     counted: Option<(WatchFault, Instant)>,
     count: C,
 }
@@ -73,27 +72,27 @@ impl<C: Fn(&'static str)> Watch<C> {
         mut self,
         mut body: Incoming,
         mut playing: watch::Receiver<Arc<Playing>>,
-        tell: Tell,
+        sender: Sender,
     ) {
         let mut unfinished = Vec::new();
         loop {
             let script = playing.borrow_and_update().clone();
-            let until = self.look_at(&script);
-            let Some(is_told) = self.tell(&tell).await else {
+            let until = self.end_after_fault(&script);
+            let Some(is_sent) = self.send_due(&sender).await else {
                 return;
             };
-            if is_told && let Some(end) = self.end.take() {
+            if is_sent && let Some(end) = self.end.take() {
                 if let Err(why) = end {
-                    let broken = Broken::after_what_was_sent(why).await;
-                    // A client that is gone has no use for it.
-                    let _ = tell.send(Err(broken)).await;
+                    let broken = Broken::after_flush(why).await;
+                    // The client may have disconnected.
+                    let _ = sender.send(Err(broken)).await;
                 }
                 return;
             }
             let next = self.held.front().map(|(due, _)| *due);
             let next = next.into_iter().chain(until).min();
             tokio::select! {
-                () = tell.closed() => return,
+                () = sender.closed() => return,
                 () = at(next) => {}
                 changed = playing.changed() => {
                     if changed.is_err() {
@@ -105,7 +104,7 @@ impl<C: Fn(&'static str)> Watch<C> {
                     Some(Ok(frame)) => {
                         unfinished.extend_from_slice(frame.data_ref().map_or(&[], |it| it));
                         for line in lines(&mut unfinished) {
-                            self.hear(line, &script);
+                            self.receive(line, &script);
                         }
                     }
                     Some(Err(_)) => self.end = Some(Err("the server's")),
@@ -115,40 +114,41 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
     }
 
-    /// Ends it when the fault is over that swallowed something, and says when it will be.
-    fn look_at(&mut self, script: &Playing) -> Option<Instant> {
-        let swallowed = self.swallowed?;
+    /// Ends the watch if the fault that dropped a line is over. Otherwise returns the end of that fault.
+    fn end_after_fault(&mut self, script: &Playing) -> Option<Instant> {
+        let dropped_by = self.dropped_by?;
         match script.watch_rule(&self.resource) {
-            Some((rule, _, until)) if rule.fault == swallowed => Some(until),
+            Some((rule, _, until)) if rule.fault == dropped_by => Some(until),
             _ => {
-                self.swallowed = None;
+                self.dropped_by = None;
                 self.end = Some(Ok(()));
                 None
             }
         }
     }
 
-    /// Tells what is due; whether that was all. None when the client is gone.
-    async fn tell(&mut self, tell: &Tell) -> Option<bool> {
+    /// Sends the lines that are due. Returns whether those were all, or None when the client has
+    /// disconnected.
+    async fn send_due(&mut self, sender: &Sender) -> Option<bool> {
         while let Some((due, _)) = self.held.front() {
             if *due > Instant::now() {
                 return Some(false);
             }
             if let Some((_, line)) = self.held.pop_front() {
-                tell.send(Ok(Frame::data(line))).await.ok()?;
+                sender.send(Ok(Frame::data(line))).await.ok()?;
             }
         }
         Some(true)
     }
 
-    /// What is held is due now.
+    /// Makes all held lines due now.
     fn release(&mut self) {
         let now = Instant::now();
         self.held.iter_mut().for_each(|(due, _)| *due = now);
     }
 
-    /// A line came from the server.
-    fn hear(&mut self, line: Bytes, script: &Playing) {
+    /// Handles a line from the server.
+    fn receive(&mut self, line: Bytes, script: &Playing) {
         if self.end.is_some() {
             return;
         }
@@ -159,8 +159,8 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
         let rule = script.watch_rule(&self.resource);
         let fault = rule.map(|(rule, ..)| rule.fault);
-        // After the gap nothing more is told.
-        if self.swallowed.is_some() && self.swallowed != fault {
+        // Nothing is sent after a dropped line.
+        if self.dropped_by.is_some() && self.dropped_by != fault {
             return;
         }
         let (Some((_, since, _)), Some(fault)) = (rule, fault) else {
@@ -169,22 +169,22 @@ impl<C: Fn(&'static str)> Watch<C> {
         let is_older = self.begun < since;
         match fault {
             WatchFault::Lag(time) => self.hold(now + time, line),
-            WatchFault::Stop => self.swallowed = Some(fault),
-            WatchFault::Hollow if !was_listing => {
-                self.swallowed = Some(fault);
-                let bookmark = bookmark(&self.told_last);
+            WatchFault::Stall => self.dropped_by = Some(fault),
+            WatchFault::BookmarksOnly if !was_listing => {
+                self.dropped_by = Some(fault);
+                let bookmark = bookmark(&self.last_sent);
                 self.held.extend(bookmark.map(|line| (now, line)));
             }
-            // A watch that began under the fault is the next one.
-            WatchFault::Gone if is_older => {
+            // A watch that began during the fault is not hit again.
+            WatchFault::Expire if is_older => {
                 self.hold(now, gone());
                 self.end = Some(Ok(()));
             }
-            WatchFault::Cut if is_older => {
+            WatchFault::Truncate if is_older => {
                 self.hold(now, line.slice(..line.len() / 2));
                 self.end = Some(Err("cut in an event"));
             }
-            WatchFault::Hollow | WatchFault::Gone | WatchFault::Cut => {
+            WatchFault::BookmarksOnly | WatchFault::Expire | WatchFault::Truncate => {
                 return self.hold(now, line);
             }
         }
@@ -194,10 +194,10 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
     }
 
-    /// Keeps a line until then, and until after those before it.
+    /// Holds a line until it is due and all earlier ones are sent.
     fn hold(&mut self, due: Instant, line: Bytes) {
         let last = self.held.back().map_or(due, |(due, _)| *due);
-        self.told_last = line.clone();
+        self.last_sent = line.clone();
         self.held.push_back((due.max(last), line));
     }
 }
@@ -209,7 +209,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Takes the lines that are complete.
+/// Takes the complete lines.
 fn lines(unfinished: &mut Vec<u8>) -> Vec<Bytes> {
     let Some(end) = unfinished.iter().rposition(|byte| *byte == b'\n') else {
         return Vec::new();
@@ -226,8 +226,8 @@ fn contains(line: &[u8], word: &[u8]) -> bool {
     line.windows(word.len()).any(|part| part == word)
 }
 
-/// A bookmark with the version that a watch is asked to begin after.
-fn asked_from(query: &str) -> Option<Bytes> {
+/// A bookmark with the version at which a watch starts.
+fn start_bookmark(query: &str) -> Option<Bytes> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, version) = pairs.find(|(name, _)| *name == "resourceVersion")?;
     let metadata = json!({"resourceVersion": version});
@@ -236,7 +236,7 @@ fn asked_from(query: &str) -> Option<Bytes> {
     ))
 }
 
-/// A bookmark that says no more than what an event has said already: that its version is reached.
+/// A bookmark with the version of an event.
 fn bookmark(event: &[u8]) -> Option<Bytes> {
     let event: Value = serde_json::from_slice(event).ok()?;
     let object = &event["object"];
@@ -251,7 +251,7 @@ fn bookmark(event: &[u8]) -> Option<Bytes> {
     })))
 }
 
-/// What the server says when it has forgotten where a watch stood.
+/// The event with which the server ends a watch whose version is too old.
 fn gone() -> Bytes {
     line_of(&json!({
         "type": "ERROR",

@@ -1,5 +1,4 @@
-//! Running a program the way a person would: what matters is what it prints, and when it fails,
-//! everything about it.
+//! Runs a program and returns its output; an error shows the command line and all output.
 
 use std::ffi::OsStr;
 use std::process::{Output, Stdio};
@@ -8,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command that must succeed, and returns its standard output.
 pub async fn run(command: &mut Command, stdin: &str) -> Result<String> {
     let line = line(command);
     let output = output(command, stdin)
@@ -25,24 +24,24 @@ pub async fn run(command: &mut Command, stdin: &str) -> Result<String> {
     Ok(stdout)
 }
 
-/// How a program that may fail ended, and what it printed.
+/// The exit code and output of a program that may fail.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CommandOutput {
     /// Exit code.
     pub code: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it said beside that.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// Runs a command to its end, whichever that is.
-pub async fn run_to_end(command: &mut Command) -> Result<Ended> {
+/// Runs a command that may fail.
+pub async fn run_unchecked(command: &mut Command) -> Result<CommandOutput> {
     let line = line(command);
     let output = output(command, "").await;
     let output = output.with_context(|| format!("could not run: {line}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Ended {
+    Ok(CommandOutput {
         code: output
             .status
             .code()
@@ -60,13 +59,13 @@ async fn output(command: &mut Command, stdin: &str) -> std::io::Result<Output> {
         .kill_on_drop(true);
     let mut child = command.spawn()?;
     if let Some(mut input) = child.stdin.take() {
-        // A program that fails before it has read its input says better why than this error.
+        // If the program fails before it has read its input, its own error is more useful than this one.
         let _ = input.write_all(stdin.as_bytes()).await;
     }
     child.wait_with_output().await
 }
 
-/// The command as one would type it.
+/// The command line, quoted for a shell.
 fn line(command: &Command) -> String {
     let command = command.as_std();
     let quoted = |word: &OsStr| {

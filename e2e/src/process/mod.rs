@@ -1,4 +1,4 @@
-//! Programs that are run as processes of this machine.
+//! Programs that run on this machine.
 
 pub mod command;
 pub(crate) mod program;

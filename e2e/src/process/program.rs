@@ -1,4 +1,4 @@
-//! Programs of this workspace, built as the tests are built.
+//! Programs of this workspace, built with the profile of the tests.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::checkout::repository;
 use crate::process::command::run;
 
-/// Builds the program of a package of the same name, once a run, and says where it is.
+/// Builds the program of a package with the same name, once per run, and returns its path.
 pub async fn program(package: &'static str) -> Result<PathBuf> {
     static BUILT: Mutex<Vec<&str>> = Mutex::const_new(Vec::new());
     let own = std::env::current_exe()?;
@@ -24,7 +24,7 @@ pub async fn program(package: &'static str) -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", package, "--bin", package]);
         build.current_dir(repository());
-        // What cargo says of this package is no news for another: ring would be built again for it.
+        // These variables describe this package; with them ring would be rebuilt.
         for (name, _) in std::env::vars_os() {
             let is_own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
             let name = name.to_string_lossy();

@@ -1,10 +1,10 @@
-//! What a process uses.
+//! Resources that a process uses.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// The processor time that a process has used.
+/// The CPU time of a process.
 pub fn processor_time(id: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
     // The second field is the program's name in brackets, and may have spaces.
@@ -12,6 +12,6 @@ pub fn processor_time(id: u32) -> Result<Duration> {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
     let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
-    // Linux counts hundredths of a second here on every machine.
+    // The unit is 1/100 s on every Linux machine.
     Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
 }

@@ -1,4 +1,4 @@
-//! A certificate authority of the harness's own, for servers on this machine.
+//! A certificate authority for servers on this machine.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// Accepts TLS on 127.0.0.1, with these protocols on offer (ALPN), under a certificate of a new
-/// authority; returns that authority's certificate (PEM) too.
+/// Accepts TLS on 127.0.0.1 with these ALPN protocols, and a certificate of a new authority. Returns the
+/// certificate of the authority too (PEM).
 pub fn acceptor(protocols: &[&str]) -> Result<(TlsAcceptor, String)> {
     let ca = CertifiedIssuer::self_signed(authority()?, KeyPair::generate()?)?;
     let key = KeyPair::generate()?;

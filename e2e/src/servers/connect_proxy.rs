@@ -1,4 +1,4 @@
-//! An HTTP proxy that tunnels (CONNECT) and counts.
+//! An HTTP proxy that supports CONNECT and counts tunnels.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// The proxy. It ends when dropped.
+/// The proxy. It stops when dropped.
 pub struct ConnectProxy {
     port: u16,
     tunnels: Arc<AtomicUsize>,
@@ -27,7 +27,7 @@ impl ConnectProxy {
             let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let counted = Arc::clone(&counted);
-                // What breaks off is seen by who calls.
+                // The client sees an error.
                 open.spawn(async move {
                     let _ = tunnel(stream, &counted).await;
                 });
@@ -40,7 +40,7 @@ impl ConnectProxy {
         })
     }
 
-    /// Where it is.
+    /// Its URL.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
@@ -53,13 +53,13 @@ impl ConnectProxy {
 
 async fn tunnel(stream: TcpStream, counted: &AtomicUsize) -> Result<()> {
     let mut stream = BufReader::new(stream);
-    let mut asked = String::new();
-    stream.read_line(&mut asked).await?;
+    let mut request = String::new();
+    stream.read_line(&mut request).await?;
     let mut header = String::new();
     while stream.read_line(&mut header).await? > 2 {
         header.clear();
     }
-    let to = asked.strip_prefix("CONNECT ").context("no CONNECT")?;
+    let to = request.strip_prefix("CONNECT ").context("no CONNECT")?;
     let to = to.split(' ').next().context("no address")?;
     let mut server = TcpStream::connect(to).await?;
     counted.fetch_add(1, Ordering::Relaxed);

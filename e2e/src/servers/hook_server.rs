@@ -1,7 +1,7 @@
-//! A web server for hooks that does what a test tells it to.
+//! A web server for hooks, whose answers a test sets.
 //!
-//! It listens on all loopback addresses, and pods have loopback addresses, so a call to a pod's
-//! address and this server's port arrives here too; answers may differ by pod.
+//! It listens on all loopback addresses, and simulated pods have loopback addresses. So a call to a pod's
+//! address and this server's port arrives here too, and answers may differ by pod.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,37 +30,37 @@ pub struct HookServer {
 #[derive(Default)]
 struct Script {
     answers: HashMap<String, Answer>,
-    /// Answers that come first, each once.
-    turns: HashMap<String, VecDeque<Answer>>,
+    /// Answers that are given first, each once.
+    queued: HashMap<String, VecDeque<Answer>>,
     by_pod: HashMap<(IpAddr, String), Answer>,
     calls: Vec<Call>,
 }
 
-/// What a call gets.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// 200 with this JSON.
     Json(Value),
     /// 200 with this text.
     Text(String),
-    /// An error status.
+    /// A status without a body.
     Status(u16),
     /// A status with a text.
-    Said(u16, String),
-    /// An answer that takes its time.
-    Late(Duration, Box<Answer>),
-    /// None at all.
+    StatusAndText(u16, String),
+    /// An answer after a delay.
+    Delayed(Duration, Box<Answer>),
+    /// No answer.
     Never,
 }
 
-/// A call that came.
+/// A call that was received.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// GET, POST or PUT.
     pub method: String,
     /// Path, without the query.
     pub path: String,
-    /// Headers, in small letters.
+    /// Headers, with names in lower case.
     pub headers: HashMap<String, String>,
     /// Body.
     pub body: String,
@@ -68,20 +68,19 @@ pub struct Call {
     pub to: IpAddr,
 }
 
-/// The answer that the documents' example program gives.
-pub fn bryan() -> Answer {
+/// The answer in the examples of the documentation.
+pub fn example_answer() -> Answer {
     Answer::Json(json!({"name": "bryan", "male": "yes", "age": 45}))
 }
 
 impl HookServer {
-    /// Starts one on a free port. Each path answers like the documents' example program until it
-    /// is told otherwise.
+    /// Starts one on a free port. Each path gives [`example_answer`] until a test sets another one.
     pub async fn start() -> Result<Self> {
-        Self::listen(0).await
+        Self::start_on(0).await
     }
 
     /// Starts one on this port.
-    pub async fn listen(port: u16) -> Result<Self> {
+    pub async fn start_on(port: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
         let port = listener.local_addr()?.port();
         let script = Arc::new(Mutex::new(Script::default()));
@@ -100,23 +99,23 @@ impl HookServer {
         self.port
     }
 
-    /// URL of a path, not about a particular pod.
+    /// The URL of a path at 127.0.0.1.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Changes what a path answers.
+    /// Sets the answer of a path.
     pub fn answer(&self, path: &str, answer: Answer) {
         self.script().answers.insert(path.to_owned(), answer);
     }
 
-    /// Has a path give these answers, one after the other, before its usual one.
-    pub fn answer_in_turn(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
+    /// Makes a path give these answers in order, and then its usual one.
+    pub fn answer_in_sequence(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
-        self.script().turns.insert(path.to_owned(), answers);
+        self.script().queued.insert(path.to_owned(), answers);
     }
 
-    /// Changes what a path answers for one pod's address.
+    /// Sets the answer of a path at one pod's address.
     pub fn answer_for(&self, pod: IpAddr, path: &str, answer: Answer) {
         self.script().by_pod.insert((pod, path.to_owned()), answer);
     }
@@ -139,7 +138,7 @@ impl Drop for HookServer {
     }
 }
 
-/// The address that a connection came to.
+/// The local address of a connection.
 #[derive(Clone, Copy)]
 struct Called(IpAddr);
 
@@ -172,16 +171,16 @@ async fn answer(
     };
     let answer = {
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = script
-            .turns
+        let queued = script
+            .queued
             .get_mut(&call.path)
             .and_then(VecDeque::pop_front);
         let of_pod = script.by_pod.get(&(to, call.path.clone())).cloned();
-        let answer = turn
+        let answer = queued
             .or(of_pod)
             .or_else(|| script.answers.get(&call.path).cloned());
         script.calls.push(call);
-        answer.unwrap_or_else(bryan)
+        answer.unwrap_or_else(example_answer)
     };
     give(answer).await
 }
@@ -197,11 +196,11 @@ async fn give(mut answer: Answer) -> Response {
                     .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
                     .into_response();
             }
-            Answer::Said(code, text) => {
+            Answer::StatusAndText(code, text) => {
                 let status = StatusCode::from_u16(code);
                 return (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), text).into_response();
             }
-            Answer::Late(time, then) => {
+            Answer::Delayed(time, then) => {
                 tokio::time::sleep(time).await;
                 answer = *then;
             }

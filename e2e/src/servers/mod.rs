@@ -1,4 +1,4 @@
-//! Servers on this machine that the operator calls, or goes through.
+//! Servers and proxies on this machine that the operator connects to.
 
 pub(crate) mod authority;
 pub mod connect_proxy;

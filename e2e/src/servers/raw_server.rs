@@ -1,4 +1,4 @@
-//! A web server that keeps to no protocol unless it is told to: byte by byte, with or without TLS.
+//! A web server that sends raw bytes, with or without TLS.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokio::task::JoinHandle;
 
 use crate::servers::authority::acceptor;
 
-/// What each connection gets once its request has come.
+/// The response to each request.
 #[derive(Clone, Debug)]
 pub enum Raw {
-    /// These bytes, and the end.
+    /// These bytes.
     Bytes(Vec<u8>),
-    /// A byte a second, without an end.
+    /// One byte per second, without end.
     Trickle,
-    /// As much as goes through, without an end.
+    /// As many bytes as the client reads, without end.
     Endless,
 }
 
 impl Raw {
-    /// A complete answer.
+    /// A complete response.
     pub fn answer(status: &str, headers: &str, body: &[u8]) -> Self {
         let length = body.len();
         let head = format!(
@@ -33,7 +33,7 @@ impl Raw {
 
 /// The server. It stops when dropped.
 pub struct RawServer {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     task: JoinHandle<()>,
 }
@@ -52,7 +52,7 @@ impl RawServer {
         Ok(RawServer { url, task })
     }
 
-    /// Starts one with TLS, and returns the CA that its certificate is from (PEM).
+    /// Starts one with TLS, and returns the CA of its certificate (PEM).
     pub async fn start_tls(raw: Raw) -> Result<(Self, String)> {
         let (acceptor, ca) = acceptor(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -61,7 +61,7 @@ impl RawServer {
             while let Ok((stream, _)) = listener.accept().await {
                 let (raw, acceptor) = (raw.clone(), acceptor.clone());
                 tokio::spawn(async move {
-                    // A client that does not trust the certificate goes away here.
+                    // Fails if the client does not trust the certificate.
                     if let Ok(stream) = acceptor.accept(stream).await {
                         serve(stream, &raw).await;
                     }

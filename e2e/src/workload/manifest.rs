@@ -1,25 +1,25 @@
-//! Manifests of the length that a test wants to read.
+//! A builder of short manifests.
 
 use serde_json::{Map, Value, json};
 
 use crate::workload::{GAME, SET};
 
-/// A workload, if nothing else is said a GameDeployment.
+/// A workload, by default a GameDeployment.
 #[derive(Clone, Debug)]
 pub struct Game(Value);
 
 impl Game {
-    /// With so many pods of image `game:v1`, with the readiness gate, updated in place.
+    /// A GameDeployment of image `game:v1` with the readiness gate, updated in place.
     pub fn in_place(replicas: i64) -> Self {
         Game::of("InplaceUpdate", replicas)
     }
 
-    /// The same, updated by recreating pods.
+    /// A GameDeployment of image `game:v1` with the readiness gate, updated by recreating pods.
     pub fn rolling(replicas: i64) -> Self {
         Game::of("RollingUpdate", replicas)
     }
 
-    /// The same, updated by hot patches.
+    /// A GameDeployment of image `game:v1` with the readiness gate, updated by hot patches.
     pub fn hot_patch(replicas: i64) -> Self {
         Game::of("HotPatchUpdate", replicas)
     }
@@ -44,13 +44,13 @@ impl Game {
         }))
     }
 
-    /// A GameStatefulSet whose pods are made and removed one after the other.
+    /// A GameStatefulSet whose pods are created and deleted one at a time.
     pub fn ordered(replicas: i64) -> Self {
         let game = Game::of("RollingUpdate", replicas).set("/kind", "GameStatefulSet");
         game.named(SET)
     }
 
-    /// A GameStatefulSet whose pods are made and removed side by side.
+    /// A GameStatefulSet whose pods are created and deleted in parallel.
     pub fn parallel(replicas: i64) -> Self {
         Game::ordered(replicas).set("/spec/podManagementPolicy", "Parallel")
     }
@@ -60,7 +60,7 @@ impl Game {
         self.set("/spec/updateStrategy/type", strategy)
     }
 
-    /// Sets any field, by JSON pointer; parents are made where they are missing.
+    /// Sets a field by JSON pointer; creates missing parents.
     pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let mut place = &mut self.0;
         for part in pointer.split('/').skip(1) {
@@ -78,7 +78,7 @@ impl Game {
         self
     }
 
-    /// Another name, and a selector to match.
+    /// Sets the name, and the selector and label accordingly.
     pub fn named(self, name: &str) -> Self {
         self.set("/metadata/name", name)
             .set("/spec/selector/matchLabels/app", name)
@@ -147,7 +147,7 @@ impl std::fmt::Display for Game {
     }
 }
 
-/// A HookTemplate of one web metric, which wants an `age` above 30, once.
+/// A HookTemplate with one web metric that measures once and requires an `age` above 30.
 pub fn hook_template(name: &str, url: &str) -> Value {
     json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -163,8 +163,8 @@ pub fn hook_template(name: &str, url: &str) -> Value {
     })
 }
 
-/// A HookTemplate that is Successful at the first measurement above 30, and until then tries again.
-pub fn patient_hook_template(name: &str, url: &str) -> Value {
+/// A HookTemplate that measures until the `age` is above 30.
+pub fn retrying_hook_template(name: &str, url: &str) -> Value {
     let mut template = hook_template(name, url);
     let metric = &mut template["spec"]["metrics"][0];
     metric["interval"] = json!("1s");

@@ -1,11 +1,10 @@
-//! The workload that a test is about: its manifest, what there is of it, and the table that kubectl
-//! prints of it.
+//! The workload under test: its manifest, a view of it in the cluster, and kubectl's table.
 
 pub mod manifest;
 pub mod table;
 pub mod view;
 
-/// Name of the workload that most tests are about, as in the documents.
+/// Name of the GameDeployment under test, as in the documentation.
 pub const GAME: &str = "test-gamedeployment";
-/// Name of the GameStatefulSet that a test is about.
+/// Name of the GameStatefulSet under test.
 pub const SET: &str = "test-gamestatefulset";

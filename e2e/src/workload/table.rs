@@ -1,8 +1,8 @@
-//! The tables that kubectl prints.
+//! Tables printed by kubectl.
 
 use anyhow::{Context, Result};
 
-/// The columns of both workloads, as the documents show them.
+/// The columns of both kinds of workloads.
 pub const WORKLOAD: [&str; 7] = [
     "NAME",
     "DESIRED",
@@ -13,17 +13,17 @@ pub const WORKLOAD: [&str; 7] = [
     "AGE",
 ];
 
-/// A table: a line of headings, and lines of cells.
+/// A table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Headings.
+    /// Column headings.
     pub headings: Vec<String>,
-    /// Cells, line by line.
+    /// Rows of cells.
     pub lines: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Reads what kubectl printed. Columns start where their headings start, so cells may be empty.
+    /// Parses kubectl's output. Columns start at their headings, so cells may be empty.
     pub fn parse(text: &str) -> Self {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let head = lines.next().unwrap_or_default();

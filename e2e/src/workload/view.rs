@@ -1,4 +1,4 @@
-//! What there is about a workload at a moment, as tests ask for it.
+//! A workload with its pods and HookRuns at one point in time.
 
 use std::net::IpAddr;
 
@@ -31,14 +31,14 @@ pub struct Run(pub Value);
 pub struct Condition {
     /// True, False or Unknown.
     pub status: String,
-    /// Why, in a word.
+    /// The reason.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The message.
     pub message: String,
 }
 
 impl View {
-    /// A number of the status; 0 when it is not there.
+    /// A number in the workload; 0 if it is not set.
     pub fn number(&self, pointer: &str) -> i64 {
         self.game
             .pointer(pointer)
@@ -46,12 +46,12 @@ impl View {
             .unwrap_or(0)
     }
 
-    /// A string of the workload; empty when it is not there.
+    /// A string in the workload; empty if it is not set.
     pub fn text(&self, pointer: &str) -> &str {
         text(&self.game, pointer)
     }
 
-    /// DESIRED, UPDATED, UPDATED_READY, READY and TOTAL, as kubectl shows them.
+    /// DESIRED, UPDATED, UPDATED_READY, READY and TOTAL.
     pub fn counts(&self) -> [i64; 5] {
         [
             self.number("/spec/replicas"),
@@ -62,12 +62,12 @@ impl View {
         ]
     }
 
-    /// Whether the status is about the newest spec.
+    /// Whether the status is about the current generation.
     pub fn is_observed(&self) -> bool {
         self.number("/status/observedGeneration") == self.number("/metadata/generation")
     }
 
-    /// Whether all pods are updated and available, nothing is on its way, and no HookRun is left.
+    /// Whether all pods are updated and available, and no HookRun is left.
     pub fn is_settled(&self, replicas: i64) -> bool {
         self.counts() == [replicas; 5]
             && self.number("/status/availableReplicas") == replicas
@@ -126,24 +126,18 @@ impl View {
         self.pods.iter().map(Pod::name).collect()
     }
 
-    /// Pods that are not on their way out, as ORDINAL:TAG, by ordinal.
+    /// Pods that are not terminating, as ORDINAL:TAG, by ordinal.
     pub fn shape(&self) -> String {
         let of = |pod: &Pod| {
             let ordinal = pod.name().rsplit('-').next().unwrap_or_default();
             let tag = pod.image().rsplit(':').next().unwrap_or_default();
             (ordinal.parse::<i64>().unwrap_or(-1), tag.to_owned())
         };
-        let staying = self.pods.iter().filter(|pod| !pod.is_terminating());
-        let mut pods: Vec<(i64, String)> = staying.map(of).collect();
+        let active = self.pods.iter().filter(|pod| !pod.is_terminating());
+        let mut pods: Vec<(i64, String)> = active.map(of).collect();
         pods.sort();
         let pods = pods.iter().map(|(ordinal, tag)| format!("{ordinal}:{tag}"));
         pods.collect::<Vec<_>>().join(" ")
-    }
-
-    /// Names of pods that are not on their way out.
-    pub fn staying(&self) -> Vec<&str> {
-        let staying = self.pods.iter().filter(|pod| !pod.is_terminating());
-        staying.map(Pod::name).collect()
     }
 
     /// The pod of this name.
@@ -153,13 +147,13 @@ impl View {
         found.with_context(|| format!("no pod {name} among {:?}", self.pod_names()))
     }
 
-    /// How many pods run this image, ready.
+    /// How many ready pods have this image.
     pub fn ready_with(&self, image: &str) -> usize {
         let with = |pod: &&Pod| pod.image() == image && pod.is_ready() && !pod.is_terminating();
         self.pods.iter().filter(with).count()
     }
 
-    /// How many pods should run this image.
+    /// How many pods have this image in their spec.
     pub fn with_image(&self, image: &str) -> usize {
         let with = |pod: &&Pod| pod.image() == image && !pod.is_terminating();
         self.pods.iter().filter(with).count()
@@ -170,19 +164,19 @@ impl View {
         self.runs.iter().map(Run::name).collect()
     }
 
-    /// Phases of the HookRuns of a point.
+    /// Phases of the HookRuns of a hook point.
     pub fn phases(&self, point: &str) -> Vec<&str> {
         let of_point = self.runs.iter().filter(|run| run.point() == point);
         of_point.map(Run::phase).collect()
     }
 
-    /// Fails with this snapshot in the message unless something holds.
+    /// Fails with a summary of this view unless a condition holds.
     pub fn ensure(&self, holds: bool) -> Result<()> {
         ensure!(holds, "{}", self.summary());
         Ok(())
     }
 
-    /// The snapshot in a few lines, for messages.
+    /// This view in a few lines, for messages.
     pub fn summary(&self) -> String {
         let status = serde_json::to_string(&self.game["status"]).unwrap_or_default();
         let pods = self.pods.iter().map(Pod::summary);
@@ -226,12 +220,12 @@ impl Pod {
         object::is_true(&self.0, "Ready")
     }
 
-    /// Whether one of its containers runs.
+    /// Whether a container is running.
     pub fn runs(&self) -> bool {
         object::runs(&self.0)
     }
 
-    /// Whether it is on its way out.
+    /// Whether it is terminating.
     pub fn is_terminating(&self) -> bool {
         object::is_terminating(&self.0)
     }
@@ -303,7 +297,7 @@ impl Run {
         object::phase(&self.0)
     }
 
-    /// Instance id of the pod that it is about.
+    /// Instance ID of its pod.
     pub fn instance(&self) -> &str {
         label(&self.0, "InstanceID").unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What a release is to the cluster around it: whom its Services reach, what its budget lets go, what goes
-//! back with a rollback, and what an upgrade makes again.
+//! A release in the cluster: endpoints of its Services, its PodDisruptionBudget, and what rollbacks and
+//! upgrades restore.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 
 use super::{GAMES, SYSTEM, trusted_certificates};
 
-/// How long controllers and discovery may take to follow.
+/// How long controllers and discovery may take.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Gives pods addresses that a Service may have. Those of the other tests are loopback addresses, which
-/// the API server refuses in EndpointSlices.
+/// Gives pods addresses that are valid in EndpointSlices. Those of other tests are loopback addresses,
+/// which the API server refuses there.
 pub async fn nodes_with_common_addresses(plane: &ControlPlane) -> Result<()> {
     let nodes = std::fs::read_to_string(repository().join("e2e/cluster/nodes.yaml"))?;
     let nodes = nodes.replace("podCIDR: 127.", "podCIDR: 10.");
-    // The range of a node that is there cannot change.
+    // The podCIDR of an existing node cannot change.
     plane.kubectl(&["delete", "nodes", "--all"], "").await?;
     plane.kubectl(&["apply", "-f", "-"], &nodes).await?;
     Ok(())
 }
 
-/// Its Services reach its pods at the ports on which they listen, and its budget counts them.
-pub async fn is_wired(plane: &ControlPlane) -> Result<()> {
+/// Checks that the Services reach the pods at their ports, and that the PodDisruptionBudget counts them.
+pub async fn services_reach_pods(plane: &ControlPlane) -> Result<()> {
     for (service, port) in [("gamekeeper-webhook", 9443), ("gamekeeper-metrics", 8080)] {
         let what = format!("{service} reaches the pods");
         eventually(&what, LIMIT, async || reaches(plane, service, port).await).await?;
@@ -37,8 +37,8 @@ pub async fn is_wired(plane: &ControlPlane) -> Result<()> {
     let budget = format!("/apis/policy/v1/namespaces/{SYSTEM}/poddisruptionbudgets/gamekeeper");
     eventually("one pod may be evicted", LIMIT, async || {
         let status = plane.get(&budget).await?["status"].take();
-        let is_so = status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1;
-        ensure!(is_so, "{status:#}");
+        let is_counted = status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1;
+        ensure!(is_counted, "{status:#}");
         Ok(())
     })
     .await
@@ -72,8 +72,8 @@ fn items(mut list: Value) -> Result<Vec<Value>> {
     serde_json::from_value(list["items"].take()).context("no list")
 }
 
-/// Goes back to the release's first revision, whose CRD lacks the short name that the newest one has.
-pub async fn rolls_back(plane: &ControlPlane) -> Result<()> {
+/// Rolls back to the first revision of the release, whose CRD lacks the new short name.
+pub async fn roll_back(plane: &ControlPlane) -> Result<()> {
     ensure!(kinds(plane).await?.contains("brandnew"));
     let before = games(plane).await?;
     let rollback = [
@@ -98,13 +98,13 @@ pub async fn rolls_back(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// What kubectl finds of our kinds; this command alone always asks the API server again.
+/// The operator's kinds as kubectl discovers them. This command does not use kubectl's discovery cache.
 async fn kinds(plane: &ControlPlane) -> Result<String> {
     let find = ["api-resources", "--api-group=tkex.tencent.com"];
     plane.kubectl(&find, "").await
 }
 
-/// Which games and pods there are, and how often what is wanted of each has changed.
+/// Uids and generations of workloads and pods.
 async fn games(plane: &ControlPlane) -> Result<Vec<Value>> {
     let get = ["get", "gamedeployments,pods", "-n", GAMES, "-o", "json"];
     let list = serde_json::from_str(&plane.kubectl(&get, "").await?)?;
@@ -112,9 +112,9 @@ async fn games(plane: &ControlPlane) -> Result<Vec<Value>> {
     Ok(items(list)?.into_iter().map(identity).collect())
 }
 
-/// Somebody deletes the webhook's Secret, and an upgrade makes it again: certificates begin again under the
-/// operator that runs, and what only the webhook can refuse is refused.
-pub async fn makes_its_secret_again(
+/// Deletes the webhook's Secret and upgrades. The running operator must create a new certificate, and the
+/// webhook must work.
+pub async fn upgrade_restores_secret(
     plane: &ControlPlane,
     operator: &Operator,
     upgrade: &[&str],
@@ -123,7 +123,7 @@ pub async fn makes_its_secret_again(
     let delete = ["delete", "secret", "gamekeeper-webhook", "-n", SYSTEM];
     plane.kubectl(&delete, "").await?;
     plane.helm(upgrade).await?;
-    eventually("certificates begin again", LIMIT, async || {
+    eventually("a new certificate is served", LIMIT, async || {
         let [kept, _] = trusted_certificates(plane, operator).await?;
         ensure!(
             kept["tls.crt"] != before["tls.crt"],
@@ -135,18 +135,19 @@ pub async fn makes_its_secret_again(
     refuses(plane, operator).await
 }
 
-/// Has the API server call the operator where it listens, as no Service here can, and waits until it does.
+/// Makes the API server call the operator's port, because Services have no data plane here, and waits until
+/// the webhook refuses a manifest.
 async fn refuses(plane: &ControlPlane, operator: &Operator) -> Result<()> {
     call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
     let apply = ["apply", "--dry-run=server", "-n", GAMES, "-f", "-"];
     eventually("a bad manifest is refused", LIMIT, async || {
-        let said = match plane.kubectl(&apply, BAD).await {
-            Ok(said) => bail!("{said}"),
+        let error = match plane.kubectl(&apply, BAD).await {
+            Ok(error) => bail!("{error}"),
             Err(error) => format!("{error:#}"),
         };
         ensure!(
-            said.contains("spec.metrics[0].successCondition: "),
-            "{said}"
+            error.contains("spec.metrics[0].successCondition: "),
+            "{error}"
         );
         Ok(())
     })

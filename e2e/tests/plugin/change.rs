@@ -1,33 +1,33 @@
-//! What `kubectl game` changes, and what it says about it.
+//! Commands of `kubectl game` that change workloads, and their output.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::process::command::Ended;
+use e2e::process::command::CommandOutput;
 use e2e::servers::hook_server::Answer;
 use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
-use super::{ends, has, line, says, status};
+use super::{ends, fails_with, has, line, status};
 
 e2e::tests![
-    a_canary_is_followed_and_steered,
-    a_canary_of_a_set_is_followed_and_steered,
+    a_canary_is_shown_and_controlled,
+    a_canary_of_a_set_is_shown_and_controlled,
     a_failed_pod_hook_is_shown_and_retried,
     a_failed_pod_hook_of_a_set_is_shown_and_retried,
     a_pause_with_a_duration_is_taken_over,
-    a_full_promotion_skips_what_is_left,
-    a_full_promotion_of_a_set_skips_what_is_left,
-    an_image_goes_forward_and_back,
-    restart_makes_new_pods_or_is_refused,
+    a_full_promotion_skips_the_remaining_steps,
+    a_full_promotion_of_a_set_skips_the_remaining_steps,
+    an_image_is_set_and_rolled_back,
+    restart_recreates_pods_or_is_refused,
 ];
 
-async fn a_canary_is_followed_and_steered(case: &mut Case) -> Result<()> {
+async fn a_canary_is_shown_and_controlled(case: &mut Case) -> Result<()> {
     canary(case, Game::in_place(4).max_unavailable(2)).await
 }
 
-async fn a_canary_of_a_set_is_followed_and_steered(case: &mut Case) -> Result<()> {
+async fn a_canary_of_a_set_is_shown_and_controlled(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     canary(
         case,
@@ -114,14 +114,14 @@ async fn canary(case: &mut Case, game: Game) -> Result<()> {
         line(&hooks, &run)?[1..8] == ["Step", "step", "2", "Failed", "webtest", "1", "10"],
         "{hooks}"
     );
-    says(case, &["retry", name], "belongs to a canary step").await?;
+    fails_with(case, &["retry", name], "belongs to a canary step").await?;
 
     let printed = ends(case, 0, &["resume", &workload]).await?;
     ensure!(printed == format!("{full} resumed\n"), "{printed}");
     status(case, 0, name).await?;
     case.until_settled(4).await?;
-    says(case, &["resume", name], "is not paused").await?;
-    says(case, &["promote", name], "nothing to promote").await?;
+    fails_with(case, &["resume", name], "is not paused").await?;
+    fails_with(case, &["promote", name], "nothing to promote").await?;
 
     ends(case, 0, &["set", "image", name, "game=game:v3"]).await?;
     status(case, 2, name).await?;
@@ -160,7 +160,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     case.apply(game.pre_delete("empty")).await?;
     case.until_settled(3).await?;
     let workload = case.workload();
-    says(case, &["retry", &workload], "nothing to retry").await?;
+    fails_with(case, &["retry", &workload], "nothing to retry").await?;
     case.scale(2).await?;
     let view = case.until("the hook failed", |view| {
         view.hook_conditions("preDelete")
@@ -201,7 +201,7 @@ async fn pod_hook(case: &mut Case, game: Game) -> Result<()> {
     ensure!(runs["items"][0]["status"]["phase"] == "Failed", "{yaml}");
 
     case.hooks.answer("/", Answer::Json(json!({"age": 40})));
-    says(
+    fails_with(
         case,
         &["retry", &workload, "--point", "PreInplace"],
         "no PreInplace hook",
@@ -237,8 +237,8 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
         &ends(case, 2, &["status", GAME]).await?,
         &["Paused: paused by a user"],
     )?;
-    says(case, &["pause", GAME], "already paused").await?;
-    says(
+    fails_with(case, &["pause", GAME], "already paused").await?;
+    fails_with(
         case,
         &["promote", GAME],
         "paused by a user, not by canary step 1",
@@ -251,11 +251,11 @@ async fn a_pause_with_a_duration_is_taken_over(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_full_promotion_skips_what_is_left(case: &mut Case) -> Result<()> {
+async fn a_full_promotion_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
     full_promotion(case, Game::in_place(4).max_unavailable(2)).await
 }
 
-async fn a_full_promotion_of_a_set_skips_what_is_left(case: &mut Case) -> Result<()> {
+async fn a_full_promotion_of_a_set_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
     case.is_about_a_set();
     full_promotion(case, Game::ordered(4)).await
 }
@@ -274,7 +274,7 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
     case.until("the hook runs", |view| view.phases("Step") == ["Running"])
         .await?;
     let name = case.workload();
-    says(
+    fails_with(
         case,
         &["promote", &name],
         "continues by itself; --full skips",
@@ -289,11 +289,12 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
     // The next rollout has its steps again.
     case.set_image("game:v3").await?;
     let at_hook = |view: &View| view.step() == 1 && view.with_image("game:v3") == 1;
-    case.until("one pod, and the hook", at_hook).await?;
-    case.keeps("the steps hold", 2, at_hook).await
+    case.until("one pod is updated, and the hook runs", at_hook)
+        .await?;
+    case.consistently("the steps hold", 2, at_hook).await
 }
 
-async fn an_image_goes_forward_and_back(case: &mut Case) -> Result<()> {
+async fn an_image_is_set_and_rolled_back(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
     let dry = ends(case, 0, &["set", "image", GAME, "*=game:v2", "--dry-run"]).await?;
@@ -301,25 +302,26 @@ async fn an_image_goes_forward_and_back(case: &mut Case) -> Result<()> {
     ends(case, 0, &["set", "image", GAME, "*=game:v2"]).await?;
     case.until_settled(2).await?;
     ends(case, 0, &["pause", GAME]).await?;
-    let Ended { code, stderr, .. } = case.game(&["undo", GAME, "--to-revision", "1"]).await?;
+    let CommandOutput { code, stderr, .. } =
+        case.game(&["undo", GAME, "--to-revision", "1"]).await?;
     ensure!(
         code == 0 && stderr.contains("no pod is updated until"),
         "{stderr}"
     );
-    case.keeps("no pod is updated", 2, |view| {
+    case.consistently("no pod is updated", 2, |view| {
         view.with_image("game:v2") == 2
     })
     .await?;
     ends(case, 0, &["resume", GAME]).await?;
     let view = case.until_settled(2).await?;
     view.ensure(view.ready_with("game:v1") == 2)?;
-    // The revision that was used again has the highest number now.
+    // The revision that was rolled back to has the highest number now.
     let skipped = ends(case, 0, &["undo", GAME, "--to-revision=3"]).await?;
     has(
         &skipped,
         &["skipped rollback (current template already matches revision 3)"],
     )?;
-    says(
+    fails_with(
         case,
         &["undo", GAME, "--to-revision=1"],
         "no revision 1; there are 2, 3",
@@ -334,9 +336,9 @@ async fn an_image_goes_forward_and_back(case: &mut Case) -> Result<()> {
     view.ensure(view.ready_with("game:v2") == 2)
 }
 
-async fn restart_makes_new_pods_or_is_refused(case: &mut Case) -> Result<()> {
+async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1).named("in-place")).await?;
-    says(case, &["restart", "in-place"], "podsToDelete").await?;
+    fails_with(case, &["restart", "in-place"], "podsToDelete").await?;
     case.apply(Game::rolling(2)).await?;
     let before = case.until_settled(2).await?;
     has(
@@ -359,6 +361,6 @@ async fn restart_makes_new_pods_or_is_refused(case: &mut Case) -> Result<()> {
     let is_new = |view: &View| {
         view.counts() == [1; 5] && view.is_observed() && view.pods[0].uid() != before.pods[0].uid()
     };
-    case.until("another pod of that name", is_new).await?;
+    case.until("another pod with that name", is_new).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Commands of `kubectl game` that follow a rollout.
+//! Commands of `kubectl game` that watch a rollout.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-use super::{ends, has, kubeconfig, says};
+use super::{ends, fails_with, has, kubeconfig};
 
 e2e::tests![
     tree_follows_a_rollout,
-    the_first_tree_waits_a_moment_for_the_operator,
-    a_lost_connection_is_told_and_found_again,
-    status_waits_no_longer_than_it_is_told,
+    the_first_tree_waits_briefly_for_the_operator,
+    a_lost_connection_is_reported_and_restored,
+    status_waits_no_longer_than_its_timeout,
 ];
 
-/// A command that goes on until it is done, and what it prints meanwhile.
+/// A running command with its output.
 struct Following {
     child: Child,
-    printed: Lines<BufReader<ChildStdout>>,
-    said: Lines<BufReader<ChildStderr>>,
+    stdout: Lines<BufReader<ChildStdout>>,
+    stderr: Lines<BufReader<ChildStderr>>,
 }
 
 impl Following {
@@ -39,24 +39,24 @@ impl Following {
         let stderr = child.stderr.take().context("a pipe")?;
         Ok(Following {
             child,
-            printed: BufReader::new(stdout).lines(),
-            said: BufReader::new(stderr).lines(),
+            stdout: BufReader::new(stdout).lines(),
+            stderr: BufReader::new(stderr).lines(),
         })
     }
 
-    /// The next line with these words.
+    /// Waits for a line of standard output that contains these words.
     async fn prints(&mut self, words: &str) -> Result<String> {
-        next(&mut self.printed, words).await
+        next(&mut self.stdout, words).await
     }
 
-    /// The next line with these words on standard error.
-    async fn says(&mut self, words: &str) -> Result<String> {
-        next(&mut self.said, words).await
+    /// Waits for a line of standard error that contains these words.
+    async fn reports(&mut self, words: &str) -> Result<String> {
+        next(&mut self.stderr, words).await
     }
 }
 
 async fn next(lines: &mut Lines<impl AsyncBufRead + Unpin>, words: &str) -> Result<String> {
-    let looked = timeout(Duration::from_secs(60), async {
+    let found = timeout(Duration::from_secs(60), async {
         while let Some(line) = lines.next_line().await? {
             if line.contains(words) {
                 return Ok(line);
@@ -64,7 +64,7 @@ async fn next(lines: &mut Lines<impl AsyncBufRead + Unpin>, words: &str) -> Resu
         }
         anyhow::bail!("ended without {words:?}")
     });
-    looked.await.with_context(|| format!("no {words:?}"))?
+    found.await.with_context(|| format!("no {words:?}"))?
 }
 
 async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
@@ -86,7 +86,7 @@ async fn tree_follows_a_rollout(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn the_first_tree_waits_a_moment_for_the_operator(case: &mut Case) -> Result<()> {
+async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     case.operator.freeze().await?;
@@ -104,7 +104,7 @@ async fn the_first_tree_waits_a_moment_for_the_operator(case: &mut Case) -> Resu
     Ok(())
 }
 
-async fn a_lost_connection_is_told_and_found_again(case: &mut Case) -> Result<()> {
+async fn a_lost_connection_is_reported_and_restored(case: &mut Case) -> Result<()> {
     let steps = json!([{"partition": 1}, {"pause": {"duration": "10m"}}]);
     case.apply(Game::in_place(2).steps(steps)).await?;
     case.until_settled(2).await?;
@@ -125,20 +125,20 @@ async fn a_lost_connection_is_told_and_found_again(case: &mut Case) -> Result<()
     }
     link.cut();
     for following in [&mut tree, &mut status] {
-        following.says("connection lost since 20").await?;
+        following.reports("connection lost since 20").await?;
     }
     case.resume().await?;
     case.until_settled(2).await?;
-    link.mend();
+    link.restore();
     for following in [&mut tree, &mut status] {
-        following.says("connection restored").await?;
+        following.reports("connection restored").await?;
         following.prints("rollout complete: 2 of 2 pods").await?;
     }
     ensure!(status.child.wait().await?.success());
     Ok(())
 }
 
-async fn status_waits_no_longer_than_it_is_told(case: &mut Case) -> Result<()> {
+async fn status_waits_no_longer_than_its_timeout(case: &mut Case) -> Result<()> {
     case.hooks.answer("/", Answer::Never);
     case.apply(hook_template("slow", &case.hooks.url("/")))
         .await?;
@@ -159,7 +159,7 @@ async fn status_waits_no_longer_than_it_is_told(case: &mut Case) -> Result<()> {
         data["end"] == "UnderWay" && data["exitCode"] == 3 && data["status"] == "Waiting",
         "{data}"
     );
-    says(
+    fails_with(
         case,
         &["status", GAME, "--watch", "--timeout=soon"],
         "is not a duration",

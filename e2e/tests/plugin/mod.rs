@@ -1,34 +1,34 @@
-//! The kubectl plugin, called as `kubectl game`: what it shows, what it changes, how it ends.
+//! The kubectl plugin, run as `kubectl game`: its output, its changes and its exit codes.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
-use e2e::process::command::Ended;
+use e2e::process::command::CommandOutput;
 use e2e::trial::Test;
 use serde_json::Value;
 
+mod change;
 mod connect;
 mod document;
 mod follow;
-mod look;
-mod steer;
+mod show;
 
-/// The tests of all these modules.
+/// The tests of these modules.
 pub fn tests() -> Vec<Test> {
     let tests = [
-        steer::tests(),
+        change::tests(),
         follow::tests(),
-        look::tests(),
+        show::tests(),
         connect::tests(),
         document::tests(),
     ];
     tests.into_iter().flatten().collect()
 }
 
-/// A command that must end so; returns what it printed.
+/// Runs a command that must exit with this code, and returns its output.
 async fn ends(case: &Case, code: i32, args: &[&str]) -> Result<String> {
-    let Ended {
+    let CommandOutput {
         code: found,
         stdout,
         stderr,
@@ -40,9 +40,9 @@ async fn ends(case: &Case, code: i32, args: &[&str]) -> Result<String> {
     Ok(stdout)
 }
 
-/// A command that must be refused with these words.
-async fn says(case: &Case, args: &[&str], words: &str) -> Result<()> {
-    let Ended {
+/// Runs a command that must fail with this error.
+async fn fails_with(case: &Case, args: &[&str], words: &str) -> Result<()> {
+    let CommandOutput {
         code,
         stdout,
         stderr,
@@ -53,12 +53,12 @@ async fn says(case: &Case, args: &[&str], words: &str) -> Result<()> {
     );
     ensure!(
         stderr.contains(words),
-        "{args:?} does not say {words:?}: {stderr}"
+        "{args:?} does not print {words:?}: {stderr}"
     );
     Ok(())
 }
 
-/// Waits for an end of the rollout, or a stop, and returns what is said then.
+/// Waits with `status --watch` until the rollout completes or stops, and returns the output.
 async fn status(case: &Case, code: i32, name: &str) -> Result<String> {
     ends(case, code, &["status", name, "--watch", "--timeout", "60s"]).await
 }
@@ -70,7 +70,7 @@ fn has(text: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A line of a table that begins so, in words.
+/// The words of the first line with this start.
 fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
     let mut lines = text.lines();
     let found = lines.find(|line| {
@@ -84,7 +84,7 @@ fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
         .collect())
 }
 
-/// The user's kubeconfig with a change, as another file.
+/// A changed copy of the user's kubeconfig.
 fn kubeconfig(case: &Case, name: &str, change: impl FnOnce(&mut Value)) -> Result<PathBuf> {
     let own = std::fs::read(case.folder().join("kubeconfig"))?;
     let mut config: Value = serde_json::from_slice(&own)?;

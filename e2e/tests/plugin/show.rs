@@ -1,27 +1,27 @@
-//! What `kubectl game` shows of workloads, of mistakes, and of itself.
+//! What `kubectl game` prints about workloads, mistakes and its own usage.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
 use e2e::checkout::repository;
-use e2e::process::command::{Ended, run, run_to_end};
+use e2e::process::command::{CommandOutput, run, run_unchecked};
 use e2e::workload::manifest::Game;
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{ends, has, says, status};
+use super::{ends, fails_with, has, status};
 
 e2e::tests![
-    a_pause_of_a_complete_workload_is_seen,
-    a_refused_template_is_named,
+    a_pause_of_a_complete_workload_is_shown,
+    a_refused_template_is_reported,
     workloads_are_printed_as_kubectl_prints_them,
-    a_terminal_gets_symbols_and_colours_as_its_user_wants_them,
+    symbols_and_colors_follow_the_terminal_and_environment,
     mistakes_get_a_suggestion,
     completion_knows_commands_and_workloads,
-    lint_says_what_the_server_would_refuse,
+    lint_finds_what_the_server_refuses,
 ];
 
-async fn a_pause_of_a_complete_workload_is_seen(case: &mut Case) -> Result<()> {
+async fn a_pause_of_a_complete_workload_is_shown(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let paused = case.game(&["pause", GAME]).await?;
@@ -43,7 +43,7 @@ async fn a_pause_of_a_complete_workload_is_seen(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_refused_template_is_named(case: &mut Case) -> Result<()> {
+async fn a_refused_template_is_reported(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     case.patch(
@@ -56,7 +56,7 @@ async fn a_refused_template_is_named(case: &mut Case) -> Result<()> {
 }
 
 async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result<()> {
-    let Ended {
+    let CommandOutput {
         code,
         stdout,
         stderr,
@@ -94,15 +94,15 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
         all.starts_with("NAMESPACE") && all.contains(&case.namespace),
         "{all}"
     );
-    let selected = ends(case, 0, &["get", "-l", "app=nobody", "-o", "name"]).await?;
+    let selected = ends(case, 0, &["get", "-l", "app=other", "-o", "name"]).await?;
     ensure!(selected.is_empty(), "{selected}");
-    let others = ["get", "gd", "--selector", "app!=nobody", "-o", "name"];
+    let others = ["get", "gd", "--selector", "app!=other", "-o", "name"];
     let selected = ends(case, 0, &others).await?;
     ensure!(
         selected == format!("gamedeployment.tkex.tencent.com/{GAME}\n"),
         "{selected}"
     );
-    says(
+    fails_with(
         case,
         &["get", GAME, "-l", "app=game"],
         "are mutually exclusive",
@@ -132,11 +132,11 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     has(&managers, &["manager: kubectl-game"])
 }
 
-async fn a_terminal_gets_symbols_and_colours_as_its_user_wants_them(case: &mut Case) -> Result<()> {
+async fn symbols_and_colors_follow_the_terminal_and_environment(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
     let tree = ["game", "tree", GAME];
-    for (name, value, symbols, colours) in [
+    for (name, value, symbols, colors) in [
         ("TERM", "xterm", true, true),
         ("NO_COLOR", "", true, true),
         ("NO_COLOR", "1", true, false),
@@ -144,7 +144,7 @@ async fn a_terminal_gets_symbols_and_colours_as_its_user_wants_them(case: &mut C
         ("TERM", "", false, false),
     ] {
         let mut terminal = terminal(case, &tree).await?;
-        let shown = run_to_end(terminal.env(name, value)).await?;
+        let shown = run_unchecked(terminal.env(name, value)).await?;
         let text = shown.stdout.as_str();
         ensure!(
             shown.code == 0 && text.contains(GAME),
@@ -153,9 +153,9 @@ async fn a_terminal_gets_symbols_and_colours_as_its_user_wants_them(case: &mut C
         let drawn = text.contains("└─ ") && text.contains("✔ ");
         ensure!(drawn == symbols, "{name}={value}: {text}");
         ensure!(text.is_ascii() != symbols, "{name}={value}: {text}");
-        let coloured = text.contains("\x1b[32m") && text.contains("\x1b[0m");
-        ensure!(coloured == colours, "{name}={value}: {text:?}");
-        ensure!(text.contains('\x1b') == colours, "{name}={value}: {text:?}");
+        let colored = text.contains("\x1b[32m") && text.contains("\x1b[0m");
+        ensure!(colored == colors, "{name}={value}: {text:?}");
+        ensure!(text.contains('\x1b') == colors, "{name}={value}: {text:?}");
     }
     let mut piped = case.kubectl_command(&tree).await?;
     let piped = run(piped.env("TERM", "xterm").env_remove("NO_COLOR"), "").await?;
@@ -163,7 +163,7 @@ async fn a_terminal_gets_symbols_and_colours_as_its_user_wants_them(case: &mut C
     has(&piped, &["`- "])
 }
 
-/// kubectl on a terminal that can show everything, as which `script` stands in.
+/// kubectl on a terminal with symbols and colors, simulated by `script`.
 async fn terminal(case: &Case, args: &[&str]) -> Result<Command> {
     let line = format!("script -qec 'kubectl {}' /dev/null", args.join(" "));
     let mut terminal = case.shell().await?.command(&line);
@@ -178,40 +178,40 @@ async fn mistakes_get_a_suggestion(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1).named("lobby")).await?;
     case.apply(Game::in_place(1).named("world")).await?;
     case.apply(Game::parallel(1).named("world")).await?;
-    says(case, &["tree", "loby"], "did you mean gd/lobby?").await?;
-    says(case, &["tree", "gsts/lobby"], "did you mean gd/lobby?").await?;
-    says(
+    fails_with(case, &["tree", "loby"], "did you mean gd/lobby?").await?;
+    fails_with(case, &["tree", "gsts/lobby"], "did you mean gd/lobby?").await?;
+    fails_with(
         case,
         &["status", "arena"],
         "no GameDeployment or GameStatefulSet \"arena\" in namespace",
     )
     .await?;
-    says(case, &["pause", "world"], "write gd/world or gsts/world").await?;
-    says(
+    fails_with(case, &["pause", "world"], "write gd/world or gsts/world").await?;
+    fails_with(
         case,
         &["pause", "gamedeploymnt", "lobby"],
         "did you mean gamedeployment?",
     )
     .await?;
-    says(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
-    says(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
-    says(case, &["resum", "lobby"], "'resume'").await?;
-    let there = "did you mean gd/lobby -n plugin--look--mistakes";
-    says(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
-    says(
+    fails_with(case, &["pause", "deploy/lobby"], "use kubectl rollout").await?;
+    fails_with(case, &["lobby", "-n", "default"], "unrecognized subcommand").await?;
+    fails_with(case, &["resum", "lobby"], "'resume'").await?;
+    let there = "did you mean gd/lobby -n plugin--show--mistakes";
+    fails_with(case, &["tree", "gd/lobby", "-n", "default"], there).await?;
+    fails_with(
         case,
         &["get", "--context", "nowhere"],
         "context \"nowhere\" does not exist",
     )
     .await?;
-    says(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
-    says(
+    fails_with(case, &["get", "--kubeconfig", "/nowhere"], "kubeconfig: ").await?;
+    fails_with(
         case,
         &["set", "image", "lobby", "gaem=game:v2"],
         "did you mean \"game\"?",
     )
     .await?;
-    says(case, &["undo", "lobby"], "no earlier revision").await
+    fails_with(case, &["undo", "lobby"], "no earlier revision").await
 }
 
 async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> {
@@ -222,7 +222,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
             &["kubectl-game", "resume"],
         )?;
     }
-    // What kubectl's own completion script asks kubectl, and kubectl its plugin.
+    // kubectl's completion script calls kubectl this way, and kubectl calls its plugin.
     let complete = async |words: &[&str]| {
         let words = [&["__complete", "game"], words].concat();
         run(&mut case.kubectl_command(&words).await?, "").await
@@ -238,7 +238,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
     has(&complete(&["status", "--ti"]).await?, &["--timeout\n"])
 }
 
-async fn lint_says_what_the_server_would_refuse(case: &mut Case) -> Result<()> {
+async fn lint_finds_what_the_server_refuses(case: &mut Case) -> Result<()> {
     let file = |path: &str| repository().join(path).to_string_lossy().into_owned();
     let bad = file("e2e/manifests/bad/replicas-negative.yaml");
     let printed = ends(case, 1, &["lint", &bad]).await?;
@@ -248,7 +248,7 @@ async fn lint_says_what_the_server_would_refuse(case: &mut Case) -> Result<()> {
             .await?
             .is_empty()
     );
-    let Ended { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
+    let CommandOutput { code, stderr, .. } = case.game(&["lint", "/nowhere.yaml"]).await?;
     ensure!(
         code == 2 && stderr.contains("/nowhere.yaml"),
         "{code}: {stderr}"

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A finished request that asked for a change.
+/// A request in the audit log.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -19,25 +19,25 @@ pub struct Event {
     /// The client's program.
     #[serde(default)]
     pub user_agent: String,
-    /// The object; None for requests that are about none.
+    /// The object; None for a request without one.
     #[serde(default)]
     pub object_ref: Option<ObjectRef>,
-    /// How it ended.
+    /// The status of the response.
     #[serde(default)]
     pub response_status: Option<ResponseStatus>,
-    /// The object that was sent, at level RequestResponse.
+    /// The body of the request, at level RequestResponse.
     #[serde(default)]
     pub request_object: Option<Value>,
-    /// The object that came back, at level RequestResponse.
+    /// The body of the response, at level RequestResponse.
     #[serde(default)]
     pub response_object: Option<Value>,
-    /// When the API server got the request.
+    /// When the API server received the request.
     #[serde(rename = "requestReceivedTimestamp")]
     pub received: Timestamp,
-    /// When it had answered.
+    /// When the response was complete.
     #[serde(rename = "stageTimestamp")]
     pub done: Timestamp,
-    /// How far the request was: RequestReceived, ResponseStarted or ResponseComplete.
+    /// The stage: RequestReceived, ResponseStarted or ResponseComplete.
     pub stage: String,
 }
 
@@ -54,10 +54,10 @@ pub struct User {
 pub struct ObjectRef {
     /// Plural name of the resource.
     pub resource: String,
-    /// Namespace; empty for what has none.
+    /// Namespace; empty for a cluster-scoped object.
     #[serde(default)]
     pub namespace: String,
-    /// Name; empty for a create, whose body has it.
+    /// Name; empty for a create, whose body contains it.
     #[serde(default)]
     pub name: String,
     /// status, scale, resize, ...
@@ -65,27 +65,27 @@ pub struct ObjectRef {
     pub subresource: String,
 }
 
-/// How a request ended.
+/// The status of a response.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ResponseStatus {
     /// HTTP status.
     #[serde(default)]
     pub code: u16,
-    /// Why it was refused.
+    /// The message of an error.
     #[serde(default)]
     pub message: String,
 }
 
 impl Event {
-    /// Reads a line.
+    /// Parses a line.
     pub(crate) fn parse(line: &[u8]) -> Result<Self> {
         serde_json::from_slice(line).with_context(|| {
             let start = &line[..line.len().min(200)];
-            format!("this is no audit event: {}", String::from_utf8_lossy(start))
+            format!("not an audit event: {}", String::from_utf8_lossy(start))
         })
     }
 
-    /// Whether it is the end of a request that asked for a change, dry runs aside.
+    /// Whether it is a completed write and no dry run.
     pub fn is_write(&self) -> bool {
         self.stage == "ResponseComplete"
             && matches!(
@@ -95,27 +95,27 @@ impl Event {
             && !self.uri.contains("dryRun=All")
     }
 
-    /// Plural name of the resource; empty for what is about no object.
+    /// Plural name of the resource; empty for a request without an object.
     pub fn resource(&self) -> &str {
         self.object_ref.as_ref().map_or("", |about| &about.resource)
     }
 
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub fn code(&self) -> u16 {
         self.response_status
             .as_ref()
             .map_or(0, |status| status.code)
     }
 
-    /// What the API server says of a write that some role should have allowed. (Quotas and dying
-    /// namespaces answer with the same status.)
+    /// The message of a write that was refused because of a missing permission. (Quotas and terminating
+    /// namespaces cause the same HTTP status.)
     pub fn missing_permission(&self) -> Option<&str> {
         let message = self.response_status.as_ref()?.message.as_str();
         let lacks_role = self.code() == 403 && message.contains(" cannot ");
         lacks_role.then_some(message)
     }
 
-    /// Whether the API server did what it was asked for.
+    /// Whether the HTTP status is a success.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.code())
     }

@@ -1,7 +1,7 @@
-//! Reads the growing audit log, once, for all tests of a run.
+//! Reads the growing audit log once for all tests of a run.
 //!
-//! The log of a run is large and most of it is about other tests' namespaces, so lines are only
-//! sorted by namespace as they come; they are parsed when their namespace is judged.
+//! The log is large, and most of it belongs to the namespaces of other tests. So lines are only sorted by
+//! namespace when they are read, and parsed when their namespace is checked.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use super::event::{Event, ObjectRef};
 
-/// An audit log that the API server goes on writing.
+/// An audit log to which the API server appends.
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
@@ -42,14 +42,14 @@ impl AuditLog {
         &self.path
     }
 
-    /// All finished writes in a namespace so far; the empty name stands for what has none.
+    /// All completed writes in a namespace so far; the empty name stands for cluster-scoped objects.
     pub fn writes(&self, namespace: &str) -> Result<Vec<Event>> {
         let mut requests = self.requests(namespace)?;
         requests.retain(Event::is_write);
         Ok(requests)
     }
 
-    /// The same, and what was only asked as a dry run, or is not finished.
+    /// All writes in a namespace so far, including dry runs and requests in progress.
     pub fn requests(&self, namespace: &str) -> Result<Vec<Event>> {
         let lines = {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl AuditLog {
         events.collect()
     }
 
-    /// Drops what was read of a namespace that is not asked for again.
+    /// Drops the lines of a namespace that is no longer needed.
     pub fn forget(&self, namespace: &str) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.by_namespace.remove(namespace);
@@ -77,7 +77,7 @@ impl Sorted {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut new = Vec::new();
         self.offset += file.read_to_end(&mut new)? as u64;
-        // A line may be cut, but only in its last characters, which are ASCII.
+        // The last line may be incomplete. What follows the cut is read next time.
         self.unfinished.push_str(&String::from_utf8_lossy(&new));
         let end = self.unfinished.rfind('\n').map_or(0, |at| at + 1);
         let rest = self.unfinished.split_off(end);
@@ -93,8 +93,8 @@ impl Sorted {
     }
 }
 
-/// Whether a line is worth keeping. Inside a JSON string the quotes would be escaped, so a match
-/// is never part of a text that a user wrote.
+/// Whether a line may be about a write. A match cannot be part of a user's text, because quotes in a JSON
+/// string are escaped.
 fn may_be_write(line: &str) -> bool {
     ["get", "list", "watch"]
         .iter()
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_come_by_namespace_as_the_log_grows() {
+    fn writes_are_returned_by_namespace_as_the_log_grows() {
         let path = std::env::temp_dir().join(format!("audit-{}.log", std::process::id()));
         let mut file = File::create(&path).expect("create");
         let log = AuditLog::new(&path);

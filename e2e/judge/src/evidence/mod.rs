@@ -1,4 +1,4 @@
-//! What is judged from: the audit log, and what a witness saw of the writes that it leaves open.
+//! The evidence: the audit log, and a witness for writes whose outcome the log does not show.
 
 mod event;
 mod log;

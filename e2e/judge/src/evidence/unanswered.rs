@@ -1,4 +1,5 @@
-//! Writes that took effect although their answer reached no client: it was killed or cut off before.
+//! Writes that took effect although the client did not get the response, because it was killed or
+//! disconnected.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,62 +12,62 @@ use crate::object::resource_version;
 /// A resource and a name.
 type Key = (String, String);
 
-/// The writes without an answer that took effect, each with the answer that it should have got: the
-/// version that was seen and that no answer gave.
+/// The writes without a response that took effect. Each gets the response that it should have had: a version
+/// that was observed but is in no response.
 pub(crate) fn unanswered(events: &[Event], observations: &[Observation]) -> Vec<Event> {
-    let tells_nothing = |event: &&Event| is_lost(event) || is_silent(event);
-    let mut unknown: Vec<&Event> = events.iter().filter(tells_nothing).collect();
-    // What was made for certain first.
+    let is_unknown = |event: &&Event| is_lost(event) || has_no_version(event);
+    let mut unknown: Vec<&Event> = events.iter().filter(is_unknown).collect();
+    // Writes that certainly took effect come first.
     unknown.sort_by_key(|event| (is_lost(event), event.received));
     let mut unexplained = unexplained(events, observations);
     let found = unknown.into_iter().filter_map(|event| {
         let observations = unexplained.get_mut(&key(event)?)?;
-        let made = observations
+        let index = observations
             .iter()
-            .position(|observation| fits(event, observation))?;
-        let observation = observations.remove(made);
+            .position(|observation| explains(event, observation))?;
+        let observation = observations.remove(index);
         is_lost(event).then(|| answered(event, observation.observation))
     });
     found.collect()
 }
 
-/// What was seen and no answer told of.
+/// An observation that no response explains.
 struct Unexplained<'a> {
     observation: &'a Observation,
     is_first: bool,
 }
 
-/// Whether a write got no answer. Without a body (but for deletions, which need none) it was given
-/// up before it was read.
+/// Whether a write has no response. A write without a body (other than a deletion, which needs none) was
+/// aborted before it was read.
 fn is_lost(event: &Event) -> bool {
     event.is_write()
         && event.code() >= 500
         && (event.request_object.is_some() || event.verb == "delete")
 }
 
-/// Whether an answer does not say which version it made: the scheduler's bindings.
-fn is_silent(event: &Event) -> bool {
+/// Whether a response does not contain the resulting version, as for the scheduler's bindings.
+fn has_no_version(event: &Event) -> bool {
     let reference = event.object_ref.as_ref();
     event.is_write() && event.succeeded() && reference.is_some_and(|it| it.subresource == "binding")
 }
 
-/// What was seen and is no answered write's doing, oldest first.
+/// Observations that are in no response, oldest first.
 fn unexplained<'a>(
     events: &[Event],
     observations: &'a [Observation],
 ) -> HashMap<Key, Vec<Unexplained<'a>>> {
-    let answers = || {
+    let responses = || {
         let done = events
             .iter()
             .filter(|event| event.is_write() && event.succeeded());
         done.filter_map(|event| Some((event, event.response_object.as_ref()?)))
     };
-    let mut explained: HashSet<u64> = answers()
+    let mut explained: HashSet<u64> = responses()
         .filter_map(|(_, it)| resource_version(it))
         .collect();
-    let ended: HashSet<&str> = answers()
+    let deleted: HashSet<&str> = responses()
         .filter(|(event, _)| event.verb.starts_with("delete"))
-        .filter_map(|(_, answer)| text(answer, "/details/uid").or(text(answer, "/metadata/uid")))
+        .filter_map(|(_, it)| text(it, "/details/uid").or(text(it, "/metadata/uid")))
         .collect();
     let mut observations: Vec<&Observation> = observations.iter().collect();
     observations.sort_by_key(|observation| resource_version(&observation.object));
@@ -77,7 +78,7 @@ fn unexplained<'a>(
         let is_first = known.insert(uid);
         let is_new =
             resource_version(&observation.object).is_some_and(|version| explained.insert(version));
-        if is_new && !(observation.is_gone && ended.contains(uid)) {
+        if is_new && !(observation.is_deleted && deleted.contains(uid)) {
             let name = text(&observation.object, "/metadata/name").unwrap_or_default();
             let key = (observation.resource.clone(), name.to_owned());
             let unexplained = Unexplained {
@@ -90,29 +91,29 @@ fn unexplained<'a>(
     by_object
 }
 
-/// Whether a write can have led to what was seen.
-fn fits(
+/// Whether a write can be the cause of an observation.
+fn explains(
     event: &Event,
     Unexplained {
         observation,
         is_first,
     }: &Unexplained,
 ) -> bool {
-    let is_going = observation.is_gone
+    let is_deletion = observation.is_deleted
         || observation
             .object
             .pointer("/metadata/deletionTimestamp")
             .is_some();
-    let is_of_its_kind = match event.verb.as_str() {
-        "delete" => is_going,
-        "create" if !is_silent(event) => *is_first,
-        _ => !observation.is_gone,
+    let has_right_verb = match event.verb.as_str() {
+        "delete" => is_deletion,
+        "create" if !has_no_version(event) => *is_first,
+        _ => !observation.is_deleted,
     };
-    is_of_its_kind && observation.at >= event.received
+    has_right_verb && observation.at >= event.received
 }
 
-/// The write with its answer. It was there when it was seen, which may be long after the API server gave
-/// it up: what has no version of its own is placed by such times.
+/// The write with its response. Its time is that of the observation, which may be long after the API server
+/// aborted the request; events without a version are placed by time.
 fn answered(event: &Event, observation: &Observation) -> Event {
     Event {
         done: observation.at,
@@ -125,7 +126,7 @@ fn answered(event: &Event, observation: &Observation) -> Event {
     }
 }
 
-/// The object that a write is about. A creation's body has the name.
+/// The object of a write. For a create, the body contains the name.
 fn key(event: &Event) -> Option<Key> {
     let reference = event.object_ref.as_ref()?;
     let named = || text(event.request_object.as_ref()?, "/metadata/name");
@@ -161,17 +162,17 @@ mod tests {
         serde_json::from_value(event).expect("an event")
     }
 
-    fn observation(second: u32, object: Value, is_gone: bool) -> Observation {
+    fn observation(second: u32, object: Value, is_deleted: bool) -> Observation {
         let at = format!("2026-01-01T00:00:{second:02}Z");
         Observation {
             at: at.parse().expect("a time"),
             resource: "hookruns".to_owned(),
             object,
-            is_gone,
+            is_deleted,
         }
     }
 
-    /// What is found of a write at second 2, lost after one that made version 5.
+    /// The result for a write that was lost at second 2, after one that resulted in version 5.
     fn found(verb: &str, later: &[Event], observations: &[&Observation]) -> Vec<Value> {
         let observations: Vec<Observation> = observations.iter().copied().cloned().collect();
         let made = event("patch", 200, 1, object(5, "Running"));
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_write_was_made_if_a_version_was_seen_that_no_answer_gave() {
+    fn a_lost_write_took_effect_if_its_version_was_observed() {
         let (old, new) = (object(5, "Running"), object(6, "Successful"));
         let before = observation(1, old.clone(), false);
         let after = observation(2, new.clone(), false);
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(made.as_slice(), std::slice::from_ref(&new));
         assert!(
             found("patch", &[], &[&before]).is_empty(),
-            "nothing new was seen"
+            "no new version was observed"
         );
         let other = event("patch", 200, 3, new.clone());
         assert!(
@@ -199,16 +200,16 @@ mod tests {
         );
         assert!(
             found("delete", &[], &[&after]).is_empty(),
-            "it is still there"
+            "it still exists"
         );
         assert!(
             found("patch", &[], &[&observation(1, new, false)]).is_empty(),
-            "it was there before"
+            "it was observed before"
         );
     }
 
     #[test]
-    fn a_lost_write_pushes_nothing_behind_it_that_was_done_before_it_was_seen() {
+    fn a_lost_write_keeps_the_order_of_other_writes() {
         let lost = event("patch", 504, 2, Value::Null);
         let seen = observation(9, object(20, "Running"), false);
         let made = unanswered(std::slice::from_ref(&lost), std::slice::from_ref(&seen));
@@ -231,10 +232,7 @@ mod tests {
         let created = observation(1, object(5, "Running"), false);
         let scheduled = observation(2, object(6, "Running"), false);
         let seen = [&created, &scheduled];
-        assert!(
-            found("create", &[], &seen).is_empty(),
-            "it was there already"
-        );
+        assert!(found("create", &[], &seen).is_empty(), "it existed already");
         assert!(
             found("patch", &[bound], &seen).is_empty(),
             "the scheduler did it"
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_deletion_was_made_if_the_end_was_seen_and_no_other_client_made_it() {
+    fn a_lost_deletion_took_effect_if_it_was_observed_and_no_other_explains_it() {
         let end = observation(2, object(7, "Running"), true);
         assert_eq!(found("delete", &[], &[&end]).len(), 1);
         assert!(found("patch", &[], &[&end]).is_empty());

@@ -1,9 +1,8 @@
-//! A watch that sees each version of a namespace's objects, whether or not the writer got an answer.
+//! A watch that records each version of the objects in a namespace, whether or not the client got a
+//! response.
 //!
-//! The API server logs 504 for a request whose writer was killed or cut off before the answer,
-//! whether the write was made or not. So that the judge need not guess, a watch notes what etcd
-//! held: a write without an answer took effect if the watch saw a version that no answer
-//! gave.
+//! If a client is killed or disconnected before the response, the API server logs 504, whether the write
+//! took effect or not. It did if the watch observed a version that is in no response.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::event::Event;
 use super::unanswered::unanswered;
 
-/// The kinds whose writes are judged.
+/// The kinds whose writes are checked.
 const KINDS: [(&str, &str, &str, &str); 4] = [
     ("", "v1", "Pod", "pods"),
     ("tkex.tencent.com", "v1alpha1", "HookRun", "hookruns"),
@@ -41,14 +40,14 @@ const KINDS: [(&str, &str, &str, &str); 4] = [
 /// A version of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
-    /// When it was seen.
+    /// When it was observed.
     pub(crate) at: Timestamp,
     /// Plural name of the resource.
     pub(crate) resource: String,
-    /// The object; the last version when it is gone.
+    /// The object; the last version if it is deleted.
     pub(crate) object: Value,
-    /// Whether this is its end.
-    pub(crate) is_gone: bool,
+    /// Whether it is deleted.
+    pub(crate) is_deleted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -58,7 +57,7 @@ struct Kind {
     api: Api<DynamicObject>,
 }
 
-/// Watches a namespace from its start to when it is dropped.
+/// Watches a namespace until it is dropped.
 #[derive(Debug)]
 pub struct Witness {
     kinds: Vec<Kind>,
@@ -67,8 +66,8 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Begins to watch; what is written after this returned is seen.
-    pub async fn call(client: &Client, namespace: &str) -> Result<Self> {
+    /// Starts the watches. Writes after this returns are observed.
+    pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
         let mut witness = Witness {
             kinds: Vec::new(),
             seen: Arc::default(),
@@ -79,21 +78,20 @@ impl Witness {
             let api = Api::namespaced_with(client.clone(), namespace, &resource);
             let kind = Kind { name, plural, api };
             witness.kinds.push(kind.clone());
-            let (tell, began) = oneshot::channel();
-            let watch = follow(kind, witness.seen.clone(), tell);
+            let (tx, started) = oneshot::channel();
+            let watch = follow(kind, witness.seen.clone(), tx);
             witness.watches.push(tokio::spawn(watch));
-            began.await.with_context(|| format!("watch {plural}"))?;
+            started.await.with_context(|| format!("watch {plural}"))?;
         }
         Ok(witness)
     }
 
-    /// The writes without an answer that took effect all the same, each with the answer that it should
-    /// have got.
+    /// The writes without a response that took effect, each with the response that it should have had.
     pub async fn unanswered(&self, events: &[Event]) -> Result<Vec<Event>> {
         Ok(unanswered(events, &self.observations().await?))
     }
 
-    /// Everything seen so far. What is there now is listed once more, because a watch may lag.
+    /// All observations so far. The current objects are listed too, because a watch may lag.
     async fn observations(&self) -> Result<Vec<Observation>> {
         for kind in &self.kinds {
             for object in kind.api.list(&ListParams::default()).await? {
@@ -114,9 +112,9 @@ impl Drop for Witness {
     }
 }
 
-/// Records what a watch brings.
-async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Observation>>>, began: oneshot::Sender<()>) {
-    let mut began = Some(began);
+/// Records the events of a watch.
+async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Observation>>>, started: oneshot::Sender<()>) {
+    let mut started = Some(started);
     let events = watcher(kind.api.clone(), watcher::Config::default()).map_err(anyhow::Error::from);
     let followed = events.try_for_each(|event| {
         let recorded = match event {
@@ -126,15 +124,15 @@ async fn follow(kind: Kind, seen: Arc<Mutex<Vec<Observation>>>, began: oneshot::
             watcher::Event::Delete(object) => record(&seen, &kind, object, true),
             watcher::Event::Init => Ok(()),
             watcher::Event::InitDone => {
-                // The receiver may be gone: a watch can begin again.
-                let _ = began.take().map(|began| began.send(()));
+                // Only the first list is awaited; a watch may list again.
+                let _ = started.take().map(|started| started.send(()));
                 Ok(())
             }
         };
         std::future::ready(recorded)
     });
     if let Err(error) = followed.await {
-        eprintln!("the witness no longer sees {}: {error:#}", kind.plural);
+        eprintln!("the witness no longer watches {}: {error:#}", kind.plural);
     }
 }
 
@@ -142,15 +140,15 @@ fn record(
     seen: &Mutex<Vec<Observation>>,
     kind: &Kind,
     object: DynamicObject,
-    is_gone: bool,
+    is_deleted: bool,
 ) -> Result<()> {
     let mut object = serde_json::to_value(object)?;
-    object["kind"] = kind.name.into(); // The items of a list do not say it.
+    object["kind"] = kind.name.into(); // The items of a list have no kind.
     let observation = Observation {
         at: Timestamp::now(),
         resource: kind.plural.to_owned(),
         object,
-        is_gone,
+        is_deleted,
     };
     seen.lock()
         .unwrap_or_else(PoisonError::into_inner)

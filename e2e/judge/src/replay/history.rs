@@ -1,9 +1,8 @@
-//! Puts the writes of a namespace in the order in which they took effect, each with the object
-//! before and after it.
+//! Sorts the writes of a namespace into the order in which they took effect, each with the object before and
+//! after it.
 //!
-//! The log is in the order in which answers went out, which is not the order in etcd. The
-//! resourceVersion in an answer is; the few answers without one (deletions of custom resources)
-//! are placed by their time.
+//! The log is in the order of responses, which is not that in etcd. The resourceVersion in a response gives
+//! the order; the few responses without one (deletions of custom resources) are placed by time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::rebuild::{is_partial, rebuild};
 use crate::evidence::{Event, ObjectRef};
 use crate::object::resource_version;
 
-/// What a write was about.
+/// The resource of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// A pod.
@@ -24,7 +23,7 @@ pub(crate) enum Resource {
     Workload,
     /// A HookRun.
     HookRun,
-    /// Something that the log does not show the content of.
+    /// A resource whose content is not in the log.
     Other(String),
 }
 
@@ -42,17 +41,17 @@ impl Resource {
 /// A write that took effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// When the API server got it.
+    /// When the API server received it.
     pub(crate) received: Timestamp,
-    /// When it had answered.
+    /// When the response was complete.
     pub(crate) done: Timestamp,
-    /// Who asked.
+    /// User of the client.
     pub(crate) user: String,
-    /// What was asked.
+    /// Verb.
     pub(crate) verb: String,
     /// Path and query.
     pub(crate) uri: String,
-    /// What about.
+    /// The resource.
     pub(crate) resource: Resource,
     /// Plural name of the resource.
     pub(crate) plural: String,
@@ -60,18 +59,16 @@ pub(crate) struct Write {
     pub(crate) name: String,
     /// status, scale, resize, ... or empty.
     pub(crate) subresource: String,
-    /// Whether it named the resourceVersion of what it was about: any write since would have made it
-    /// fail.
+    /// Whether it has a resourceVersion as a precondition, so that it fails after any other write.
     pub(crate) has_version_precondition: bool,
-    /// The object before; None when it did not exist.
+    /// The object before; None if it did not exist.
     pub(crate) before: Option<Arc<Value>>,
-    /// The object after; None when it is gone.
+    /// The object after; None if it no longer exists.
     pub(crate) after: Option<Arc<Value>>,
 }
 
 impl Write {
-    /// Whether anything became different. Writes whose content the log does not show count as
-    /// changes.
+    /// Whether the object changed. A write whose content is not in the log counts as a change.
     pub(crate) fn changed(&self) -> bool {
         let version = |object: &Option<Arc<Value>>| {
             let object = object.as_ref()?;
@@ -83,13 +80,13 @@ impl Write {
         }
     }
 
-    /// Whether a hook's metric made it.
+    /// Whether it was made by a metric of a hook.
     pub(crate) fn is_of_a_hook(&self) -> bool {
         self.uri.contains("fieldManager=gamekeeper-hooks")
     }
 }
 
-/// Orders the events of one namespace and follows each object through them.
+/// The writes of a namespace in order, with each object before and after.
 pub(crate) fn history(events: &[Event]) -> Vec<Write> {
     let mut objects: HashMap<(String, String), Arc<Value>> = HashMap::new();
     let mut writes = Vec::new();
@@ -125,7 +122,7 @@ pub(crate) fn history(events: &[Event]) -> Vec<Write> {
     writes
 }
 
-/// Whether a body (delete options, a patch, an object) holds for one resourceVersion only.
+/// Whether a body (delete options, patch or object) has a resourceVersion as a precondition.
 fn has_version_precondition(body: &Value) -> bool {
     const VERSION: &str = "/metadata/resourceVersion";
     let is_test = |operation: &Value| operation["op"] == "test" && operation["path"] == VERSION;
@@ -155,7 +152,7 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     placed.into_iter().map(|(_, event)| event).collect()
 }
 
-/// The objects that an event is about: one, or all of a resource that were deleted together.
+/// The names of an event's objects: one, or all of a resource for a deletecollection.
 fn names_of(
     event: &Event,
     reference: &ObjectRef,
@@ -178,7 +175,7 @@ fn names_of(
     }
 }
 
-/// What an object is like after an event.
+/// An object after an event.
 fn after(
     event: &Event,
     reference: &ObjectRef,
@@ -208,7 +205,7 @@ fn after(
     }
 }
 
-/// The object that an answer shows, if it shows one.
+/// The object in a response, if there is one.
 fn answered(event: &Event, reference: &ObjectRef, before: Option<&Arc<Value>>) -> Option<Value> {
     let answer = event.response_object.as_ref()?;
     if is_partial(answer) {
@@ -227,13 +224,13 @@ fn reference_name(object: &Value) -> &str {
     name.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A deletion answers with an object also when nothing is left of it.
+/// Whether the object in the response to a deletion no longer exists.
 fn is_gone(object: &Value) -> bool {
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds");
     grace.and_then(Value::as_i64).unwrap_or(0) == 0 && !has_finalizers(object)
 }
 
-/// Whether a write took the last finalizer off something that was deleted before.
+/// Whether a write removed the last finalizer of an object in deletion.
 fn is_finalized(object: &Value) -> bool {
     let is_pod = answered_kind(Some(object)) == Some("Pod");
     !is_pod && object.pointer("/metadata/deletionTimestamp").is_some() && !has_finalizers(object)
@@ -252,7 +249,7 @@ fn terminating(pod: &Value, since: Timestamp) -> Value {
     pod
 }
 
-/// A write of the scale subresource answers with a Scale; the workload follows from it.
+/// The workload after a write to its scale subresource, whose response is a Scale.
 fn scaled(workload: &Value, scale: Option<&Value>) -> Value {
     let mut workload = workload.clone();
     let Some(scale) = scale else { return workload };
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_says_in_its_own_way_that_nothing_may_have_changed() {
+    fn every_form_of_version_precondition_is_recognized() {
         let test = |path: &str| json!([{"op": "test", "path": path, "value": "7"}]);
         for (body, expected) in [
             (

@@ -1,4 +1,4 @@
-//! What happened: the writes in their order, and the world that each of them met.
+//! Replays the log: the writes in order, and the state of the namespace at each write.
 
 pub(crate) mod history;
 mod rebuild;

@@ -1,19 +1,19 @@
-//! Whole objects from answers that only show metadata.
+//! Rebuilds objects from responses that contain only metadata.
 //!
-//! The operator asks for no more than metadata when it writes, so the log has what it sent and the
-//! metadata that came of it. Together with the object before, that is the object after.
+//! The operator requests only metadata in responses, so the log has its request and the resulting metadata.
+//! Together with the previous object they give the object after the write.
 
 use json_patch::Patch;
 use serde_json::Value;
 
 use crate::evidence::Event;
 
-/// Whether an answer only shows metadata.
+/// Whether a response contains only metadata.
 pub(crate) fn is_partial(answer: &Value) -> bool {
     answer.get("kind").and_then(Value::as_str) == Some("PartialObjectMetadata")
 }
 
-/// The object after a write that was answered with metadata.
+/// The object after a write whose response contains only metadata.
 pub(crate) fn rebuild(
     event: &Event,
     is_status: bool,
@@ -43,7 +43,8 @@ fn patched(mut object: Value, patch: Option<&Value>) -> Value {
         Some(Value::Array(_)) => {
             let patch = patch.cloned().map(serde_json::from_value::<Patch>);
             if let Some(Ok(patch)) = patch {
-                // The API server took it; whatever does not fit here is some default that it adds.
+                // The API server has accepted the patch. If it does not apply here, that is because of a
+                // default that is missing in this object.
                 let _ = json_patch::patch(&mut object, &patch);
             }
         }
@@ -53,8 +54,8 @@ fn patched(mut object: Value, patch: Option<&Value>) -> Value {
     object
 }
 
-/// Kubernetes' strategic merge, as far as pods need it; without lists of objects that is a merge
-/// patch. Lists of objects are merged by the first key that their items have.
+/// The part of Kubernetes' strategic merge that pods need: a merge patch in which lists of objects are merged
+/// by the first of these keys that their items have.
 fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sorts_of_patches_are_followed() {
+    fn json_patches_and_strategic_patches_are_applied() {
         let pod = json!({
             "spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},

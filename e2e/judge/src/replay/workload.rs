@@ -1,4 +1,4 @@
-//! One version of a workload, and the numbers that follow from it.
+//! One version of a workload, and the limits that follow from it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::object::{annotation, text};
 /// A version of a workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// When it was there for all to read.
+    /// When it could be read.
     pub(crate) at: Timestamp,
     /// The whole object.
     pub(crate) object: Arc<Value>,
-    /// spec.replicas when the rollout came to the step that it is at.
+    /// spec.replicas when the rollout reached its current step.
     pub(crate) replicas_at_step: i64,
 }
 
 impl Version {
-    /// An object as it was at that moment, for what does not rest on steps.
+    /// A version for checks that do not depend on steps.
     pub(crate) fn of(object: &Arc<Value>, at: Timestamp) -> Self {
         Self {
             at,
@@ -59,7 +59,7 @@ impl Version {
         annotation(&self.object, names::PAUSE).is_some()
     }
 
-    /// Whether a user lets this rollout skip its steps.
+    /// Whether this rollout is fully promoted, so that its steps are skipped.
     pub(crate) fn is_promoted(&self) -> bool {
         let promotion = annotation(&self.object, names::PROMOTE);
         let promotion = promotion.and_then(|json| serde_json::from_str::<Value>(json).ok());
@@ -106,13 +106,13 @@ impl Version {
         )
     }
 
-    /// Whether there is an update that not all pods have had.
+    /// Whether a rollout is in progress.
     pub(crate) fn is_rolling(&self) -> bool {
         let stable = self.stable_revision();
         !stable.is_empty() && stable != self.update_revision()
     }
 
-    /// A field of updateStrategy, which a GameStatefulSet may also have one level down.
+    /// A field of updateStrategy. In a GameStatefulSet it may also be in rollingUpdate.
     fn limit(&self, name: &str) -> Option<&Value> {
         let outer = self.object.pointer("/spec/updateStrategy");
         let outer = outer.and_then(|strategy| strategy.get(name));
@@ -144,25 +144,25 @@ impl Version {
         text(&self.object, "/kind") == "GameStatefulSet"
     }
 
-    /// Whether its pods are made and removed one after the other.
+    /// Whether its pods are created and deleted one at a time.
     pub(crate) fn is_ordered(&self) -> bool {
         self.is_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
     }
 
-    /// The ordinals of its pods, surge apart.
+    /// The ordinals of its pods, without surge pods.
     pub(crate) fn ordinals(&self) -> Range<i64> {
         let start = self.number("/spec/ordinals/start").unwrap_or(0);
         start..start + self.replicas()
     }
 
-    /// The ordinal that a pod's name says, if it is one of this workload's.
+    /// The ordinal in the name of one of its pods.
     pub(crate) fn ordinal(&self, pod: &str) -> Option<i64> {
         let name = text(&self.object, "/metadata/name");
         let digits = pod.strip_prefix(name)?.strip_prefix('-')?;
         digits.parse().ok()
     }
 
-    /// Whether a pod of a GameStatefulSet is one that there is to be, surge apart.
+    /// Whether a pod of a GameStatefulSet is within the range of ordinals (surge pods are not).
     pub(crate) fn is_regular(&self, pod: &str) -> bool {
         let ordinal = self.ordinal(pod);
         ordinal.is_some_and(|ordinal| self.ordinals().contains(&ordinal))
@@ -174,7 +174,7 @@ impl Version {
         text(&self.object, policy) == "Delete"
     }
 
-    /// The lowest ordinal that may be at the update revision now, if any may. Rounded as
+    /// The lowest ordinal that may have the update revision, if any may. Rounded like
     /// [`Version::may_be_updated`].
     pub(crate) fn first_to_update(&self) -> Option<i64> {
         if !self.is_rolling() {
@@ -185,9 +185,9 @@ impl Version {
         Some(self.ordinals().end - most)
     }
 
-    /// Pods that may be at the update revision now.
+    /// How many pods may have the update revision.
     ///
-    /// No document promises how a percentage of the partition is rounded, so the larger number counts.
+    /// The rounding of a partition's percentage is not documented, so the larger number counts.
     pub(crate) fn may_be_updated(&self) -> i64 {
         if !self.is_rolling() {
             return i64::MAX;
@@ -198,7 +198,7 @@ impl Version {
         self.beyond(partition.as_ref(), self.replicas_held())
     }
 
-    /// replicas, but no more than there were when the step was entered, while one holds.
+    /// replicas; during a step no more than when it was entered.
     pub(crate) fn replicas_held(&self) -> i64 {
         match self.step_index() >= self.steps().len() {
             true => self.replicas(),
@@ -206,7 +206,7 @@ impl Version {
         }
     }
 
-    /// The partition that holds now; None before the first partition step.
+    /// The current partition; None before the first partition step.
     fn partition(&self) -> Option<Option<Value>> {
         let (steps, index) = (self.steps(), self.step_index());
         if index >= steps.len() {
@@ -217,7 +217,7 @@ impl Version {
         Some(last.get("partition").cloned())
     }
 
-    /// Pods of so many beyond a partition.
+    /// How many of these replicas are outside the partition.
     fn beyond(&self, partition: Option<&Value>, replicas: i64) -> i64 {
         let kept = resolve(partition, replicas, Round::Down).unwrap_or(0);
         let is_share = partition.is_some_and(|it| it.is_string() && it != "100%");
@@ -231,7 +231,7 @@ enum Round {
     Down,
 }
 
-/// A number, or a percentage of something.
+/// Resolves a number or percentage.
 fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
     let value = value?;
     if let Some(number) = value.as_i64() {
@@ -248,7 +248,7 @@ fn resolve(value: Option<&Value>, of: i64, round: Round) -> Option<i64> {
     })
 }
 
-/// The length of a pause step: seconds, or a string such as 90s or 1h30m. None without an end.
+/// The duration of a pause step: seconds, or a string such as 90s or 1h30m. None if it has none.
 pub(crate) fn pause_of(step: &Value) -> Option<SignedDuration> {
     let duration = step.pointer("/pause/duration")?;
     if let Some(seconds) = duration.as_i64() {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_round_as_the_documents_say() {
+    fn limits_are_rounded_as_documented() {
         let unavailable = |strategy| version(6, 6, strategy, json!({})).max_unavailable();
         assert_eq!(unavailable(json!({})), 2);
         assert_eq!(unavailable(json!({"maxSurge": "10%"})), 1);

@@ -1,4 +1,4 @@
-//! What there was in a namespace at any moment: the writes of a history, replayed.
+//! The state of a namespace, built by replaying writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::object::{
     is_terminating, phase, ready_since, restarts, revision, runs, uid,
 };
 
-/// How old the state may be that a writer acts on: what changed later may have changed while its
-/// request was on the way.
+/// How old the state may be that a write is based on. Later changes may have happened while the request was
+/// in flight.
 pub(crate) const LAG: SignedDuration = SignedDuration::from_secs(1);
 
-/// A namespace at a moment.
+/// A namespace at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     /// Workloads by uid.
@@ -25,7 +25,7 @@ pub(crate) struct World {
     /// Pods by name.
     pub(crate) pods: BTreeMap<String, Pod>,
     /// Pods that were deleted.
-    departed: Vec<Pod>,
+    deleted: Vec<Pod>,
     /// HookRuns by uid, deleted ones included.
     pub(crate) runs: BTreeMap<String, Run>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Workload {
     /// Oldest first.
     pub(crate) versions: Vec<Version>,
     /// When it was deleted.
-    pub(crate) gone: Option<Timestamp>,
+    pub(crate) deleted: Option<Timestamp>,
 }
 
 /// A pod.
@@ -44,24 +44,24 @@ pub(crate) struct Workload {
 pub(crate) struct Pod {
     /// The newest version.
     pub(crate) object: Arc<Value>,
-    /// Since when a container of it runs.
+    /// Since when a container is running.
     pub(crate) running_since: Option<Timestamp>,
-    /// When it was ready: each from, and until.
+    /// When it was ready: start and end of each period.
     pub(crate) ready: Vec<(Timestamp, Option<Timestamp>)>,
     /// Since when a container is not ready.
     pub(crate) unready_since: Option<Timestamp>,
-    /// The update that it is in the middle of.
+    /// The update in progress.
     pub(crate) ongoing_update: Option<OngoingUpdate>,
-    /// What made it count no longer.
+    /// The write from which on it is no longer active.
     pub(crate) end: Option<End>,
 }
 
-/// What ended an object: its deletion, or for a pod also what its containers came to.
+/// The end of an object: its deletion, or for a pod also phase Failed or Succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    /// When: no earlier than this.
+    /// The earliest possible time.
     pub(crate) at: Timestamp,
-    /// Which user wrote it.
+    /// The user who wrote it.
     pub(crate) by: String,
 }
 
@@ -73,24 +73,24 @@ impl End {
         }
     }
 
-    /// Whether the writer of this may not have known of it: another client did it, and not more than
-    /// [`LAG`] before.
+    /// Whether the client of a write may not have observed this: another client wrote it, at most [`LAG`]
+    /// before.
     pub(crate) fn may_be_unseen_by(&self, write: &Write) -> bool {
         self.by != write.user && self.at + LAG >= write.received
     }
 }
 
-/// An update of a pod that has begun and not ended.
+/// An update of a pod in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum OngoingUpdate {
-    /// The gate is closed; it ends when that opens.
+    /// The gate is closed. The update ends when it opens.
     Gate {
-        /// Whether anything was changed yet.
+        /// Whether the pod was changed already.
         changed: bool,
     },
-    /// There is no gate; it ends when a container was restarted and the pod is ready.
+    /// The pod has no gate. The update ends when a container was restarted and the pod is ready.
     Restart {
-        /// Restarts before.
+        /// Restarts before the update.
         from: i64,
     },
 }
@@ -100,10 +100,10 @@ pub(crate) enum OngoingUpdate {
 pub(crate) struct Run {
     /// The newest version.
     pub(crate) object: Arc<Value>,
-    /// Since when the API server has had it as Successful. When its measurement ended is told by the
-    /// operator's clock, which may be wrong.
+    /// When it was stored as Successful. The time in its status comes from the operator's clock, which may be
+    /// wrong.
     pub(crate) succeeded: Option<Timestamp>,
-    /// Which user created it.
+    /// The user who created it.
     pub(crate) creator: String,
     /// Its deletion.
     pub(crate) end: Option<End>,
@@ -124,7 +124,7 @@ impl World {
         let Some(object) = &write.after else {
             if let Some(before) = &write.before {
                 let workload = self.workloads.entry(uid(before).to_owned()).or_default();
-                workload.gone = Some(write.done);
+                workload.deleted = Some(write.done);
             }
             return;
         };
@@ -135,10 +135,10 @@ impl World {
             replicas_at_step: 0,
         };
         let place = |v: &Version| (v.update_revision().to_owned(), v.step_index());
-        // While a user pauses, no step is entered.
-        let waits = |v: &Version| v.is_paused() && !v.has_pause_annotation();
+        // During a user's pause no step is entered.
+        let is_held = |v: &Version| v.is_paused() && !v.has_pause_annotation();
         version.replicas_at_step = match workload.versions.last() {
-            Some(last) if place(last) == place(&version) && !waits(last) => last.replicas_at_step,
+            Some(last) if place(last) == place(&version) && !is_held(last) => last.replicas_at_step,
             _ => version.replicas(),
         };
         workload.versions.push(version);
@@ -151,7 +151,7 @@ impl World {
                 pod.end.get_or_insert_with(|| End::of(write));
                 pod
             });
-            self.departed.extend(ended);
+            self.deleted.extend(ended);
             return;
         };
         let same = old.filter(|pod| uid(&pod.object) == uid(object));
@@ -190,26 +190,26 @@ impl World {
             .filter(move |pod| controller(&pod.object) == Some(workload))
     }
 
-    /// The pods of a workload that a writer may believe to count: those that do, and those whose
-    /// end it may not have seen.
+    /// The pods of a workload that are active in a writer's view: those that are, and those whose end it may
+    /// not have observed.
     pub(crate) fn pods_seen_by<'a>(
         &'a self,
         write: &'a Write,
         workload: &'a str,
     ) -> impl Iterator<Item = &'a Pod> {
-        let is_its = move |pod: &&Pod| controller(&pod.object) == Some(workload);
+        let is_owned = move |pod: &&Pod| controller(&pod.object) == Some(workload);
         let counts = |pod: &&Pod| match &pod.end {
             None => true,
             Some(end) => end.may_be_unseen_by(write),
         };
-        let pods = self.pods.values().chain(&self.departed);
-        pods.filter(is_its).filter(counts)
+        let pods = self.pods.values().chain(&self.deleted);
+        pods.filter(is_owned).filter(counts)
     }
 }
 
 impl Workload {
-    /// The versions that a request of this moment may rest on: those that were the newest at some
-    /// moment not more than [`LAG`] before it.
+    /// The versions on which a request may be based: those that were the newest at some time within [`LAG`]
+    /// before it was received.
     pub(crate) fn seen_at(&self, received: Timestamp) -> &[Version] {
         let oldest = received - LAG;
         let known = self.versions.iter().rposition(|v| v.at <= oldest);
@@ -273,7 +273,7 @@ impl Pod {
         }
     }
 
-    /// Whether one of its containers runs.
+    /// Whether a container is running.
     pub(crate) fn runs(&self) -> bool {
         runs(&self.object)
     }
@@ -283,12 +283,12 @@ impl Pod {
         revision(&self.object)
     }
 
-    /// Whether it counts: neither ended nor being deleted.
+    /// Whether it is active: neither ended nor terminating.
     pub(crate) fn is_active(&self) -> bool {
         !is_terminating(&self.object) && !has_ended(&self.object)
     }
 
-    /// Whether it was available at a moment, or at some moment of the [`LAG`] before it.
+    /// Whether it was available at a time, or at some time within [`LAG`] before it.
     pub(crate) fn may_be_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
         self.ready.iter().any(|(from, until)| {
             let from = *from + min_ready;
@@ -296,9 +296,9 @@ impl Pod {
         })
     }
 
-    /// Whether it was available all the time from [`LAG`] before a moment up to it.
+    /// Whether it was available at a time and all the time within [`LAG`] before it.
     pub(crate) fn is_surely_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
-        // A kubelet cuts its times to the second, so up to a second more may be missing.
+        // A kubelet truncates times to seconds, so the real time may be up to a second later.
         let early = min_ready + LAG + SignedDuration::from_secs(1);
         let last = self.ready.last();
         last.is_some_and(|(from, until)| *from + early <= at && until.is_none())

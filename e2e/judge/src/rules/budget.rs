@@ -4,7 +4,7 @@
 use jiff::SignedDuration;
 
 use super::start::{Act, Purpose, Start, count, is_victim, name};
-use super::{Found, right_under_one};
+use super::{Found, wrong_under_all};
 use crate::object::uid;
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
@@ -25,10 +25,10 @@ fn availability(world: &World, write: &Write) -> Option<String> {
     if start.act == Act::HotPatch || start.pod.ongoing_update.is_some() {
         return None;
     }
-    right_under_one(start.versions, |version| {
+    wrong_under_all(start.versions, |version| {
         let is_scale_in =
             start.act == Act::Delete && start.purpose(world, version) == Purpose::ScaleIn;
-        // Ready for however short a time, it may have players.
+        // A pod that is ready may have players, even if it is not available yet.
         let was_ready = start
             .pod
             .is_surely_available(write.received, SignedDuration::ZERO);
@@ -67,7 +67,7 @@ fn surge(world: &World, write: &Write) -> Option<String> {
     let (owner, workload): (_, &Workload) = world.workload_of(new)?;
     let counts = |pod: &&Pod| pod.is_active() && !is_victim(world, pod);
     let pods: Vec<&Pod> = world.pods_of(owner).filter(counts).collect();
-    right_under_one(workload.seen_at(write.received), |version| {
+    wrong_under_all(workload.seen_at(write.received), |version| {
         let most = version.replicas() + version.max_surge();
         let ordinals = version.ordinals();
         let wanted = ordinals.start..ordinals.end + version.max_surge();
@@ -78,7 +78,7 @@ fn surge(world: &World, write: &Write) -> Option<String> {
         let pods = pods.iter().filter(is_wanted).count() as i64 + 1;
         (pods > most).then(|| {
             format!(
-                "makes {pods} pods, more than {} replicas + {} maxSurge",
+                "creates {pods} pods, more than {} replicas + {} maxSurge",
                 version.replicas(),
                 version.max_surge()
             )
@@ -90,121 +90,126 @@ fn surge(world: &World, write: &Write) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
     #[test]
     fn as_many_as_max_unavailable_may_start() {
         let strategy = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
-        let mut story = Story::updating(strategy);
-        story.close_gate("a");
-        story.close_gate("b");
-        assert_eq!(story.verdict(), []);
-        story.close_gate("c");
-        assert_eq!(story.broken(), ["budget"]);
+        let mut scenario = Scenario::updating(strategy);
+        scenario.close_gate("a");
+        scenario.close_gate("b");
+        assert_eq!(scenario.verdict(), []);
+        scenario.close_gate("c");
+        assert_eq!(scenario.broken(), ["budget"]);
     }
 
     #[test]
-    fn pods_that_broke_by_themselves_use_the_budget_up() {
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
-        story.set_ready("d", false);
-        story.wait(2);
-        story.close_gate("a");
-        assert_eq!(story.broken(), ["budget"]);
+    fn pods_that_fail_on_their_own_count_against_the_budget() {
+        let mut scenario =
+            Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        scenario.set_ready("d", false);
+        scenario.wait(2);
+        scenario.close_gate("a");
+        assert_eq!(scenario.broken(), ["budget"]);
     }
 
     #[test]
-    fn a_pod_that_is_not_available_may_always_be_updated() {
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
-        story.set_ready("d", false);
-        story.set_ready("c", false);
-        story.wait(2);
-        story.close_gate("d");
-        assert_eq!(story.verdict(), []);
+    fn an_unavailable_pod_may_always_be_updated() {
+        let mut scenario =
+            Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        scenario.set_ready("d", false);
+        scenario.set_ready("c", false);
+        scenario.wait(2);
+        scenario.close_gate("d");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn pods_that_another_client_deletes_are_missed_within_a_second() {
+    fn a_deletion_by_another_client_may_be_unseen_for_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["budget"])] {
-            let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
-            story.delete_by("garbage collector", "c");
-            story.delete_by("garbage collector", "d");
-            story.end("d");
-            story.wait(seconds);
-            story.close_gate("a");
-            assert_eq!(story.broken(), broken, "{seconds} s");
+            let mut scenario =
+                Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+            scenario.delete_by("garbage collector", "c");
+            scenario.delete_by("garbage collector", "d");
+            scenario.end("d");
+            scenario.wait(seconds);
+            scenario.close_gate("a");
+            assert_eq!(scenario.broken(), broken, "{seconds} s");
         }
     }
 
     #[test]
     fn min_ready_seconds_count() {
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
-        story.spec("user", json!({"minReadySeconds": 30}));
-        story.wait(30);
-        story.close_gate("a");
-        assert_eq!(story.verdict(), []);
-        story.open_gate("a");
-        story.wait(12);
-        story.close_gate("b");
+        let mut scenario =
+            Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+        scenario.spec("user", json!({"minReadySeconds": 30}));
+        scenario.wait(30);
+        scenario.close_gate("a");
+        assert_eq!(scenario.verdict(), []);
+        scenario.open_gate("a");
+        scenario.wait(12);
+        scenario.close_gate("b");
         assert_eq!(
-            story.broken(),
+            scenario.broken(),
             ["budget"],
             "a is ready, but not for 30 seconds"
         );
     }
 
     #[test]
-    fn a_pod_that_is_not_available_yet_is_one_of_those_that_may_be_unavailable() {
+    fn a_pod_that_is_not_yet_available_counts_as_unavailable() {
         for (restarted, broken) in [(&["d"][..], vec![]), (&["c", "d"], vec!["budget"])] {
-            let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
-            story.spec("user", json!({"minReadySeconds": 30}));
-            story.wait(30);
+            let mut scenario =
+                Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}));
+            scenario.spec("user", json!({"minReadySeconds": 30}));
+            scenario.wait(30);
             for pod in restarted {
-                story.set_ready(pod, false);
-                story.set_ready(pod, true);
+                scenario.set_ready(pod, false);
+                scenario.set_ready(pod, true);
             }
-            story.wait(5);
-            story.close_gate("d");
-            assert_eq!(story.broken(), broken, "{restarted:?}");
+            scenario.wait(5);
+            scenario.close_gate("d");
+            assert_eq!(scenario.broken(), broken, "{restarted:?}");
         }
     }
 
     #[test]
-    fn deletions_for_an_update_need_budget_and_scaling_in_does_not() {
+    fn updates_need_budget_but_scale_in_does_not() {
         let rolling = json!({"type": "RollingUpdate", "maxUnavailable": 1});
-        let mut story = Story::updating(rolling.clone());
-        story.delete("a");
-        story.delete("b");
-        assert_eq!(story.broken(), ["budget"]);
-        let mut story = Story::updating(rolling);
-        story.spec("user", json!({"replicas": 2}));
-        story.wait(2);
-        story.delete("a");
-        story.delete("b");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = Scenario::updating(rolling.clone());
+        scenario.delete("a");
+        scenario.delete("b");
+        assert_eq!(scenario.broken(), ["budget"]);
+        let mut scenario = Scenario::updating(rolling);
+        scenario.spec("user", json!({"replicas": 2}));
+        scenario.wait(2);
+        scenario.delete("a");
+        scenario.delete("b");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn no_more_pods_than_replicas_and_surge() {
-        let mut story = Story::updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
-        story.create("e", "v2");
-        assert_eq!(story.verdict(), []);
-        story.create("f", "v2");
-        assert_eq!(story.broken(), ["budget"]);
+        let mut scenario = Scenario::updating(json!({"type": "RollingUpdate", "maxSurge": 1}));
+        scenario.create("e", "v2");
+        assert_eq!(scenario.verdict(), []);
+        scenario.create("f", "v2");
+        assert_eq!(scenario.broken(), ["budget"]);
     }
 
     #[test]
-    fn with_surge_a_pod_goes_only_when_its_successor_is_available() {
+    fn with_surge_a_pod_is_deleted_only_when_its_successor_is_available() {
         let strategy = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
-        let mut story = Story::updating(strategy.clone());
-        story.create("e", "v2");
-        story.wait(2);
-        story.delete("a");
-        assert_eq!(story.verdict(), []);
-        let mut story = Story::updating(strategy);
-        story.create("e", "v2");
-        story.set_ready("e", false);
-        story.wait(2);
-        story.delete("a");
-        assert_eq!(story.broken(), ["budget"]);
+        let mut scenario = Scenario::updating(strategy.clone());
+        scenario.create("e", "v2");
+        scenario.wait(2);
+        scenario.delete("a");
+        assert_eq!(scenario.verdict(), []);
+        let mut scenario = Scenario::updating(strategy);
+        scenario.create("e", "v2");
+        scenario.set_ready("e", false);
+        scenario.wait(2);
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["budget"]);
     }
 }

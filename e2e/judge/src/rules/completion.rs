@@ -1,8 +1,8 @@
-//! An in-place update is done, and its pod gets traffic again, only when every container runs the
-//! image that it should, and is ready.
+//! The gate of a pod opens after an in-place update only when every container runs its new image and is
+//! ready.
 //!
-//! What a container runs is hard to tell from the outside of a real node; the simulated kubelet
-//! tells it at the end of the containerID, after a `#`, for no other purpose than this.
+//! A real kubelet does not report reliably which image a container runs. The simulated kubelet appends it to
+//! the containerID, after a `#`, for this rule only.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::world::{LAG, World};
 
 /// The rule.
-pub(crate) fn done(world: &World, write: &Write) -> Option<Found> {
+pub(crate) fn completion(world: &World, write: &Write) -> Option<Found> {
     if write.resource != Resource::Pod {
         return None;
     }
@@ -22,7 +22,7 @@ pub(crate) fn done(world: &World, write: &Write) -> Option<Found> {
     if !gate_is_closed(pod) || !gate_is_open(after) {
         return None;
     }
-    // Who crashes a moment before was ready when that was decided.
+    // A pod that crashed right before was ready when the operator decided.
     let crashed = known.unready_since;
     let may_be_ready = crashed.is_none_or(|since| since + LAG >= write.received);
     let groups = [
@@ -34,10 +34,10 @@ pub(crate) fn done(world: &World, write: &Write) -> Option<Found> {
         let mut containers = after.pointer(spec)?.as_array()?.iter();
         containers.find_map(|container| unfinished(container, statuses, may_be_ready))
     });
-    Some(("done", unfinished?))
+    Some(("completion", unfinished?))
 }
 
-/// What a container lacks, if it keeps running at all.
+/// Why a container is not complete. None for one without an image in its ID.
 fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Option<String> {
     let name = text(container, "/name");
     let status = statuses
@@ -47,7 +47,7 @@ fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Opti
     let wanted = text(container, "/image");
     if runs != wanted {
         return Some(format!(
-            "opens the gate while {name} runs {runs} and not {wanted}"
+            "opens the gate while {name} runs {runs} instead of {wanted}"
         ));
     }
     let is_ready = may_be_ready || status.get("ready") == Some(&Value::Bool(true));
@@ -58,46 +58,46 @@ fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Opti
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn updated() -> Story {
+    fn updated() -> Scenario {
         let update = json!({"type": "InplaceUpdate", "maxUnavailable": 3});
-        let mut story = Story::with(json!({"replicas": 3, "updateStrategy": update}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story.close_gate("a");
-        story.change("a", "v2");
-        story
+        let mut scenario = Scenario::with(json!({"replicas": 3, "updateStrategy": update}));
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        scenario
     }
 
     #[test]
-    fn the_gate_opens_when_the_wanted_image_runs() {
-        let mut story = updated();
-        story.runs_image("a", "image-v2", true);
-        story.open_gate("a");
-        assert_eq!(story.verdict(), []);
+    fn the_gate_may_open_when_the_wanted_image_runs() {
+        let mut scenario = updated();
+        scenario.runs_image("a", "image-v2", true);
+        scenario.open_gate("a");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn the_gate_opens_neither_on_the_old_image_nor_before_it_is_ready() {
+    fn a_gate_opened_with_the_old_image_or_before_ready_is_found() {
         for (image, ready) in [("image-v1", true), ("image-v2", false)] {
-            let mut story = updated();
-            story.runs_image("a", image, ready);
-            story.wait(2);
-            story.open_gate("a");
-            assert_eq!(story.broken(), ["done"], "{image}");
+            let mut scenario = updated();
+            scenario.runs_image("a", image, ready);
+            scenario.wait(2);
+            scenario.open_gate("a");
+            assert_eq!(scenario.broken(), ["completion"], "{image}");
         }
     }
 
     #[test]
-    fn a_crash_is_missed_within_a_second() {
-        for (seconds, broken) in [(0, vec![]), (2, vec!["done"])] {
-            let mut story = updated();
-            story.runs_image("a", "image-v2", true);
-            story.runs_image("a", "image-v2", false);
-            story.wait(seconds);
-            story.open_gate("a");
-            assert_eq!(story.broken(), broken, "{seconds} s");
+    fn a_crash_may_be_unseen_for_a_second() {
+        for (seconds, broken) in [(0, vec![]), (2, vec!["completion"])] {
+            let mut scenario = updated();
+            scenario.runs_image("a", "image-v2", true);
+            scenario.runs_image("a", "image-v2", false);
+            scenario.wait(seconds);
+            scenario.open_gate("a");
+            assert_eq!(scenario.broken(), broken, "{seconds} s");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A running pod that has the readiness gate is changed in place only while that is closed: no traffic
-//! reaches a container that is restarted, and what is under way is followed to its end.
+//! A running pod with the readiness gate is changed in place only while the gate is closed, so that no traffic
+//! reaches a container that is restarted.
 
 use super::Found;
 use super::start::{Act, Start};
@@ -25,37 +25,37 @@ pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn updating() -> Story {
-        Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}))
+    fn updating() -> Scenario {
+        Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 1}))
     }
 
     #[test]
-    fn a_change_behind_the_gate_is_right() {
-        let mut story = updating();
-        story.close_gate("a");
-        story.change("a", "v2");
-        story.open_gate("a");
-        assert_eq!(story.verdict(), []);
+    fn a_change_with_a_closed_gate_is_allowed() {
+        let mut scenario = updating();
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        scenario.open_gate("a");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_pod_that_has_not_started_is_changed_as_it_was_seen() {
-        let mut story = updating();
-        story.reports("a", "Pending", false);
-        story.if_unchanged().change("a", "v2");
-        assert_eq!(story.verdict(), []);
-        let mut story = updating();
-        story.reports("a", "Pending", false);
-        story.change("a", "v2");
-        assert_eq!(story.broken(), ["gate"]);
+    fn a_pod_that_has_not_started_needs_a_precondition() {
+        let mut scenario = updating();
+        scenario.reports("a", "Pending", false);
+        scenario.if_unchanged().change("a", "v2");
+        assert_eq!(scenario.verdict(), []);
+        let mut scenario = updating();
+        scenario.reports("a", "Pending", false);
+        scenario.change("a", "v2");
+        assert_eq!(scenario.broken(), ["gate"]);
     }
 
     #[test]
     fn a_change_of_a_running_pod_with_its_gate_open_is_found() {
-        let mut story = updating();
-        story.change("a", "v2");
-        assert_eq!(story.broken(), ["gate"]);
+        let mut scenario = updating();
+        scenario.change("a", "v2");
+        assert_eq!(scenario.broken(), ["gate"]);
     }
 }

@@ -1,6 +1,6 @@
-//! Invariant 3, beyond a number in the spec: while a user pauses a rollout without steps, a scale-out
-//! adds no pod of its revision; and a workload whose status was lost is not taken for one without a
-//! rollout, which would let every pod be moved.
+//! Invariant 3, for limits that are not in the spec: during a user's pause of a rollout without steps, a
+//! scale-out adds no pods of the update revision; and after a loss of its status, a workload is not treated
+//! as if its rollout were complete, which would allow to update every pod.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, World};
 
-/// How many pods of a revision there were when the operator first showed a pause, by workload.
+/// By workload: how many pods of a revision there were when the operator first reported a pause.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(BTreeMap<String, (String, i64)>);
 
 impl Holds {
-    /// Judges a write after it took effect.
+    /// Checks a write after it took effect.
     pub(crate) fn check(
         &mut self,
         world: &World,
@@ -32,7 +32,8 @@ impl Holds {
         Some(("partition", why?))
     }
 
-    /// The operator shows what it takes for the stable revision, and that it has seen a pause.
+    /// Checks a status write: it records the number of updated pods at a pause, and must not complete a
+    /// rollout without reason.
     fn status(&mut self, world: &World, write: &Write) -> Option<String> {
         let (before, after) = (write.before.as_ref()?, write.after.as_ref()?);
         let before = Version::of(before, write.done);
@@ -52,11 +53,11 @@ impl Holds {
         let others = pods_at(world, owner, |it| !it.is_empty() && it != update);
         (is_taken_for_done && !others.is_empty()).then(|| {
             let others = count(&others);
-            format!("takes {update} for stable while {others} pods are at other revisions")
+            format!("sets {update} as stable while {others} pods have other revisions")
         })
     }
 
-    /// The operator makes a pod, or moves one.
+    /// Checks a pod that is created, or updated to another revision.
     fn pod(&self, world: &World, write: &Write) -> Option<String> {
         let after = write.after.as_deref()?;
         let new = revision(after);
@@ -68,9 +69,8 @@ impl Holds {
             return None;
         }
         let updated = count(&pods_at(world, owner, |it| it == new));
-        (updated > *most).then(|| {
-            format!("makes {updated} pods of {new}, where a user's pause began with {most}")
-        })
+        (updated > *most)
+            .then(|| format!("{updated} pods get {new}, but a user's pause began with {most}"))
     }
 }
 
@@ -82,8 +82,8 @@ fn is_rollout_held(version: &Version) -> bool {
 
 fn pods_at<'a>(world: &'a World, owner: &str, is_meant: impl Fn(&str) -> bool) -> Vec<&'a Pod> {
     let pods = world.pods.values();
-    let is_its = |pod: &&Pod| controller(&pod.object) == Some(owner) && pod.is_active();
-    let pods = pods.filter(is_its);
+    let is_owned = |pod: &&Pod| controller(&pod.object) == Some(owner) && pod.is_active();
+    let pods = pods.filter(is_owned);
     pods.filter(|pod| is_meant(pod.revision())).collect()
 }
 
@@ -91,49 +91,49 @@ fn pods_at<'a>(world: &'a World, owner: &str, is_meant: impl Fn(&str) -> bool) -
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    /// A rollout to `v2` that a user paused with one pod of it, and that knows of it.
-    fn paused() -> Story {
-        let mut story = Story::updating(json!({"type": "InplaceUpdate"}));
-        story.close_gate("a");
-        story.change("a", "v2");
-        story.open_gate("a");
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.status(json!({"canary": {"heldReplicas": 1}}));
-        story.wait(2);
-        story
+    /// A rollout to `v2` that a user paused after one pod. The operator has observed the pause.
+    fn paused() -> Scenario {
+        let mut scenario = Scenario::updating(json!({"type": "InplaceUpdate"}));
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        scenario.open_gate("a");
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.status(json!({"canary": {"heldReplicas": 1}}));
+        scenario.wait(2);
+        scenario
     }
 
     #[test]
-    fn a_scale_out_in_a_users_pause_makes_old_pods() {
+    fn a_scale_out_during_a_users_pause_creates_old_pods() {
         for (revision, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
-            let mut story = paused();
-            story.spec("user", json!({"replicas": 5}));
-            story.wait(2);
-            story.create("e", revision);
-            assert_eq!(story.broken(), broken, "{revision}");
+            let mut scenario = paused();
+            scenario.spec("user", json!({"replicas": 5}));
+            scenario.wait(2);
+            scenario.create("e", revision);
+            assert_eq!(scenario.broken(), broken, "{revision}");
         }
     }
 
     #[test]
-    fn another_template_in_a_users_pause_gets_no_pod() {
-        let mut story = paused();
-        story.spec("user", json!({"replicas": 5, "template": {"image": "v3"}}));
-        story.status(json!({"updateRevision": "v3"}));
-        story.wait(2);
-        story.create("e", "v3");
-        assert_eq!(story.broken(), ["partition"]);
+    fn a_new_template_during_a_users_pause_gets_no_pod() {
+        let mut scenario = paused();
+        scenario.spec("user", json!({"replicas": 5, "template": {"image": "v3"}}));
+        scenario.status(json!({"updateRevision": "v3"}));
+        scenario.wait(2);
+        scenario.create("e", "v3");
+        assert_eq!(scenario.broken(), ["partition"]);
     }
 
     #[test]
-    fn a_lost_status_is_no_end_of_a_rollout() {
+    fn a_lost_status_does_not_complete_a_rollout() {
         for (stable, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
-            let mut story = paused();
-            story.status(json!({"updateRevision": "", "canary": {"revision": ""}}));
+            let mut scenario = paused();
+            scenario.status(json!({"updateRevision": "", "canary": {"revision": ""}}));
             let found = json!({"updateRevision": "v2", "canary": {"revision": stable}});
-            story.status(found);
-            assert_eq!(story.broken(), broken, "{stable}");
+            scenario.status(found);
+            assert_eq!(scenario.broken(), broken, "{stable}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Invariant 1: no pod of which a container runs is deleted or changed before its hook was Successful.
+//! Invariant 1: no pod with a running container is deleted or changed before its hook was Successful.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::start::{Act, Purpose, Start, name};
-use super::{Found, right_under_one};
+use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{
     Hook, annotation, arguments, has_ended, phase, pod_hook, point, revision, uid,
@@ -12,7 +12,7 @@ use crate::replay::history::Write;
 use crate::replay::workload::Version;
 use crate::replay::world::{End, LAG, Run, World};
 
-/// How long a success is good for.
+/// How long a success is valid.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
 /// The rule.
@@ -27,8 +27,8 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let wrong = |version: &Version| {
-        let (point, hook) = guard(world, &start, version)?;
-        let asked = Asked {
+        let (point, hook) = required_hook(world, &start, version)?;
+        let required = RequiredHook {
             point,
             hook,
             start: &start,
@@ -36,13 +36,13 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
             write,
         };
         let mut runs = world.runs.values();
-        (!runs.any(|run| asked.is_answered_by(run))).then(|| asked.complaint(world))
+        (!runs.any(|run| required.is_satisfied_by(run))).then(|| required.violation(world))
     };
-    Some(("hooks", right_under_one(start.versions, wrong)?))
+    Some(("hooks", wrong_under_all(start.versions, wrong)?))
 }
 
-/// The hook that guards what is begun, and its point.
-fn guard<'a>(
+/// The hook that must be Successful before this, and its point.
+fn required_hook<'a>(
     world: &World,
     start: &Start,
     version: &'a Version,
@@ -60,7 +60,7 @@ fn guard<'a>(
 }
 
 /// A hook that had to be Successful.
-struct Asked<'a> {
+struct RequiredHook<'a> {
     point: &'static str,
     hook: Hook<'a>,
     start: &'a Start<'a>,
@@ -68,13 +68,13 @@ struct Asked<'a> {
     write: &'a Write,
 }
 
-impl Asked<'_> {
+impl RequiredHook<'_> {
     fn is_about_pod(&self, run: &Run) -> bool {
         let pod = annotation(&run.object, names::RUN_POD_UID);
         pod == Some(uid(&self.start.pod.object)) && point(&run.object) == self.point
     }
 
-    fn is_answered_by(&self, run: &Run) -> bool {
+    fn is_satisfied_by(&self, run: &Run) -> bool {
         let object = &run.object;
         let may_rest_on =
             |end: &End| end.at >= self.write.received || end.may_be_unseen_by(self.write);
@@ -96,7 +96,7 @@ impl Asked<'_> {
     fn is_of_hook(&self, run: &Run) -> bool {
         let given = arguments(&run.object, "/spec/args");
         let name = name(&run.object);
-        // Names that would be too long are cut.
+        // Names that are too long are truncated.
         let is_named = name.ends_with(&format!("-{}", self.hook.template)) || name.len() > 200;
         is_named && self.hook.args.iter().all(|arg| given.contains(arg))
     }
@@ -114,7 +114,7 @@ impl Asked<'_> {
         }
     }
 
-    fn complaint(&self, world: &World) -> String {
+    fn violation(&self, world: &World) -> String {
         let runs = world.runs.values().filter(|run| self.is_about_pod(run));
         let runs: Vec<String> = runs
             .map(|run| {
@@ -130,7 +130,7 @@ impl Asked<'_> {
             false => "a pod that may have started meanwhile",
         };
         format!(
-            "{:?} of {what} without a {} hook {:?} that was Successful; its runs: {}",
+            "{:?} of {what} without a Successful {} hook {:?}; its runs: {}",
             self.start.act,
             self.point,
             self.hook.template,
@@ -143,7 +143,7 @@ impl Asked<'_> {
     }
 }
 
-/// Where a service account is from: the accounts of a test's operators share it.
+/// The namespace of a service account. All operators of a test have accounts in one namespace.
 fn account_namespace(user: &str) -> &str {
     user.rsplit_once(':')
         .map_or(user, |(namespace, _)| namespace)
@@ -153,7 +153,7 @@ fn account_namespace(user: &str) -> &str {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
     fn guarded(point: &str) -> Value {
         let mut spec = json!({
@@ -164,216 +164,220 @@ mod tests {
         spec
     }
 
-    fn scaling_in() -> Story {
-        let mut story = Story::with(guarded("preDelete"));
-        story.spec("user", json!({"replicas": 2}));
-        story.wait(2);
-        story
+    fn scaling_in() -> Scenario {
+        let mut scenario = Scenario::with(guarded("preDelete"));
+        scenario.spec("user", json!({"replicas": 2}));
+        scenario.wait(2);
+        scenario
     }
 
-    fn updating(point: &str) -> Story {
-        let mut story = Story::with(guarded(point));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story
+    fn updating(point: &str) -> Scenario {
+        let mut scenario = Scenario::with(guarded(point));
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario
     }
 
     #[test]
-    fn a_deletion_after_its_hook_is_right() {
-        let mut story = scaling_in();
-        story.pass("a", "PreDelete", "");
-        story.delete("a");
-        assert_eq!(story.verdict(), []);
+    fn a_deletion_after_its_hook_is_allowed() {
+        let mut scenario = scaling_in();
+        scenario.pass("a", "PreDelete", "");
+        scenario.delete("a");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn a_deletion_without_a_hook_is_found() {
-        let mut story = scaling_in();
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
+        let mut scenario = scaling_in();
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
-    fn a_pod_of_which_nothing_runs_may_go_as_it_was_seen() {
+    fn a_pod_without_running_containers_may_be_deleted_with_a_precondition() {
         for phase in ["Pending", "Running", "Failed"] {
-            let mut story = scaling_in();
-            story.reports("a", phase, false);
-            story.if_unchanged().delete("a");
-            assert_eq!(story.verdict(), [], "{phase}");
+            let mut scenario = scaling_in();
+            scenario.reports("a", phase, false);
+            scenario.if_unchanged().delete("a");
+            assert_eq!(scenario.verdict(), [], "{phase}");
         }
-        let mut story = Story::with(guarded("preDelete"));
-        story.spec("user", json!({"replicas": 4}));
-        story.wait(2);
-        story.create_only("d", "v1");
-        story.spec("user", json!({"replicas": 3}));
-        story.wait(2);
-        story.if_unchanged().delete("d");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = Scenario::with(guarded("preDelete"));
+        scenario.spec("user", json!({"replicas": 4}));
+        scenario.wait(2);
+        scenario.create_only("d", "v1");
+        scenario.spec("user", json!({"replicas": 3}));
+        scenario.wait(2);
+        scenario.if_unchanged().delete("d");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_deletion_that_would_have_met_a_started_pod_too_is_found() {
+    fn a_deletion_without_a_precondition_is_found() {
         for phase in ["Pending", "Running", "Failed"] {
-            let mut story = scaling_in();
-            story.reports("a", phase, false);
-            story.delete("a");
-            assert_eq!(story.broken(), ["hooks"], "{phase}");
-        }
-    }
-
-    #[test]
-    fn a_pod_has_something_to_lose_from_the_moment_that_it_is_stored_as_running() {
-        for phase in ["Pending", "Running", "Failed"] {
-            let mut story = scaling_in();
-            story.reports("a", phase, false);
-            story.wait(10);
-            story.reports("a", phase, true);
-            story.if_unchanged().delete("a");
-            assert_eq!(story.broken(), ["hooks"], "{phase}");
+            let mut scenario = scaling_in();
+            scenario.reports("a", phase, false);
+            scenario.delete("a");
+            assert_eq!(scenario.broken(), ["hooks"], "{phase}");
         }
     }
 
     #[test]
-    fn a_hook_that_runs_or_failed_or_was_called_off_allows_nothing() {
+    fn a_pod_is_guarded_from_the_first_version_that_runs() {
+        for phase in ["Pending", "Running", "Failed"] {
+            let mut scenario = scaling_in();
+            scenario.reports("a", phase, false);
+            scenario.wait(10);
+            scenario.reports("a", phase, true);
+            scenario.if_unchanged().delete("a");
+            assert_eq!(scenario.broken(), ["hooks"], "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_running_failed_or_canceled_hook_allows_nothing() {
         for end in [None, Some("Failed"), Some("Inconclusive"), Some("Error")] {
-            let mut story = scaling_in();
-            story.run("a", "PreDelete", "");
+            let mut scenario = scaling_in();
+            scenario.run("a", "PreDelete", "");
             if let Some(end) = end {
-                story.finish("a", "PreDelete", end);
+                scenario.finish("a", "PreDelete", end);
             }
-            story.delete("a");
-            assert_eq!(story.broken(), ["hooks"], "{end:?}");
+            scenario.delete("a");
+            assert_eq!(scenario.broken(), ["hooks"], "{end:?}");
         }
-        let mut story = scaling_in();
-        story.pass("a", "PreDelete", "");
-        story.drop_run("a", "PreDelete");
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
+        let mut scenario = scaling_in();
+        scenario.pass("a", "PreDelete", "");
+        scenario.drop_run("a", "PreDelete");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
     fn a_run_of_another_client_allows_nothing() {
-        let mut story = scaling_in();
-        story.run_by("user", "a", "PreDelete", "");
-        story.finish("a", "PreDelete", "Successful");
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
+        let mut scenario = scaling_in();
+        scenario.run_by("user", "a", "PreDelete", "");
+        scenario.finish("a", "PreDelete", "Successful");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
     fn a_success_of_another_pod_or_point_or_hook_allows_nothing() {
-        let mut story = scaling_in();
-        story.pass("b", "PreDelete", "");
-        story.pass("a", "PreInplace", "");
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
-        let mut story = scaling_in();
-        story.pass("a", "PreDelete", "");
+        let mut scenario = scaling_in();
+        scenario.pass("b", "PreDelete", "");
+        scenario.pass("a", "PreInplace", "");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
+        let mut scenario = scaling_in();
+        scenario.pass("a", "PreDelete", "");
         let other = json!({"hook": {"templateName": "other"}});
-        story.spec("user", json!({"preDeleteUpdateStrategy": other}));
-        story.wait(2);
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
+        scenario.spec("user", json!({"preDeleteUpdateStrategy": other}));
+        scenario.wait(2);
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
-    fn a_success_is_good_for_a_minute() {
-        let mut story = scaling_in();
-        story.pass("a", "PreDelete", "");
-        story.wait(59);
-        story.delete("a");
-        assert_eq!(story.verdict(), []);
-        let mut story = scaling_in();
-        story.pass("a", "PreDelete", "");
-        story.wait(62);
-        story.delete("a");
-        assert_eq!(story.broken(), ["hooks"]);
+    fn a_success_is_valid_for_a_minute() {
+        let mut scenario = scaling_in();
+        scenario.pass("a", "PreDelete", "");
+        scenario.wait(59);
+        scenario.delete("a");
+        assert_eq!(scenario.verdict(), []);
+        let mut scenario = scaling_in();
+        scenario.pass("a", "PreDelete", "");
+        scenario.wait(62);
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
-    fn a_success_is_as_old_as_the_api_server_has_had_it() {
+    fn the_age_of_a_success_is_that_of_the_stored_version() {
         let cases = [
             (3_600, 0, vec![]),
             (-3_600, 0, vec![]),
             (3_600, 62, vec!["hooks"]),
         ];
         for (ahead, seconds, broken) in cases {
-            let mut story = scaling_in();
-            story.run("a", "PreDelete", "");
-            story.finish_ahead("a", "PreDelete", ahead);
-            story.wait(seconds);
-            story.delete("a");
-            assert_eq!(story.broken(), broken, "{ahead} s ahead, {seconds} s later");
+            let mut scenario = scaling_in();
+            scenario.run("a", "PreDelete", "");
+            scenario.finish_ahead("a", "PreDelete", ahead);
+            scenario.wait(seconds);
+            scenario.delete("a");
+            assert_eq!(
+                scenario.broken(),
+                broken,
+                "{ahead} s ahead, {seconds} s later"
+            );
         }
     }
 
     #[test]
     fn an_in_place_update_waits_for_pre_inplace_or_else_pre_delete() {
         for (point, label) in [("preInplace", "PreInplace"), ("preDelete", "PreDelete")] {
-            let mut story = updating(point);
-            story.pass("a", label, "v2");
-            story.close_gate("a");
-            story.change("a", "v2");
-            story.open_gate("a");
-            assert_eq!(story.verdict(), [], "{point}");
-            let mut story = updating(point);
-            story.close_gate("a");
-            assert_eq!(story.broken(), ["hooks"], "{point}");
+            let mut scenario = updating(point);
+            scenario.pass("a", label, "v2");
+            scenario.close_gate("a");
+            scenario.change("a", "v2");
+            scenario.open_gate("a");
+            assert_eq!(scenario.verdict(), [], "{point}");
+            let mut scenario = updating(point);
+            scenario.close_gate("a");
+            assert_eq!(scenario.broken(), ["hooks"], "{point}");
         }
     }
 
     #[test]
     fn a_success_for_another_revision_allows_nothing() {
-        let mut story = updating("preInplace");
-        story.pass("a", "PreInplace", "v0");
-        story.close_gate("a");
-        assert_eq!(story.broken(), ["hooks"]);
+        let mut scenario = updating("preInplace");
+        scenario.pass("a", "PreInplace", "v0");
+        scenario.close_gate("a");
+        assert_eq!(scenario.broken(), ["hooks"]);
     }
 
     #[test]
-    fn a_run_that_another_client_deletes_is_missed_within_a_second() {
+    fn a_run_deleted_by_another_client_may_be_unseen_for_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["hooks"])] {
-            let mut story = updating("preInplace");
-            story.pass("a", "PreInplace", "v2");
-            story.drop_run_by("garbage collector", "a", "PreInplace");
-            story.wait(seconds);
-            story.close_gate("a");
-            assert_eq!(story.broken(), broken, "{seconds} s");
+            let mut scenario = updating("preInplace");
+            scenario.pass("a", "PreInplace", "v2");
+            scenario.drop_run_by("garbage collector", "a", "PreInplace");
+            scenario.wait(seconds);
+            scenario.close_gate("a");
+            assert_eq!(scenario.broken(), broken, "{seconds} s");
         }
     }
 
     #[test]
     fn a_change_with_the_gate_open_needs_its_own_hook() {
-        let mut story = updating("preInplace");
-        story.pass("a", "PreInplace", "v2");
-        story.close_gate("a");
-        story.change("a", "v2");
-        story.open_gate("a");
-        story.drop_run("a", "PreInplace");
-        story.status(json!({"updateRevision": "v3"}));
-        story.wait(2);
-        story.change("a", "v3");
-        assert_eq!(story.broken(), ["hooks", "gate"]);
+        let mut scenario = updating("preInplace");
+        scenario.pass("a", "PreInplace", "v2");
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        scenario.open_gate("a");
+        scenario.drop_run("a", "PreInplace");
+        scenario.status(json!({"updateRevision": "v3"}));
+        scenario.wait(2);
+        scenario.change("a", "v3");
+        assert_eq!(scenario.broken(), ["hooks", "gate"]);
     }
 
     #[test]
-    fn a_pod_in_an_ongoing_update_goes_to_a_newer_target_without_a_second_hook() {
-        let mut story = updating("preInplace");
-        story.pass("a", "PreInplace", "v2");
-        story.close_gate("a");
-        story.change("a", "v2");
-        story.drop_run("a", "PreInplace");
-        story.status(json!({"updateRevision": "v3"}));
-        story.wait(2);
-        story.change("a", "v3");
-        story.open_gate("a");
-        assert_eq!(story.verdict(), []);
+    fn an_ongoing_update_may_change_its_target_without_a_second_hook() {
+        let mut scenario = updating("preInplace");
+        scenario.pass("a", "PreInplace", "v2");
+        scenario.close_gate("a");
+        scenario.change("a", "v2");
+        scenario.drop_run("a", "PreInplace");
+        scenario.status(json!({"updateRevision": "v3"}));
+        scenario.wait(2);
+        scenario.change("a", "v3");
+        scenario.open_gate("a");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn a_hot_patch_needs_no_hook() {
-        let mut story = updating("preInplace");
-        story.hot_patch("a", "v2");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = updating("preInplace");
+        scenario.hot_patch("a", "v2");
+        assert_eq!(scenario.verdict(), []);
     }
 }

@@ -1,9 +1,8 @@
-//! The invariants, one file each. A rule gets the world as it was before a write of the operator,
-//! and the write, and says what is wrong with it.
+//! The invariants, one file each. A rule gets a write of the operator and the world before it, and returns a
+//! violation if there is one.
 
 mod budget;
-mod calm;
-mod done;
+mod completion;
 mod gate;
 mod holds;
 mod hooks;
@@ -11,12 +10,12 @@ mod ordinals;
 mod partition;
 mod pause;
 mod runs;
+mod settled;
 mod start;
 mod steps;
 
 pub(crate) use budget::budget;
-pub(crate) use calm::Calm;
-pub(crate) use done::done;
+pub(crate) use completion::completion;
 pub(crate) use gate::gate;
 pub(crate) use holds::Holds;
 pub(crate) use hooks::hooks;
@@ -24,6 +23,7 @@ pub(crate) use ordinals::ordinals;
 pub(crate) use partition::partition;
 pub(crate) use pause::pause;
 pub(crate) use runs::runs;
+pub(crate) use settled::Settled;
 pub(crate) use steps::Pauses;
 
 use crate::object::uid;
@@ -31,10 +31,10 @@ use crate::replay::history::Write;
 use crate::replay::workload::Version;
 use crate::replay::world::World;
 
-/// What a rule says: its name, and a sentence.
+/// A violation: the name of the rule and a sentence.
 pub(crate) type Found = (&'static str, String);
 
-/// Whether a user's pause stood long enough that the operator had to know.
+/// Whether a user's pause was in effect for so long that the operator must have observed it.
 fn is_held_by_a_user(world: &World, workload: &Version, write: &Write) -> bool {
     let known = world.workloads.get(uid(&workload.object));
     known.is_some_and(|known| {
@@ -43,9 +43,8 @@ fn is_held_by_a_user(world: &World, workload: &Version, write: &Write) -> bool {
     })
 }
 
-/// Passes if the write was right under one of the versions; else says why it was wrong under the
-/// newest.
-fn right_under_one(
+/// None if a write is right for one of the versions; otherwise why it is wrong for the newest.
+fn wrong_under_all(
     versions: &[Version],
     wrong: impl Fn(&Version) -> Option<String>,
 ) -> Option<String> {

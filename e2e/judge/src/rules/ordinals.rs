@@ -1,11 +1,11 @@
-//! Invariant 7: never two pods with one ordinal; OrderedReady makes pods upward and removes them
-//! downward, one at a time, each after the others are available; a claim is given up only as the
+//! Invariant 7: there are never two pods with one ordinal. OrderedReady creates pods upward and deletes them
+//! downward, one at a time, each after the others are available. A claim is released for deletion only as the
 //! retention policy says, and after the pod's hook.
 
 use serde_json::Value;
 
 use super::start::{Act, Purpose, Start, name};
-use super::{Found, right_under_one};
+use super::{Found, wrong_under_all};
 use crate::names;
 use crate::object::{annotation, controller, label, phase, pod_hook, point, text, uid};
 use crate::replay::history::{Resource, Write};
@@ -19,7 +19,7 @@ pub(crate) fn ordinals(world: &World, write: &Write) -> Option<Found> {
         (Resource::Pod, "create") => creation(world, write),
         (Resource::Pod, "delete") => removal(world, write),
         (_, "delete" | "deletecollection") if is_claim => {
-            Some("deletes a claim, which is the garbage collector's".to_owned())
+            Some("deletes a claim, which only the garbage collector may do".to_owned())
         }
         _ if is_claim => claim(world, write),
         _ => None,
@@ -34,24 +34,29 @@ fn creation(world: &World, write: &Write) -> Option<String> {
     let is_twin = |pod: &&Pod| label(&pod.object, names::IDENTITY[2]) == Some(index);
     if let Some(twin) = world.pods_of(owner).find(is_twin) {
         let (name, twin) = (name(new), uid(&twin.object));
-        return Some(format!("makes {name} beside {twin} with the same ordinal"));
+        return Some(format!(
+            "creates {name} although {twin} has the same ordinal"
+        ));
     }
-    right_under_one(workload.seen_at(write.received), |version| {
+    wrong_under_all(workload.seen_at(write.received), |version| {
         let ordinal = version.ordinal(name(new));
         let Some(ordinal) = ordinal.filter(|it| *it >= version.ordinals().start) else {
-            return Some(format!("makes {}, which is no ordinal of it", name(new)));
+            return Some(format!(
+                "creates {} outside the range of ordinals",
+                name(new)
+            ));
         };
         let below = version.ordinals().start..ordinal;
         let missing = missing_of(world, owner, version, below, write)?;
         version
             .is_ordered()
-            .then(|| format!("makes {} although {missing} is not available", name(new)))
+            .then(|| format!("creates {} although {missing} is not available", name(new)))
     })
 }
 
 fn removal(world: &World, write: &Write) -> Option<String> {
     let start = Start::of(world, write).filter(|start| start.act == Act::Delete)?;
-    right_under_one(start.versions, |version| {
+    wrong_under_all(start.versions, |version| {
         if !version.is_ordered() || start.purpose(world, version) != Purpose::ScaleIn {
             return None;
         }
@@ -61,15 +66,15 @@ fn removal(world: &World, write: &Write) -> Option<String> {
             !version.is_regular(name) && version.ordinal(name).is_some_and(|it| it > own)
         };
         if let Some(above) = world.pods_of(start.owner).find(is_above) {
-            return Some(format!("removes {own} before {}", name(&above.object)));
+            return Some(format!("deletes {own} before {}", name(&above.object)));
         }
         let all = version.ordinals();
         let missing = missing_of(world, start.owner, version, all, write)?;
-        Some(format!("removes {own} although {missing} is not available"))
+        Some(format!("deletes {own} although {missing} is not available"))
     })
 }
 
-/// An ordinal of a range without an available pod.
+/// The first ordinal in a range that has no available pod.
 fn missing_of(
     world: &World,
     owner: &str,
@@ -78,11 +83,11 @@ fn missing_of(
     write: &Write,
 ) -> Option<i64> {
     range.find(|ordinal| {
-        let is_there = |pod: &Pod| {
+        let is_available = |pod: &Pod| {
             version.ordinal(name(&pod.object)) == Some(*ordinal)
                 && pod.may_be_available(write.received, version.min_ready())
         };
-        !world.pods_seen_by(write, owner).any(is_there)
+        !world.pods_seen_by(write, owner).any(is_available)
     })
 }
 
@@ -97,21 +102,21 @@ fn claim(world: &World, write: &Write) -> Option<String> {
     if before.and_then(owning_pod).as_deref() == Some(&uid_of_pod) {
         return None;
     }
-    let given_to = |pod: &&Pod| uid(&pod.object) == uid_of_pod;
-    let Some(pod) = world.pods.values().find(given_to) else {
-        return Some(format!("gives {} to a pod that is gone", write.name));
+    let is_owner = |pod: &&Pod| uid(&pod.object) == uid_of_pod;
+    let Some(pod) = world.pods.values().find(is_owner) else {
+        return Some(format!("makes a deleted pod the owner of {}", write.name));
     };
     let (owner, workload) = world.workload_of(&pod.object)?;
-    right_under_one(workload.seen_at(write.received), |version| {
+    wrong_under_all(workload.seen_at(write.received), |version| {
         if !version.deletes_claims_when_scaled() || version.is_regular(name(&pod.object)) {
-            return Some("gives a claim up against the retention policy".to_owned());
+            return Some("releases a claim against the retention policy".to_owned());
         }
         let is_guarded = pod_hook(&version.object, "preDelete").is_some();
-        // It is taken off again once that is seen, so a moment is no harm.
+        // The operator removes the owner again when it observes that the pod runs.
         let since = pod.running_since;
         let has_players = since.is_some_and(|since| since + LAG <= write.received);
         (is_guarded && has_players && !has_passed(world, owner, &uid_of_pod))
-            .then(|| "gives a claim up before the pod's hook was Successful".to_owned())
+            .then(|| "releases a claim before the pod's hook was Successful".to_owned())
     })
 }
 
@@ -129,114 +134,115 @@ fn has_passed(world: &World, workload: &str, pod: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn set(policy: &str, replicas: i64) -> Story {
-        Story::of_set(json!({
+    fn set(policy: &str, replicas: i64) -> Scenario {
+        Scenario::of_set(json!({
             "replicas": replicas, "podManagementPolicy": policy,
             "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
             "updateStrategy": {"type": "RollingUpdate"},
         }))
     }
 
-    fn scale(story: &mut Story, replicas: i64) {
-        story.spec("user", json!({"replicas": replicas}));
-        story.wait(2);
+    fn scale(scenario: &mut Scenario, replicas: i64) {
+        scenario.spec("user", json!({"replicas": replicas}));
+        scenario.wait(2);
     }
 
     #[test]
-    fn ordered_pods_come_upward_after_those_below_are_available() {
-        let mut story = set("OrderedReady", 2);
-        scale(&mut story, 4);
-        story.create("game-2", "v1");
-        story.wait(2);
-        story.create("game-3", "v1");
-        assert_eq!(story.verdict(), []);
+    fn ordered_pods_are_created_upward_after_those_below_are_available() {
+        let mut scenario = set("OrderedReady", 2);
+        scale(&mut scenario, 4);
+        scenario.create("game-2", "v1");
+        scenario.wait(2);
+        scenario.create("game-3", "v1");
+        assert_eq!(scenario.verdict(), []);
         for (policy, broken) in [("OrderedReady", vec!["ordinals"]), ("Parallel", vec![])] {
-            let mut story = set(policy, 2);
-            scale(&mut story, 4);
-            story.create("game-3", "v1");
-            assert_eq!(story.broken(), broken);
-            let mut story = set(policy, 2);
-            scale(&mut story, 3);
-            story.set_ready("game-0", false);
-            story.wait(2);
-            story.create("game-2", "v1");
-            assert_eq!(story.broken(), broken);
+            let mut scenario = set(policy, 2);
+            scale(&mut scenario, 4);
+            scenario.create("game-3", "v1");
+            assert_eq!(scenario.broken(), broken);
+            let mut scenario = set(policy, 2);
+            scale(&mut scenario, 3);
+            scenario.set_ready("game-0", false);
+            scenario.wait(2);
+            scenario.create("game-2", "v1");
+            assert_eq!(scenario.broken(), broken);
         }
     }
 
     #[test]
-    fn ordered_pods_go_downward_after_those_above_are_gone() {
+    fn ordered_pods_are_deleted_downward_after_those_above_are_gone() {
         for (policy, broken) in [("OrderedReady", vec!["ordinals"]), ("Parallel", vec![])] {
-            let mut story = set(policy, 3);
-            scale(&mut story, 1);
-            story.delete("game-1");
-            assert_eq!(story.broken(), broken);
-            let mut story = set(policy, 3);
-            scale(&mut story, 2);
-            story.set_ready("game-0", false);
-            story.wait(2);
-            story.delete("game-2");
-            assert_eq!(story.broken(), broken);
+            let mut scenario = set(policy, 3);
+            scale(&mut scenario, 1);
+            scenario.delete("game-1");
+            assert_eq!(scenario.broken(), broken);
+            let mut scenario = set(policy, 3);
+            scale(&mut scenario, 2);
+            scenario.set_ready("game-0", false);
+            scenario.wait(2);
+            scenario.delete("game-2");
+            assert_eq!(scenario.broken(), broken);
         }
-        let mut story = set("OrderedReady", 3);
-        scale(&mut story, 2);
-        story.delete("game-2");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = set("OrderedReady", 3);
+        scale(&mut scenario, 2);
+        scenario.delete("game-2");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn the_partition_is_an_ordinal() {
-        let mut story = set("Parallel", 4);
-        story.spec(
+        let mut scenario = set("Parallel", 4);
+        scenario.spec(
             "user",
             json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}),
         );
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story.close_gate("game-2");
-        story.change("game-2", "v2");
-        assert_eq!(story.verdict(), []);
-        story.close_gate("game-1");
-        story.change("game-1", "v2");
-        assert_eq!(story.broken(), ["partition"]);
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario.close_gate("game-2");
+        scenario.change("game-2", "v2");
+        assert_eq!(scenario.verdict(), []);
+        scenario.close_gate("game-1");
+        scenario.change("game-1", "v2");
+        assert_eq!(scenario.broken(), ["partition"]);
     }
 
     #[test]
-    fn a_claim_is_given_up_as_the_policy_says_and_after_the_hook() {
-        let given = |story: &mut Story| story.own_claim("data-game-1", "Pod", "uid-game-1");
-        let mut story = set("Parallel", 2);
-        given(&mut story);
-        assert_eq!(story.broken(), ["ordinals"], "its pod stays");
-        let mut story = set("Parallel", 2);
-        scale(&mut story, 1);
-        given(&mut story);
-        assert_eq!(story.verdict(), []);
+    fn a_claim_is_released_by_the_policy_and_after_the_hook() {
+        let release =
+            |scenario: &mut Scenario| scenario.own_claim("data-game-1", "Pod", "uid-game-1");
+        let mut scenario = set("Parallel", 2);
+        release(&mut scenario);
+        assert_eq!(scenario.broken(), ["ordinals"], "its pod is kept");
+        let mut scenario = set("Parallel", 2);
+        scale(&mut scenario, 1);
+        release(&mut scenario);
+        assert_eq!(scenario.verdict(), []);
         let retain: Value =
             json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}});
-        let mut story = set("Parallel", 2);
-        story.spec("user", retain);
-        scale(&mut story, 1);
-        given(&mut story);
-        assert_eq!(story.broken(), ["ordinals"], "the policy says no");
+        let mut scenario = set("Parallel", 2);
+        scenario.spec("user", retain);
+        scale(&mut scenario, 1);
+        release(&mut scenario);
+        assert_eq!(scenario.broken(), ["ordinals"], "the policy is Retain");
         let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
         for passes in [true, false] {
-            let mut story = set("Parallel", 2);
-            story.spec("user", hook.clone());
-            scale(&mut story, 1);
+            let mut scenario = set("Parallel", 2);
+            scenario.spec("user", hook.clone());
+            scale(&mut scenario, 1);
             if passes {
-                story.pass("game-1", "PreDelete", "");
+                scenario.pass("game-1", "PreDelete", "");
             }
-            given(&mut story);
-            assert_eq!(story.verdict().is_empty(), passes);
+            release(&mut scenario);
+            assert_eq!(scenario.verdict().is_empty(), passes);
         }
     }
 
     #[test]
     fn a_claim_is_never_deleted() {
-        let mut story = set("Parallel", 1);
-        story.delete_claim("data-game-0");
-        assert_eq!(story.broken(), ["ordinals"]);
+        let mut scenario = set("Parallel", 1);
+        scenario.delete_claim("data-game-0");
+        assert_eq!(scenario.broken(), ["ordinals"]);
     }
 }

@@ -1,7 +1,7 @@
-//! Invariant 3: no more pods than the partition allows are moved to the update revision.
+//! Invariant 3: no more pods are updated than the partition allows.
 
 use super::start::{count, is_victim, moved_to, name};
-use super::{Found, right_under_one};
+use super::{Found, wrong_under_all};
 use crate::object::{controller, uid};
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
@@ -13,12 +13,8 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
         .after
         .as_ref()
         .filter(|_| write.resource == Resource::Pod)?;
-    let is_ours = |before: &serde_json::Value| controller(before).is_some();
-    if write
-        .before
-        .as_deref()
-        .is_some_and(|before| !is_ours(before))
-    {
+    let is_orphan = |before: &serde_json::Value| controller(before).is_none();
+    if write.before.as_deref().is_some_and(is_orphan) {
         return None;
     }
     let revision = moved_to(write.before.as_deref(), after)?;
@@ -35,31 +31,31 @@ pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
         if update != revision {
             let known = [update, version.stable_revision()];
             let is_known = write.before.is_none() || known.contains(&revision);
-            return (!is_known).then(|| format!("moves a pod to {revision}, not one of {known:?}"));
+            return (!is_known)
+                .then(|| format!("updates a pod to {revision}, not one of {known:?}"));
         }
         if version.is_set() {
             return wrong_ordinal(version, &updated, name(after), revision);
         }
         let most = version.may_be_updated();
         let updated = count(&updated) + 1;
-        (updated > most).then(|| {
-            format!("makes {updated} pods of {revision}, where step and partition allow {most}")
-        })
+        (updated > most)
+            .then(|| format!("{updated} pods get {revision}, but step and partition allow {most}"))
     };
     Some((
         "partition",
-        right_under_one(workload.seen_at(write.received), wrong)?,
+        wrong_under_all(workload.seen_at(write.received), wrong)?,
     ))
 }
 
-/// Why a pod of a GameStatefulSet must not be at the update revision: its ordinal is below the
-/// partition, or a scale-out in a step would grow an unproven build.
+/// Why a pod of a GameStatefulSet must not have the update revision: its ordinal is below the partition, or
+/// it was added by a scale-out during a step.
 fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) -> Option<String> {
     let ordinal = version.ordinal(pod)?;
     let first = version.first_to_update();
     if first.is_none_or(|first| ordinal < first) {
         return Some(format!(
-            "brings ordinal {ordinal} to {revision}, where step and partition allow {first:?} and up"
+            "updates ordinal {ordinal} to {revision}, but step and partition allow {first:?} and up"
         ));
     }
     let is_held = version.is_rolling() && version.replicas_held() < version.replicas();
@@ -70,73 +66,74 @@ fn wrong_ordinal(version: &Version, others: &[&Pod], pod: &str, revision: &str) 
     let updated = others.iter().filter(is_regular).count() as i64 + 1;
     let most = version.may_be_updated();
     (updated > most)
-        .then(|| format!("makes {updated} pods of {revision}, where the step began with {most}"))
+        .then(|| format!("{updated} pods get {revision}, but the step began with {most}"))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn update(story: &mut Story, pod: &str) {
-        story.close_gate(pod);
-        story.change(pod, "v2");
-        story.open_gate(pod);
-        story.wait(2);
+    fn update(scenario: &mut Scenario, pod: &str) {
+        scenario.close_gate(pod);
+        scenario.change(pod, "v2");
+        scenario.open_gate(pod);
+        scenario.wait(2);
     }
 
     #[test]
-    fn the_partition_keeps_its_pods() {
+    fn the_partition_limits_updated_pods() {
         let strategy = json!({"type": "InplaceUpdate", "partition": 3, "maxUnavailable": 4});
-        let mut story = Story::updating(strategy);
-        update(&mut story, "a");
-        assert_eq!(story.verdict(), []);
-        update(&mut story, "b");
-        assert_eq!(story.broken(), ["partition"]);
+        let mut scenario = Scenario::updating(strategy);
+        update(&mut scenario, "a");
+        assert_eq!(scenario.verdict(), []);
+        update(&mut scenario, "b");
+        assert_eq!(scenario.broken(), ["partition"]);
     }
 
     #[test]
-    fn a_step_allows_what_its_partition_says() {
+    fn a_partition_step_limits_updated_pods() {
         let steps = json!([{"partition": 3}, {"pause": {}}]);
         let canary = json!({"steps": steps});
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "canary": canary}));
-        update(&mut story, "a");
-        assert_eq!(story.verdict(), []);
-        update(&mut story, "b");
-        assert_eq!(story.broken(), ["partition"]);
+        let mut scenario = Scenario::updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        update(&mut scenario, "a");
+        assert_eq!(scenario.verdict(), []);
+        update(&mut scenario, "b");
+        assert_eq!(scenario.broken(), ["partition"]);
     }
 
     #[test]
-    fn a_scale_out_in_a_step_makes_old_pods() {
+    fn a_scale_out_during_a_step_creates_old_pods() {
         let canary = json!({"steps": [{"partition": 3}]});
         let strategy = json!({"type": "InplaceUpdate", "canary": canary});
         for (revision, broken) in [("v1", vec![]), ("v2", vec!["partition"])] {
-            let mut story = Story::updating(strategy.clone());
-            update(&mut story, "a");
-            story.spec("user", json!({"replicas": 5}));
-            story.wait(2);
-            story.create("e", revision);
-            assert_eq!(story.broken(), broken, "{revision}");
+            let mut scenario = Scenario::updating(strategy.clone());
+            update(&mut scenario, "a");
+            scenario.spec("user", json!({"replicas": 5}));
+            scenario.wait(2);
+            scenario.create("e", revision);
+            assert_eq!(scenario.broken(), broken, "{revision}");
         }
     }
 
     #[test]
-    fn a_pod_goes_to_no_other_revision() {
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
-        story.close_gate("a");
-        story.change("a", "v9");
-        assert_eq!(story.broken(), ["partition"]);
+    fn a_pod_is_not_updated_to_an_unknown_revision() {
+        let mut scenario =
+            Scenario::updating(json!({"type": "InplaceUpdate", "maxUnavailable": 4}));
+        scenario.close_gate("a");
+        scenario.change("a", "v9");
+        assert_eq!(scenario.broken(), ["partition"]);
     }
 
     #[test]
     fn a_rollback_reaches_every_pod() {
         let canary = json!({"steps": [{"partition": 3}, {"pause": {}}]});
-        let mut story = Story::updating(json!({"type": "InplaceUpdate", "canary": canary}));
-        update(&mut story, "a");
-        story.status(json!({"updateRevision": "v1", "currentStepIndex": 2}));
-        story.close_gate("a");
-        story.change("a", "v1");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = Scenario::updating(json!({"type": "InplaceUpdate", "canary": canary}));
+        update(&mut scenario, "a");
+        scenario.status(json!({"updateRevision": "v1", "currentStepIndex": 2}));
+        scenario.close_gate("a");
+        scenario.change("a", "v1");
+        assert_eq!(scenario.verdict(), []);
     }
 }

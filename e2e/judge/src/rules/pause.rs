@@ -1,7 +1,7 @@
 //! Invariant 5: while paused, no pod update starts.
 
 use super::start::{Act, Purpose, Start};
-use super::{Found, right_under_one};
+use super::{Found, wrong_under_all};
 use crate::replay::history::Write;
 use crate::replay::workload::Version;
 use crate::replay::world::{OngoingUpdate, World};
@@ -14,7 +14,7 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
         Some(OngoingUpdate::Restart { .. }) => true,
         None => false,
     };
-    // A pod that was patched gets the resources of that patch through a request of its own.
+    // The resources of a change are patched in a separate request.
     if is_begun && write.subresource == "resize" {
         return None;
     }
@@ -24,82 +24,82 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
         (is_update && version.is_paused())
             .then(|| format!("{:?} of a pod for an update while paused", start.act))
     };
-    Some(("pause", right_under_one(start.versions, wrong)?))
+    Some(("pause", wrong_under_all(start.versions, wrong)?))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn updating(strategy: &str) -> Story {
+    fn updating(strategy: &str) -> Scenario {
         let update = json!({"type": strategy, "maxUnavailable": 3});
-        let mut story = Story::with(json!({"replicas": 3, "updateStrategy": update}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story
+        let mut scenario = Scenario::with(json!({"replicas": 3, "updateStrategy": update}));
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario
     }
 
-    fn paused(strategy: &str) -> Story {
-        let mut story = updating(strategy);
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.wait(2);
-        story
+    fn paused(strategy: &str) -> Scenario {
+        let mut scenario = updating(strategy);
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.wait(2);
+        scenario
     }
 
     #[test]
     fn no_update_starts_while_paused() {
-        let mut story = paused("InplaceUpdate");
-        story.close_gate("a");
-        assert_eq!(story.broken(), ["pause"]);
-        let mut story = paused("RollingUpdate");
-        story.delete("a");
-        assert_eq!(story.broken(), ["pause"]);
-        let mut story = paused("HotPatchUpdate");
-        story.hot_patch("a", "v2");
-        assert_eq!(story.broken(), ["pause"]);
+        let mut scenario = paused("InplaceUpdate");
+        scenario.close_gate("a");
+        assert_eq!(scenario.broken(), ["pause"]);
+        let mut scenario = paused("RollingUpdate");
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["pause"]);
+        let mut scenario = paused("HotPatchUpdate");
+        scenario.hot_patch("a", "v2");
+        assert_eq!(scenario.broken(), ["pause"]);
     }
 
     #[test]
-    fn a_gate_that_was_closed_before_the_pause_lets_no_change_follow() {
-        let mut story = updating("InplaceUpdate");
-        story.close_gate("a");
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.wait(2);
-        story.change("a", "v2");
-        assert_eq!(story.broken(), ["pause"]);
+    fn no_change_follows_a_gate_closed_before_the_pause() {
+        let mut scenario = updating("InplaceUpdate");
+        scenario.close_gate("a");
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.wait(2);
+        scenario.change("a", "v2");
+        assert_eq!(scenario.broken(), ["pause"]);
     }
 
     #[test]
-    fn what_was_on_its_way_when_the_pause_came_is_forgiven() {
-        let mut story = updating("InplaceUpdate");
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.close_gate("a");
-        assert_eq!(story.verdict(), []);
+    fn a_write_in_flight_at_the_pause_is_allowed() {
+        let mut scenario = updating("InplaceUpdate");
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.close_gate("a");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_pod_that_an_update_has_made_above_replicas_may_go_while_paused() {
+    fn a_surge_pod_may_be_deleted_while_paused() {
         let surging = json!({"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1});
-        let mut story = Story::with(json!({"replicas": 3, "updateStrategy": surging}));
-        story.status(json!({"updateRevision": "v2"}));
-        story.wait(2);
-        story.create("d", "v2");
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.wait(2);
-        story.delete("d");
-        assert_eq!(story.verdict(), []);
-        story.delete("a");
-        assert!(story.broken().contains(&"pause"));
+        let mut scenario = Scenario::with(json!({"replicas": 3, "updateStrategy": surging}));
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario.create("d", "v2");
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.wait(2);
+        scenario.delete("d");
+        assert_eq!(scenario.verdict(), []);
+        scenario.delete("a");
+        assert!(scenario.broken().contains(&"pause"));
     }
 
     #[test]
-    fn scaling_goes_on_while_paused() {
-        let mut story = paused("InplaceUpdate");
-        story.spec("user", json!({"replicas": 2}));
-        story.wait(2);
-        story.delete("a");
-        assert_eq!(story.verdict(), []);
+    fn scaling_continues_while_paused() {
+        let mut scenario = paused("InplaceUpdate");
+        scenario.spec("user", json!({"replicas": 2}));
+        scenario.wait(2);
+        scenario.delete("a");
+        assert_eq!(scenario.verdict(), []);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
     let (point, twin) = (point(new), name(&twin.object));
     Some((
         "runs",
-        format!("a second {point} run for its pod, beside {twin}"),
+        format!("a second {point} run for its pod, in addition to {twin}"),
     ))
 }
 
@@ -28,25 +28,25 @@ pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
     #[test]
     fn a_pod_has_one_live_run_per_point() {
-        let mut story = Story::with(json!({"replicas": 2}));
-        story.run("a", "PreDelete", "");
-        story.run("b", "PreDelete", "");
-        story.run("a", "PreInplace", "v2");
-        assert_eq!(story.verdict(), []);
-        story.run("a", "PreDelete", "v2");
-        assert_eq!(story.broken(), ["runs"]);
+        let mut scenario = Scenario::with(json!({"replicas": 2}));
+        scenario.run("a", "PreDelete", "");
+        scenario.run("b", "PreDelete", "");
+        scenario.run("a", "PreInplace", "v2");
+        assert_eq!(scenario.verdict(), []);
+        scenario.run("a", "PreDelete", "v2");
+        assert_eq!(scenario.broken(), ["runs"]);
     }
 
     #[test]
     fn a_run_may_follow_one_that_was_deleted() {
-        let mut story = Story::with(json!({"replicas": 1}));
-        story.run("a", "PreDelete", "");
-        story.drop_run("a", "PreDelete");
-        story.run("a", "PreDelete", "");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = Scenario::with(json!({"replicas": 1}));
+        scenario.run("a", "PreDelete", "");
+        scenario.drop_run("a", "PreDelete");
+        scenario.run("a", "PreDelete", "");
+        assert_eq!(scenario.verdict(), []);
     }
 }

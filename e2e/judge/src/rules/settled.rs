@@ -1,4 +1,4 @@
-//! Invariant 8: nothing is written about a workload that has all it wants.
+//! Invariant 8: nothing is written for a settled workload.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -10,57 +10,59 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
 
-/// How long a last status or event may take after everything is as wanted.
-const AFTERMATH: SignedDuration = SignedDuration::from_secs(3);
+/// How long the last status write or event may take after a workload has settled.
+const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Since when nothing was left to do.
+/// Since when all workloads are settled.
 #[derive(Debug, Default)]
-pub(crate) struct Calm {
+pub(crate) struct Settled {
     since: Option<Timestamp>,
 }
 
-impl Calm {
-    /// Judges a write after it took effect.
+impl Settled {
+    /// Checks a write after it took effect.
     pub(crate) fn check(
         &mut self,
         world: &World,
         write: &Write,
         is_operators: bool,
     ) -> Option<Found> {
-        // The lease and the webhook's certificates are the operator's own, and about no workload.
-        let own = ["leases", "secrets"];
-        if matches!(&write.resource, Resource::Other(plural) if own.contains(&plural.as_str())) {
+        // The lease and the webhook's certificates do not belong to a workload.
+        let exempt = ["leases", "secrets"];
+        if matches!(&write.resource, Resource::Other(plural) if exempt.contains(&plural.as_str())) {
             return None;
         }
         let is_status = write.resource == Resource::Workload && write.subresource == "status";
         if is_operators && is_status && !write.changed() {
-            return Some(("calm", "a status write that changes nothing".to_owned()));
+            return Some(("settled", "a status write that changes nothing".to_owned()));
         }
         let since = self.since;
-        // What the operator writes does not make it busy again, or it could excuse itself.
+        // The operator's own writes do not end the settled state; otherwise they would excuse later ones.
         if since.is_none() || !is_operators {
             self.since = is_settled(world).then_some(write.done);
         }
-        let since = since.filter(|since| is_operators && *since + AFTERMATH < write.received)?;
+        let since = since.filter(|since| is_operators && *since + GRACE < write.received)?;
         Some((
-            "calm",
-            format!("all was as wanted since {since}, and no other client wrote"),
+            "settled",
+            format!(
+                "all workloads have been settled since {since}, and no other client has written"
+            ),
         ))
     }
 }
 
-/// Whether every workload of the namespace has all it wants.
+/// Whether every workload of the namespace is settled.
 fn is_settled(world: &World) -> bool {
-    let mut living = world.workloads.iter().filter(|(_, w)| w.gone.is_none());
+    let mut living = world.workloads.iter().filter(|(_, w)| w.deleted.is_none());
     let has_some = living.clone().next().is_some();
     has_some
         && living.all(|(uid, workload)| {
             let newest = workload.versions.last();
-            newest.is_some_and(|newest| has_all(world, uid, newest))
+            newest.is_some_and(|newest| has_reached_spec(world, uid, newest))
         })
 }
 
-fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
+fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
     let object = &workload.object;
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let replicas = workload.replicas();
@@ -71,7 +73,7 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
         "updatedReplicas",
         "updatedReadyReplicas",
     ];
-    let counts_are_full = counts
+    let counts_match = counts
         .iter()
         .all(|name| number(&format!("/status/{name}")) == replicas);
     let is_annotated =
@@ -85,15 +87,15 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
     let mut runs = world.runs.values();
     let has_runs = runs.any(|run| run.end.is_none() && controller(&run.object) == Some(uid));
     let pods: Vec<_> = world.pods_of(uid).collect();
-    let pods_are_right = pods.len() as i64 == replicas
+    let pods_match = pods.len() as i64 == replicas
         && pods.iter().all(|pod| {
             pod.is_active()
                 && pod.ongoing_update.is_none()
                 && annotation(&pod.object, names::DELETING).is_none()
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
-    counts_are_full
-        && pods_are_right
+    counts_match
+        && pods_match
         && !(is_annotated || retries || has_runs)
         && !is_terminating(object)
         && number("/status/observedGeneration") == number("/metadata/generation")
@@ -104,49 +106,49 @@ fn has_all(world: &World, uid: &str, workload: &Version) -> bool {
 mod tests {
     use serde_json::json;
 
-    use crate::story::Story;
+    use crate::scenario::Scenario;
 
-    fn settled() -> Story {
-        let mut story = Story::with(json!({"replicas": 2}));
-        story.settle();
-        story
+    fn settled() -> Scenario {
+        let mut scenario = Scenario::with(json!({"replicas": 2}));
+        scenario.settle();
+        scenario
     }
 
     #[test]
     fn a_settled_workload_gets_no_writes() {
-        let mut story = settled();
-        story.wait(1);
-        story.status(json!({"conditions": []}));
-        assert_eq!(story.verdict(), [], "a last status may follow");
-        story.wait(10);
-        story.status(json!({"conditions": [1]}));
-        assert_eq!(story.broken(), ["calm"]);
+        let mut scenario = settled();
+        scenario.wait(1);
+        scenario.status(json!({"conditions": []}));
+        assert_eq!(scenario.verdict(), [], "a last status may follow");
+        scenario.wait(10);
+        scenario.status(json!({"conditions": [1]}));
+        assert_eq!(scenario.broken(), ["settled"]);
     }
 
     #[test]
-    fn what_another_client_did_is_a_reason_to_write() {
-        let mut story = settled();
-        story.wait(10);
-        story.spec("user", json!({"replicas": 3}));
-        story.wait(10);
-        story.create("c", "v1");
-        assert_eq!(story.verdict(), []);
+    fn a_change_by_another_client_allows_writes() {
+        let mut scenario = settled();
+        scenario.wait(10);
+        scenario.spec("user", json!({"replicas": 3}));
+        scenario.wait(10);
+        scenario.create("c", "v1");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn a_workload_with_a_live_run_is_not_settled() {
-        let mut story = Story::with(json!({"replicas": 2}));
-        story.run("a", "PreDelete", "");
-        story.settle();
-        story.wait(10);
-        story.drop_run("a", "PreDelete");
-        assert_eq!(story.verdict(), []);
+        let mut scenario = Scenario::with(json!({"replicas": 2}));
+        scenario.run("a", "PreDelete", "");
+        scenario.settle();
+        scenario.wait(10);
+        scenario.drop_run("a", "PreDelete");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn a_status_write_that_changes_nothing_is_found() {
-        let mut story = settled();
-        story.repeat_status();
-        assert_eq!(story.broken(), ["calm"]);
+        let mut scenario = settled();
+        scenario.repeat_status();
+        assert_eq!(scenario.broken(), ["settled"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator begins to do to a pod with a write.
+//! A write with which the operator starts to delete or change a pod.
 
 use serde_json::Value;
 
@@ -11,15 +11,15 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
 
-/// A write of the operator to a pod that the rules are about.
+/// The start of a deletion or change of a pod.
 pub(crate) struct Start<'a> {
-    /// What it does.
+    /// What is done.
     pub(crate) act: Act,
-    /// The pod, before.
+    /// The pod before the write.
     pub(crate) pod: &'a Pod,
     /// Uid of its workload.
     pub(crate) owner: &'a str,
-    /// The workload versions that the operator may have acted on.
+    /// The versions of the workload on which the write may be based.
     pub(crate) versions: &'a [Version],
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Start<'a> {
 pub(crate) enum Act {
     /// It is deleted.
     Delete,
-    /// Its readiness gate is closed, which begins an in-place update.
+    /// Its readiness gate is closed, which starts an in-place update.
     CloseGate,
     /// Images, resources, or labels and annotations of the template are changed.
     Change,
@@ -36,24 +36,24 @@ pub(crate) enum Act {
     HotPatch,
 }
 
-/// What a deletion is for.
+/// The purpose of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// There are more pods than wanted.
+    /// There are more pods than replicas.
     ScaleIn,
     /// It is named in podsToDelete.
     Replace,
-    /// A pod of another revision is to take its place.
+    /// It is replaced by a pod of another revision.
     Update,
 }
 
 impl<'a> Start<'a> {
-    /// Reads a write; None when it is not about a living pod of a workload.
+    /// Reads a write; None if it is not about an active pod of a workload.
     pub(crate) fn of(world: &'a World, write: &Write) -> Option<Self> {
         Self::of_any(world, write).filter(|start| start.pod.is_active())
     }
 
-    /// The same, also of a pod that shows as ended: its containers may run all the same.
+    /// Like `of`, but includes pods that are Failed or Succeeded, because their containers may still run.
     pub(crate) fn of_any(world: &'a World, write: &Write) -> Option<Self> {
         if write.resource != Resource::Pod {
             return None;
@@ -65,7 +65,7 @@ impl<'a> Start<'a> {
         }
         let act = match &write.after {
             _ if write.verb == "delete" => Act::Delete,
-            // What a hook notes on its pod is the measurement that its template asks for.
+            // A patch by a kubernetes metric of a hook, which its template asks for.
             Some(after) if write.is_of_a_hook() && containers(&pod.object) == containers(after) => {
                 return None;
             }
@@ -80,13 +80,13 @@ impl<'a> Start<'a> {
         })
     }
 
-    /// Whether it is certain that nothing of the pod runs: what the API server had stored right
-    /// before says so, and the write would have failed had it been otherwise. Without that it was luck.
+    /// Whether it is certain that no container of the pod runs: none runs in the stored version, and the write
+    /// would fail on any other version.
     pub(crate) fn is_on_idle_pod(&self, write: &Write) -> bool {
         !self.pod.runs() && write.has_version_precondition
     }
 
-    /// What a deletion is for, under this version.
+    /// The purpose of a deletion, for this version.
     pub(crate) fn purpose(&self, world: &World, version: &Version) -> Purpose {
         if version.is_set() {
             return match version.is_regular(name(&self.pod.object)) {
@@ -124,8 +124,7 @@ fn act(before: &Value, after: &Value) -> Option<Act> {
     is_changed.then_some(act)
 }
 
-/// Pods above replicas that an update may have now: none while it is paused, which leaves those above
-/// replicas without a purpose.
+/// How many surge pods an update may have: none while it is paused.
 fn surge(active: &[&Pod], version: &Version) -> i64 {
     let in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
     let is_hot = version.strategy() == "HotPatchUpdate";
@@ -140,7 +139,7 @@ fn surge(active: &[&Pod], version: &Version) -> i64 {
     version.max_surge().min(above)
 }
 
-/// Whether a pod waits to be deleted for good.
+/// Whether a pod waits for a scale-in.
 pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     world.runs.values().any(|run| {
         let object = &run.object;
@@ -153,7 +152,7 @@ pub(crate) fn is_victim(world: &World, pod: &Pod) -> bool {
     })
 }
 
-/// How many pods these are.
+/// The number of pods.
 pub(crate) fn count(pods: &[&Pod]) -> i64 {
     pods.len() as i64
 }
@@ -163,7 +162,7 @@ pub(crate) fn name(object: &Value) -> &str {
     crate::object::text(object, "/metadata/name")
 }
 
-/// The revision that a change brings a pod to, if another than it had.
+/// The new revision of a pod, if a write changes it.
 pub(crate) fn moved_to<'a>(before: Option<&Value>, after: &'a Value) -> Option<&'a str> {
     let new = revision(after);
     (before.map(revision) != Some(new) && !new.is_empty()).then_some(new)

@@ -1,6 +1,6 @@
-//! Invariant 4: a pause step is left only by a user or its duration, a hook step by its success or
-//! a user; within one rollout the step index only grows; the operator lifts no pause but its own, and
-//! promotes nothing itself.
+//! Invariant 4: a pause step ends only by a user or after its duration, and a hook step only by its success or
+//! by a user. Within one rollout the step index only grows. The operator ends no pause of a user, and promotes
+//! no rollout itself.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,32 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::{Version, pause_of};
 use crate::replay::world::{LAG, World};
 
-/// The pause of each workload that has had one, by uid.
+/// The pauses of workloads, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(BTreeMap<String, Known>);
 
-/// What is known of one workload's pause.
+/// The pause of a workload.
 #[derive(Debug, Default)]
 struct Known {
-    /// The operator's last pause, until a user replaces it with their own.
-    made: Option<Pause>,
+    /// The operator's last pause, until a user replaces it by one of their own.
+    own: Option<Pause>,
 }
 
 #[derive(Debug)]
 struct Pause {
     at: Timestamp,
-    /// The step that it was made at.
+    /// The step at which it was set.
     index: usize,
     template: Value,
     steps: Value,
     /// Whether a user has resumed.
     resumed: bool,
-    /// Whether its step was left.
+    /// Whether its step has ended.
     left: bool,
 }
 
 impl Pauses {
-    /// Judges a write of a workload after it took effect.
+    /// Checks a write of a workload after it took effect.
     pub(crate) fn check(&mut self, world: &World, write: &Write, is_operators: bool) -> Vec<Found> {
         if write.resource != Resource::Workload {
             return Vec::new();
@@ -54,17 +54,17 @@ impl Pauses {
         let known = self.0.entry(uid(&after.object).to_owned()).or_default();
         let mut wrong: Vec<String> = Vec::new();
         if is_operators && after.is_promoted() && !before.is_promoted() {
-            wrong.push("promotes a rollout, which is for users to do".to_owned());
+            wrong.push("promotes a rollout, which only a user may do".to_owned());
         }
-        wrong.extend(known.follow_pause(&before, &after, write, is_operators));
-        wrong.extend(known.follow_steps(world, &before, &after, write));
+        wrong.extend(known.check_pause(&before, &after, write, is_operators));
+        wrong.extend(known.check_steps(world, &before, &after, write));
         wrong.into_iter().map(|why| ("steps", why)).collect()
     }
 }
 
 impl Known {
-    /// Follows the field `paused`.
-    fn follow_pause(
+    /// Checks a change of the field `paused`.
+    fn check_pause(
         &mut self,
         before: &Version,
         after: &Version,
@@ -74,38 +74,38 @@ impl Known {
         match (before.is_paused(), after.is_paused(), is_operators) {
             (false, true, true) => {
                 let new = Pause::new(after, write);
-                let since = self.made.as_ref().filter(|old| old.is_same_as(&new));
+                let since = self.own.as_ref().filter(|old| old.is_same_as(&new));
                 let at = since.map_or(new.at, |old| old.at);
-                self.made = Some(Pause { at, ..new });
+                self.own = Some(Pause { at, ..new });
                 None
             }
             (true, false, true) => {
-                let is_own = |pause: &Pause| pause.may_be_lifted(after, write);
-                let is_right = self.made.as_ref().is_some_and(is_own);
-                (!is_right).then(|| "lifts a pause that is not its own to lift".to_owned())
+                let is_own = |pause: &Pause| pause.may_end(after, write);
+                let is_right = self.own.as_ref().is_some_and(is_own);
+                (!is_right).then(|| "ends a pause that it must not end".to_owned())
             }
             (true, false, false) => {
-                if let Some(pause) = self.made.as_mut() {
+                if let Some(pause) = self.own.as_mut() {
                     pause.resumed |= !is_apply(write);
                 }
                 None
             }
             (false, true, false) => {
-                self.made = None;
+                self.own = None;
                 None
             }
             (true, true, false)
                 if before.has_pause_annotation() && !after.has_pause_annotation() =>
             {
-                self.made = None;
+                self.own = None;
                 None
             }
             _ => None,
         }
     }
 
-    /// Follows status.currentStepIndex within a rollout.
-    fn follow_steps(
+    /// Checks a change of status.currentStepIndex within a rollout.
+    fn check_steps(
         &mut self,
         world: &World,
         before: &Version,
@@ -119,11 +119,11 @@ impl Known {
             return None;
         }
         if new < old {
-            return Some(format!("the step index fell from {old} to {new}"));
+            return Some(format!("the step index decreases from {old} to {new}"));
         }
         if is_held_by_a_user(world, after, write) {
             return Some(format!(
-                "went from step {old} to {new} while a user's pause stood"
+                "goes from step {old} to {new} during a user's pause"
             ));
         }
         if after.is_promoted() && !after.is_paused() {
@@ -139,17 +139,17 @@ impl Known {
                 true
             };
             (!is_left_well).then(|| {
-                format!("left step {index} ({step}) without a user, a duration or a success")
+                format!("ends step {index} ({step}) without a user, a duration or a success")
             })
         })
     }
 
-    /// Whether a pause stood that may be left; it may be left once.
+    /// Whether there is a pause that may end. It may end only once.
     fn leave_pause(&mut self, step: &Value, write: &Write) -> bool {
         if pause_of(step).is_some_and(|length| length.is_zero()) {
             return true;
         }
-        let pause = self.made.as_mut().filter(|pause| !pause.left);
+        let pause = self.own.as_mut().filter(|pause| !pause.left);
         pause.is_some_and(|pause| {
             pause.left = pause.resumed || pause.is_over(step, write);
             pause.left
@@ -169,7 +169,7 @@ impl Pause {
         }
     }
 
-    /// Whether a new pause is this one again, after an apply had undone it.
+    /// Whether a new pause is the same one, set again after an apply has removed it.
     fn is_same_as(&self, new: &Pause) -> bool {
         !self.left
             && self.index == new.index
@@ -177,9 +177,9 @@ impl Pause {
             && self.steps == new.steps
     }
 
-    /// Whether the operator may lift it: its step is over, or its rollout is.
-    fn may_be_lifted(&self, workload: &Version, write: &Write) -> bool {
-        // The patch that pauses and the status that shows the step are two writes.
+    /// Whether the operator may end it, because its step or its rollout is over.
+    fn may_end(&self, workload: &Version, write: &Write) -> bool {
+        // The pause and the step index are set in two writes.
         let steps = workload.steps().iter().skip(self.index).take(2);
         let mut steps = steps.filter(|step| step.get("pause").is_some());
         self.left
@@ -204,8 +204,7 @@ fn part(workload: &Version, pointer: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// Whether a write came from `kubectl apply`, which says what a manifest says, not what a user
-/// wants now.
+/// Whether a write came from `kubectl apply`, whose `paused: false` is no request to resume.
 fn is_apply(write: &Write) -> bool {
     let query = write.uri.split_once('?').map_or("", |(_, query)| query);
     query.split('&').any(|pair| {
@@ -234,149 +233,149 @@ fn has_passed(world: &World, workload: &Version, index: usize) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::story::{OPERATOR, Story};
+    use crate::scenario::{OPERATOR, Scenario};
 
-    fn at_step(steps: Value, index: usize) -> Story {
+    fn at_step(steps: Value, index: usize) -> Scenario {
         let strategy = json!({"type": "InplaceUpdate", "canary": {"steps": steps}});
-        let mut story = Story::with(json!({"replicas": 2, "updateStrategy": strategy}));
-        story.status(json!({"updateRevision": "v2", "currentStepIndex": index}));
-        story.wait(2);
-        story
+        let mut scenario = Scenario::with(json!({"replicas": 2, "updateStrategy": strategy}));
+        scenario.status(json!({"updateRevision": "v2", "currentStepIndex": index}));
+        scenario.wait(2);
+        scenario
     }
 
-    fn resume(story: &mut Story, user: &str) {
-        story.spec(user, json!({"updateStrategy": {"paused": false}}));
+    fn resume(scenario: &mut Scenario, user: &str) {
+        scenario.spec(user, json!({"updateStrategy": {"paused": false}}));
     }
 
-    fn go_to(story: &mut Story, index: usize) {
-        story.status(json!({"currentStepIndex": index}));
-    }
-
-    #[test]
-    fn a_pause_is_left_when_a_user_resumes() {
-        let mut story = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
-        story.pause();
-        story.wait(5);
-        resume(&mut story, "user");
-        go_to(&mut story, 1);
-        assert_eq!(story.verdict(), []);
+    fn go_to(scenario: &mut Scenario, index: usize) {
+        scenario.status(json!({"currentStepIndex": index}));
     }
 
     #[test]
-    fn a_pause_is_not_left_by_the_operator_alone() {
-        let mut story = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
-        story.pause();
-        story.wait(5);
-        go_to(&mut story, 1);
-        assert_eq!(story.broken(), ["steps"]);
-        let mut story = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
-        story.pause();
-        resume(&mut story, OPERATOR);
-        assert_eq!(story.broken(), ["steps"]);
+    fn a_resume_by_a_user_ends_a_pause() {
+        let mut scenario = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
+        scenario.pause();
+        scenario.wait(5);
+        resume(&mut scenario, "user");
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn a_pause_step_is_not_jumped_over() {
-        let mut story = at_step(
+    fn the_operator_must_not_end_a_pause() {
+        let mut scenario = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
+        scenario.pause();
+        scenario.wait(5);
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.broken(), ["steps"]);
+        let mut scenario = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
+        scenario.pause();
+        resume(&mut scenario, OPERATOR);
+        assert_eq!(scenario.broken(), ["steps"]);
+    }
+
+    #[test]
+    fn a_pause_step_is_not_skipped() {
+        let mut scenario = at_step(
             json!([{"partition": 1}, {"pause": {}}, {"partition": 0}]),
             0,
         );
-        go_to(&mut story, 2);
-        assert_eq!(story.broken(), ["steps"]);
+        go_to(&mut scenario, 2);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 
     #[test]
-    fn steps_are_jumped_over_when_a_user_promotes_the_rollout() {
+    fn a_promotion_by_a_user_skips_steps() {
         let steps = json!([{"partition": 1}, {"pause": {}}, {"partition": 0}]);
         let promoted = |user: &str| {
-            let mut story = at_step(steps.clone(), 0);
-            story.status(json!({"currentStepHash": "steps"}));
-            story.promote(user, "v2", "steps");
-            go_to(&mut story, 3);
-            story
+            let mut scenario = at_step(steps.clone(), 0);
+            scenario.status(json!({"currentStepHash": "steps"}));
+            scenario.promote(user, "v2", "steps");
+            go_to(&mut scenario, 3);
+            scenario
         };
         assert_eq!(promoted("user").verdict(), []);
         assert_eq!(promoted(OPERATOR).broken(), ["steps"]);
-        let mut story = at_step(steps.clone(), 0);
-        story.promote("user", "v1", "steps");
-        go_to(&mut story, 3);
-        assert_eq!(story.broken(), ["steps"]);
+        let mut scenario = at_step(steps.clone(), 0);
+        scenario.promote("user", "v1", "steps");
+        go_to(&mut scenario, 3);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 
     #[test]
     fn an_apply_does_not_resume() {
-        let mut story = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
-        story.pause();
-        story.apply(json!({"updateStrategy": {"paused": false}}));
-        go_to(&mut story, 1);
-        assert_eq!(story.broken(), ["steps"]);
+        let mut scenario = at_step(json!([{"pause": {}}, {"partition": 1}]), 0);
+        scenario.pause();
+        scenario.apply(json!({"updateStrategy": {"paused": false}}));
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 
     #[test]
-    fn one_resume_leaves_one_pause() {
-        let mut story = at_step(json!([{"pause": {}}, {"pause": {}}]), 0);
-        story.pause();
-        resume(&mut story, "user");
-        go_to(&mut story, 1);
-        go_to(&mut story, 2);
-        assert_eq!(story.broken(), ["steps"]);
+    fn one_resume_ends_one_pause() {
+        let mut scenario = at_step(json!([{"pause": {}}, {"pause": {}}]), 0);
+        scenario.pause();
+        resume(&mut scenario, "user");
+        go_to(&mut scenario, 1);
+        go_to(&mut scenario, 2);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 
     #[test]
-    fn a_pause_with_a_duration_ends_by_itself_and_not_before() {
+    fn a_pause_with_a_duration_ends_after_it() {
         let steps = json!([{"pause": {"duration": 10}}, {"partition": 1}]);
-        let mut story = at_step(steps.clone(), 0);
-        story.pause();
-        story.wait(10);
-        go_to(&mut story, 1);
-        resume(&mut story, OPERATOR);
-        assert_eq!(story.verdict(), []);
-        let mut story = at_step(steps, 0);
-        story.pause();
-        story.wait(5);
-        go_to(&mut story, 1);
-        assert_eq!(story.broken(), ["steps"]);
+        let mut scenario = at_step(steps.clone(), 0);
+        scenario.pause();
+        scenario.wait(10);
+        go_to(&mut scenario, 1);
+        resume(&mut scenario, OPERATOR);
+        assert_eq!(scenario.verdict(), []);
+        let mut scenario = at_step(steps, 0);
+        scenario.pause();
+        scenario.wait(5);
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 
     #[test]
-    fn a_users_pause_has_no_time_out() {
-        let mut story = at_step(json!([{"partition": 1}, {"partition": 0}]), 0);
-        story.spec("user", json!({"updateStrategy": {"paused": true}}));
-        story.wait(100);
-        go_to(&mut story, 1);
-        assert_eq!(story.broken(), ["steps"]);
-        story.wait(2);
-        resume(&mut story, OPERATOR);
-        assert_eq!(story.broken(), ["steps", "steps"]);
+    fn a_users_pause_has_no_duration() {
+        let mut scenario = at_step(json!([{"partition": 1}, {"partition": 0}]), 0);
+        scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
+        scenario.wait(100);
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.broken(), ["steps"]);
+        scenario.wait(2);
+        resume(&mut scenario, OPERATOR);
+        assert_eq!(scenario.broken(), ["steps", "steps"]);
     }
 
     #[test]
-    fn a_hook_step_is_left_by_a_success_or_a_user() {
+    fn a_hook_step_ends_by_a_success_or_a_user() {
         let steps = json!([{"hook": {"templateName": "test"}}, {"partition": 1}]);
-        let mut story = at_step(steps.clone(), 0);
-        go_to(&mut story, 1);
-        assert_eq!(story.broken(), ["steps"]);
-        let mut story = at_step(steps, 0);
-        story.pause();
-        resume(&mut story, "user");
-        go_to(&mut story, 1);
-        assert_eq!(story.verdict(), []);
+        let mut scenario = at_step(steps.clone(), 0);
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.broken(), ["steps"]);
+        let mut scenario = at_step(steps, 0);
+        scenario.pause();
+        resume(&mut scenario, "user");
+        go_to(&mut scenario, 1);
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
     fn a_new_rollout_lifts_the_operators_pause_and_starts_over() {
-        let mut story = at_step(json!([{"partition": 1}, {"pause": {}}]), 1);
-        story.pause();
-        story.spec("user", json!({"template": {"image": "v3"}}));
-        resume(&mut story, OPERATOR);
-        story.status(json!({"updateRevision": "v3", "currentStepIndex": 0}));
-        assert_eq!(story.verdict(), []);
+        let mut scenario = at_step(json!([{"partition": 1}, {"pause": {}}]), 1);
+        scenario.pause();
+        scenario.spec("user", json!({"template": {"image": "v3"}}));
+        resume(&mut scenario, OPERATOR);
+        scenario.status(json!({"updateRevision": "v3", "currentStepIndex": 0}));
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
-    fn the_index_does_not_fall_in_a_rollout() {
-        let mut story = at_step(json!([{"partition": 1}, {"partition": 0}]), 1);
-        go_to(&mut story, 0);
-        assert_eq!(story.broken(), ["steps"]);
+    fn the_step_index_does_not_decrease_in_a_rollout() {
+        let mut scenario = at_step(json!([{"partition": 1}, {"partition": 0}]), 1);
+        go_to(&mut scenario, 0);
+        assert_eq!(scenario.broken(), ["steps"]);
     }
 }
