@@ -1,17 +1,17 @@
-//! The chart's values are told in three places: values.yaml, its schema, and the table of its README.
-//! They say the same. What the chart renders to is tested by helm, in `e2e/tests/chart.rs`.
+//! The chart's values are described in three places, which must agree: values.yaml, its schema, and the table in
+//! its README. What the chart renders is tested with helm, in `e2e/tests/chart.rs`.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Longest default that a table shows.
-const SHOWN: usize = 60;
+/// The longest default that the table shows.
+const LONGEST_DEFAULT: usize = 60;
 
 /// A value that users may set.
 struct Setting {
-    /// Names from the root on.
+    /// Its path from the root.
     path: Vec<String>,
     /// The comment above it.
     meaning: String,
@@ -59,9 +59,9 @@ fn the_readme_shows_each_value_with_its_default_and_meaning() {
     let rows = settings(&values).into_iter().map(|setting| {
         let name = setting.path.join(".");
         let default = &defaults.pointer(&format!("/{}", setting.path.join("/")));
-        let default = default.expect("a comment stands above a key").to_string();
+        let default = default.expect("each comment is above a key").to_string();
         let default = match default.len() {
-            0..=SHOWN => format!("`{default}`"),
+            0..=LONGEST_DEFAULT => format!("`{default}`"),
             _ => "see values.yaml".to_owned(),
         };
         format!("| {name} | {default} | {} |\n", setting.meaning)
@@ -77,18 +77,18 @@ fn the_readme_shows_each_value_with_its_default_and_meaning() {
 fn every_value_is_documented() {
     let values = read("values.yaml");
     let settings = settings(&values);
-    let mut silent = Vec::new();
+    let mut undocumented = Vec::new();
     walk(&defaults(&values), &mut Vec::new(), &mut |path| {
         if !settings
             .iter()
             .any(|setting| path.starts_with(&setting.path))
         {
-            silent.push(path.join("."));
+            undocumented.push(path.join("."));
         }
     });
     assert!(
-        silent.is_empty(),
-        "without a comment in values.yaml: {silent:?}"
+        undocumented.is_empty(),
+        "without a comment in values.yaml: {undocumented:?}"
     );
 }
 
@@ -107,17 +107,17 @@ fn walk(value: &Value, path: &mut Vec<String>, visit: &mut impl FnMut(&[String])
 }
 
 #[test]
-fn the_schema_knows_the_values_and_no_others() {
+fn the_schema_has_exactly_the_values() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
     let mut known = Vec::new();
     collect(&schema, "", &mut known);
-    // Helm hands it to a chart that another one depends on.
+    // Helm passes it to subcharts.
     known.retain(|path| path != "global");
     known.sort();
     let settings = settings(&read("values.yaml"));
     let mut wanted: Vec<String> = settings.iter().map(|it| it.path.join(".")).collect();
     wanted.sort();
-    // What is an object to Kubernetes has one comment for all its fields.
+    // An object of Kubernetes has one comment for all its fields.
     known.retain(|path| !path.starts_with("resources."));
     wanted.retain(|path| path != "resources");
     assert_eq!(known, wanted);

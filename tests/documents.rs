@@ -1,4 +1,4 @@
-//! The documents show the examples as they are, their links resolve, and the README stays short.
+//! The documents show the examples unchanged, their links resolve, and the README is short.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 #[test]
-fn the_page_on_hooks_shows_the_examples_as_they_are() {
+fn the_page_on_hooks_shows_the_examples_unchanged() {
     let page = read("docs/hooks.md");
     for provider in ["web", "prometheus", "kubernetes", "job"] {
         let example = read(format!("examples/hooks/hook-template-{provider}.yaml"));
@@ -142,7 +142,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Anchors of the headings, as GitHub derives them: lower case, without punctuation, dashes for spaces.
+/// Anchors of the headings, as GitHub derives them: in lower case, without punctuation, and with dashes for spaces.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let titles = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());

@@ -1,5 +1,5 @@
-//! What the cache holds in memory: 4 kB a pod and 4 kB a HookRun at most, or ten thousand of them
-//! would need a larger operator; and 300 bytes a pod that is not ours, or a large cluster would.
+//! The memory of cached objects: at most 4 kB for a pod or HookRun of a workload, so that ten thousand fit into the
+//! chart's limit, and at most 300 bytes for any other pod of the cluster.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,18 +19,18 @@ use tokio::task::JoinSet;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Objects made for a mean.
+/// The number of objects over which the mean is taken.
 const OBJECTS: usize = 1_000;
-/// Bytes that one may take.
+/// The most bytes for an object.
 const MAX: usize = 4_096;
-/// Bytes that a pod may take that none of our workloads controls.
+/// The most bytes for a pod that no workload controls.
 const MAX_FOREIGN: usize = 300;
 
-/// Bytes that stay allocated for each of a thousand objects.
+/// Bytes per object, as a mean.
 fn bytes_each<T>(make: impl Fn(usize) -> T) -> usize {
-    let mut made = Vec::with_capacity(OBJECTS);
+    let mut objects = Vec::with_capacity(OBJECTS);
     let before = ALLOCATOR.current_usage();
-    made.extend((0..OBJECTS).map(make));
+    objects.extend((0..OBJECTS).map(make));
     (ALLOCATOR.current_usage() - before) / OBJECTS + size_of::<T>()
 }
 
@@ -50,7 +50,7 @@ fn metadata(name: &str, owner: &str) -> Value {
     })
 }
 
-/// A run that has been measured three times, as a workload makes it.
+/// A run of a workload with three measurements.
 fn hook_run(index: usize) -> Value {
     let time = "2026-01-01T00:00:00.123456Z";
     let measurement = json!({
@@ -87,7 +87,7 @@ fn hook_run(index: usize) -> Value {
     })
 }
 
-/// Bytes that stay allocated for each of a thousand pods in the cache, index included.
+/// Bytes per pod in the cache, as a mean, including the index.
 fn bytes_a_pod(make: impl Fn(usize) -> Value) -> usize {
     let mut interner = Interner::default();
     let mut store = Store::default();
@@ -112,15 +112,15 @@ fn pod_of_another(index: usize) -> Value {
     pod
 }
 
-/// A pod that nothing controls.
+/// A pod without a controller.
 fn orphan(index: usize) -> Value {
     let mut pod = pod(index);
-    pod["metadata"]["name"] = json!(format!("notebook-of-somebody-{index:05}-8dd69fd8"));
+    pod["metadata"]["name"] = json!(format!("notebook-of-one-user-{index:05}-8dd69fd8"));
     pod["metadata"]["ownerReferences"] = Value::Null;
     pod
 }
 
-/// A pod with a readiness gate, ready, as a kubelet tells it.
+/// A ready pod with a readiness gate, as a kubelet reports it.
 fn pod(index: usize) -> Value {
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -147,13 +147,13 @@ fn pod(index: usize) -> Value {
     })
 }
 
-/// A body that takes eighty times its length once it is parsed into maps.
+/// JSON that takes eighty times its length when it is parsed into maps.
 fn hostile_json(length: usize) -> String {
     let items = vec![r#"{"":0}"#; length / 7].join(",");
     format!(r#"{{"a":[{items}]}}"#)
 }
 
-/// A run with as much JSON in it as it may have: what it is cached as takes hardly more than its text.
+/// A run with the maximum amount of JSON takes hardly more memory than its text.
 fn hostile_runs_are_kept_as_text() {
     let body = hostile_json(200 << 10);
     let web = format!(r#"{{"web":{{"url":"http://game","method":"POST","jsonBody":{body}}}}}"#);
@@ -170,14 +170,14 @@ fn hostile_runs_are_kept_as_text() {
         ALLOCATOR.current_usage() - before,
         ALLOCATOR.peak_usage() - before,
     );
-    println!("a run of {} bytes: {kept} kept, {peak} at most", text.len());
+    println!("a run of {} bytes: {kept} kept, peak {peak}", text.len());
     assert!(kept < 2 * text.len(), "{kept} kept of {}", text.len());
-    assert!(peak < 4 * text.len(), "{peak} taken for {}", text.len());
+    assert!(peak < 4 * text.len(), "peak {peak} for {}", text.len());
     drop(run);
 }
 
-/// The name of a field is long, and each of many texts below it has a field of its own.
-fn texts_are_found_without_their_fields_being_written_out() {
+/// The paths of texts are not built as strings. Here each of many texts would have a long path.
+fn arguments_are_found_without_building_paths() {
     let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
     let body = format!(r#"{{"{name}":[{texts}]}}"#);
     let text = format!(r#"{{"name":"n","provider":{{"web":{{"url":"u","jsonBody":{body}}}}}}}"#);
@@ -186,11 +186,11 @@ fn texts_are_found_without_their_fields_being_written_out() {
     let before = ALLOCATOR.current_usage();
     assert_eq!(used_arguments(&metric).len(), 0);
     let peak = ALLOCATOR.peak_usage() - before;
-    println!("texts of {} bytes: {peak} at most", text.len());
-    assert!(peak < 4 * text.len(), "{peak} taken for {}", text.len());
+    println!("texts of {} bytes: peak {peak}", text.len());
+    assert!(peak < 4 * text.len(), "peak {peak} for {}", text.len());
 }
 
-/// A server that keeps its connections, and answers nothing; or all with 200.
+/// A server that keeps its connections open, and answers every request with 200 or none at all.
 fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -211,8 +211,8 @@ fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     (url, accepted)
 }
 
-/// What is asked is held until there is an answer, which may take an hour.
-async fn long_requests_wait_for_room() {
+/// A request is kept in memory until its response, which may take long, so long requests are limited.
+async fn long_requests_are_limited() {
     let run = |url: &str, length: usize| {
         let web =
             json!({"url": url, "method": "POST", "body": "{{ args.long }}", "timeoutSeconds": 60});
@@ -228,7 +228,7 @@ async fn long_requests_wait_for_room() {
         number: 1,
         resumed: false,
     };
-    let (silent, asked) = serve(false);
+    let (silent, accepted) = serve(false);
     let (long, short) = (run(&silent, 900_000), run(&serve(true).0, 10));
     let here = HttpOptions {
         allow_loopback: true,
@@ -242,18 +242,18 @@ async fn long_requests_wait_for_room() {
         let (probe, call) = (probe.clone(), call(&long));
         calls.spawn(async move { probe.measure(&call).await });
     }
-    // Behind all of them, and needs no more than its turn.
+    // A short request does not wait for the long ones.
     let outcome = probe.measure(&call(&short)).await;
     assert_eq!(outcome.phase, HookPhase::Successful, "{outcome:?}");
-    while asked.load(Ordering::Relaxed) < 49 {
+    while accepted.load(Ordering::Relaxed) < 49 {
         tokio::task::yield_now().await;
     }
     let peak = ALLOCATOR.peak_usage() - before;
-    println!("300 requests of 900 kB: {peak} at most");
-    assert!(peak < 160 << 20, "{peak} taken");
+    println!("300 requests of 900 kB: peak {peak}");
+    assert!(peak < 160 << 20, "peak {peak}");
 }
 
-/// One test, because the allocator counts for all.
+/// A single test, because the allocator counts for the whole process.
 #[test]
 fn cached_objects_are_small() {
     let run = bytes_each(|index| {
@@ -262,15 +262,15 @@ fn cached_objects_are_small() {
     });
     let [pod, of_another, orphan] = [pod, pod_of_another, orphan].map(bytes_a_pod);
     println!(
-        "{run} bytes a HookRun, {pod} a pod, {of_another} a pod of another controller, \
-         {orphan} a pod that nothing controls"
+        "bytes per HookRun: {run}, per pod: {pod}, per pod of another controller: {of_another}, \
+         per pod without a controller: {orphan}"
     );
-    assert!(run <= MAX, "{run} bytes a HookRun");
-    assert!(pod <= MAX, "{pod} bytes a pod");
+    assert!(run <= MAX, "{run} bytes per HookRun");
+    assert!(pod <= MAX, "{pod} bytes per pod");
     assert!(of_another <= MAX_FOREIGN, "{of_another} bytes");
     assert!(orphan <= MAX_FOREIGN, "{orphan} bytes");
     hostile_runs_are_kept_as_text();
-    texts_are_found_without_their_fields_being_written_out();
+    arguments_are_found_without_building_paths();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(long_requests_wait_for_room());
+    runtime.block_on(long_requests_are_limited());
 }

@@ -1,4 +1,4 @@
-//! Each invariant of ARCHITECTURE.md is cited by its number where it is kept, and where it is checked.
+//! Each invariant of ARCHITECTURE.md is cited by its number where it is implemented, and where it is checked.
 
 mod sources;
 
@@ -6,8 +6,8 @@ use std::fs;
 
 use sources::{files, root};
 
-/// Where an invariant is kept, and where it is checked. Only one of them is not the planner's, and of it
-/// the model knows nothing: who may write at all.
+/// Where invariants are implemented, and where they are checked. Invariant 9 (only the leader writes) concerns
+/// neither the planner nor the model.
 const PLACES: [(&str, &[u32]); 4] = [
     ("core/src/plan", &[1, 2, 3, 4, 5, 6, 7, 8, 10]),
     ("src", &[9]),
@@ -15,13 +15,13 @@ const PLACES: [(&str, &[u32]); 4] = [
     ("e2e/judge/src", &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
 ];
 
-/// All that the sources of a folder say.
+/// The text of all sources in a folder.
 fn text_of(folder: &str) -> String {
     let read = |path| fs::read_to_string(path).expect("a source file");
     files(&root().join(folder)).into_iter().map(read).collect()
 }
 
-/// The numbers of the list, in its order.
+/// The numbers in the list of invariants.
 fn invariants() -> Vec<u32> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let (_, list) = text.split_once("## What always holds").expect("the list");
@@ -30,7 +30,7 @@ fn invariants() -> Vec<u32> {
     list.lines().filter_map(number).collect()
 }
 
-/// The numbers that a text cites: as `invariant 1`, `| 1: ...` or `"1: ..."`.
+/// The numbers that a text cites, as `invariant 1`, `| 1: ...` or `"1: ..."`.
 fn cited(text: &str) -> Vec<u32> {
     let digits = |rest: &str| {
         let end = rest
@@ -56,7 +56,7 @@ fn cited(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn each_invariant_is_cited_where_it_is_kept_and_where_it_is_checked() {
+fn each_invariant_is_cited_where_it_is_implemented_and_checked() {
     let invariants = invariants();
     assert_eq!(invariants, (1..=10).collect::<Vec<_>>());
     for (folder, wanted) in PLACES {

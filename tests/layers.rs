@@ -1,6 +1,5 @@
-//! What Cargo cannot say of the layers: in the operator, `provider, apply, cache <- controller <- manager`,
-//! and in the core `api <- plan <- expr <- admission <- lint`, each using only those to its left. And
-//! decisions have no clock.
+//! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the
+//! core `api <- plan <- expr <- admission <- lint`. Each uses only those to its left. And the core has no clock.
 
 mod sources;
 
@@ -10,7 +9,7 @@ use std::process::Command;
 
 use sources::{files, root};
 
-/// A folder of layers: each layer with those that it may use besides itself.
+/// A folder of layers, each with the other layers that it may use.
 type Layers = (
     &'static str,
     &'static [(&'static str, &'static [&'static str])],
@@ -67,7 +66,7 @@ const ROOMS: [&str; 17] = [
     "revision", "in_place", "rollout", "pods", "scale", "update", "status", "outline", "planned",
 ];
 
-/// What a pure function has no use for.
+/// Names that must not occur in the core, because its functions are pure.
 const IMPURE: [&str; 12] = [
     "tokio",
     "futures",
@@ -83,7 +82,7 @@ const IMPURE: [&str; 12] = [
     "SystemTime",
 ];
 
-/// The files of a folder with their code, comments left out.
+/// The files of a folder with their code, without comments.
 fn code(folder: &str) -> Vec<(PathBuf, String)> {
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a source file");
@@ -114,7 +113,7 @@ fn no_layer_uses_one_above_it() {
     }
 }
 
-/// The names that follow a path in some code: modules, or items of the module that the path names.
+/// The names that follow a path in code: modules or items.
 fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
     let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
     let names = |rest: &'t str| -> Vec<&'t str> {
@@ -156,7 +155,7 @@ fn rooms_of_the_planner_use_those_before_them() {
             .next()
             .unwrap_or_default();
         let order = ROOMS.iter().position(|it| *it == room);
-        let order = order.unwrap_or_else(|| panic!("{room} is no room: add it to ROOMS"));
+        let order = order.unwrap_or_else(|| panic!("{room} is not a room: add it to ROOMS"));
         rooms += 1;
         for name in names_after("crate::plan::", text) {
             if room == "planned" && name.starts_with("game_") {
@@ -239,7 +238,7 @@ fn the_core_is_built_without_client_runtime_or_io() {
 }
 
 #[test]
-fn the_plugin_is_built_without_what_only_the_operator_needs() {
+fn the_plugin_is_built_without_dependencies_of_the_operator() {
     let found = dependencies("kubectl-game");
     assert!(found.contains(&"kube_client".to_owned()), "{found:?}");
     for foreign in [
@@ -264,7 +263,7 @@ fn every_folder_is_a_layer() {
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.expect("a name");
             let is_known = layers.iter().any(|(layer, _)| *layer == name);
-            assert!(is_known || path.is_file(), "{folder}/{name} is no layer");
+            assert!(is_known || path.is_file(), "{folder}/{name} is not a layer");
         }
     }
 }

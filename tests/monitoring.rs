@@ -1,6 +1,5 @@
-//! Alerts and dashboards ask for series that there are, and alerts tell where to read on. That they
-//! fire, and that panels show something, is tested with Prometheus itself: e2e/alerts and
-//! e2e/tests/metrics.rs.
+//! Alerts and dashboards use only documented series, and each alert names its runbook. That alerts fire and panels
+//! have data is tested with Prometheus itself: e2e/alerts and e2e/tests/metrics.rs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,22 +32,22 @@ fn dashboards() -> Vec<PathBuf> {
 }
 
 #[test]
-fn alerts_and_dashboards_ask_for_documented_series() {
+fn alerts_and_dashboards_use_documented_series() {
     let documented = documented();
-    let mut asked: Vec<PathBuf> = dashboards();
-    asked.push("charts/gamekeeper/files/alerts.yaml".into());
+    let mut files: Vec<PathBuf> = dashboards();
+    files.push("charts/gamekeeper/files/alerts.yaml".into());
     let series = r"\b(?:gamekeeper|bkbcs|workqueue|rest_client|process)_[a-z_]+";
     let series = Regex::new(series).expect("an expression");
-    for file in asked {
+    for file in files {
         for name in series.find_iter(&read(&file)) {
             let name = name.as_str();
             let of_histogram = ["_bucket", "_count", "_sum"]
                 .into_iter()
                 .find_map(|part| name.strip_suffix(part));
-            let is_there = |name| documented.contains(name);
+            let is_documented = |name| documented.contains(name);
             assert!(
-                is_there(name) || of_histogram.is_some_and(is_there),
-                "{} asks for {name}",
+                is_documented(name) || of_histogram.is_some_and(is_documented),
+                "{} uses {name}, which is not documented",
                 file.display()
             );
         }
@@ -56,7 +55,7 @@ fn alerts_and_dashboards_ask_for_documented_series() {
 }
 
 #[test]
-fn each_alert_says_how_bad_it_is_and_where_to_read_on() {
+fn each_alert_has_a_severity_and_a_runbook() {
     let alerts: Value = serde_yaml_ng::from_str(&read("charts/gamekeeper/files/alerts.yaml"))
         .expect("alerts are YAML");
     let operations = read("docs/operations.md");
@@ -66,21 +65,21 @@ fn each_alert_says_how_bad_it_is_and_where_to_read_on() {
         let name = rule["alert"].as_str().expect("a name");
         let severity = rule["labels"]["severity"].as_str();
         assert!(matches!(severity, Some("warning" | "critical")), "{name}");
-        let told = |what: &str| {
-            let text = rule["annotations"][what].as_str();
-            text.unwrap_or_else(|| panic!("{name} has no {what}"))
+        let annotation = |key: &str| {
+            let text = rule["annotations"][key].as_str();
+            text.unwrap_or_else(|| panic!("{name} has no {key}"))
         };
-        assert!(!told("summary").is_empty() && !told("description").is_empty());
-        let section = told("runbook").strip_prefix("docs/operations.md, \"");
+        assert!(!annotation("summary").is_empty() && !annotation("description").is_empty());
+        let section = annotation("runbook").strip_prefix("docs/operations.md, \"");
         let section = section.and_then(|it| it.strip_suffix('"'));
-        let section = section.unwrap_or_else(|| panic!("{name}: {}", told("runbook")));
+        let section = section.unwrap_or_else(|| panic!("{name}: {}", annotation("runbook")));
         let text = format!("\n## {section}\n*{name}.*");
         assert!(operations.contains(&text), "{name}: no {text:?}");
     }
 }
 
 #[test]
-fn panels_have_titles_descriptions_and_the_data_source_that_one_chooses() {
+fn panels_have_titles_descriptions_and_the_selected_data_source() {
     for file in dashboards() {
         let board: Value = serde_json::from_str(&read(&file)).expect("a dashboard is JSON");
         for panel in board["panels"].as_array().expect("panels") {
@@ -97,10 +96,9 @@ fn panels_have_titles_descriptions_and_the_data_source_that_one_chooses() {
     }
 }
 
-/// kubectl shows ten lines of each pod when they are named by a label, and looks in the namespace of the
-/// moment: what a runbook looks for would not be there.
+/// With a label selector, kubectl logs prints only ten lines per pod by default, and it uses the current namespace.
 #[test]
-fn runbooks_look_at_whole_logs_where_the_operators_are() {
+fn runbooks_set_tail_and_namespace_of_logs() {
     let runbooks = read("docs/operations.md");
     let logs: Vec<&str> = runbooks
         .lines()

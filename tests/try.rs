@@ -1,10 +1,10 @@
-//! `gamekeeper try` as users call it: what it shows, and its exit code.
+//! `gamekeeper try`: its output and exit code.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-/// Answers with these ages, one a call.
+/// Answers with these ages, one per call.
 fn serve(ages: &'static [i64]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -45,7 +45,7 @@ spec:
     )
 }
 
-/// What it prints, and its exit code.
+/// Its output and exit code.
 fn run(template: &str, args: &[&str]) -> (String, i32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_gamekeeper"))
         .args(["try", "-"])
@@ -68,7 +68,7 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
 }
 
 #[test]
-fn each_measurement_is_shown_and_the_phase_is_the_exit_code() {
+fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
     let here = ["--arg", "PodIP=127.0.0.1"];
     assert_eq!(
         run(&template(serve(&[45, 10, 46])), &here),
@@ -106,7 +106,7 @@ fn each_measurement_is_shown_and_the_phase_is_the_exit_code() {
 }
 
 #[test]
-fn what_cannot_be_tried_is_an_error_that_says_why() {
+fn a_template_that_cannot_run_is_an_error_with_a_reason() {
     let template = template(1);
     for (template, args, expected) in [
         (

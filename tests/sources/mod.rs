@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of the workspace.
+/// The root of the workspace.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Rust files of a folder and of those in it.
+/// The Rust files in a folder and its subfolders.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder of the source");
     let paths = entries.map(|entry| entry.expect("an entry").path());

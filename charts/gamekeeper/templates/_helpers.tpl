@@ -1,4 +1,4 @@
-{{/* Name of all that is installed, cluster-scoped objects too: two releases need two names. */}}
+{{/* Name of all installed objects. Two releases need different names, because some objects are cluster-scoped. */}}
 {{- define "gamekeeper.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
@@ -9,13 +9,13 @@
 {{- end -}}
 {{- end }}
 
-{{/* What pods are selected by; can never change. */}}
+{{/* Labels by which pods are selected; immutable. */}}
 {{- define "gamekeeper.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Labels of everything. */}}
+{{/* Labels of all objects. */}}
 {{- define "gamekeeper.labels" -}}
 {{ include "gamekeeper.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -23,12 +23,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Labels of everything, and those of a list [context, more labels] besides. */}}
+{{/* Labels of all objects, and additional ones. Takes a list [context, additional labels]. */}}
 {{- define "gamekeeper.labelsAnd" -}}
 {{ merge (include "gamekeeper.labels" (first .) | fromYaml) (last .) | toYaml }}
 {{- end }}
 
-{{/* The image, by digest where there is one. */}}
+{{/* The image, by digest if there is one. */}}
 {{- define "gamekeeper.image" -}}
 {{- $tagged := printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- with .Values.image.digest }}{{ printf "%s@%s" $tagged . }}{{ else }}{{ $tagged }}{{ end -}}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "gamekeeper.fullname" . }}-webhook
 {{- end }}
 
-{{/* The operator's command line. */}}
+{{/* The operator's arguments. */}}
 {{- define "gamekeeper.args" -}}
 - run
 - --log-format={{ .Values.log.format }}
@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Priority of operators: a class of our own, a named one, or none. */}}
+{{/* The operator's PriorityClass: the chart's, an existing one, or none. */}}
 {{- define "gamekeeper.priorityClass" -}}
 {{- if .Values.priorityClass.create }}{{ include "gamekeeper.fullname" . }}{{ else }}{{ .Values.priorityClass.name }}{{ end -}}
 {{- end }}

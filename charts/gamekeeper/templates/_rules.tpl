@@ -1,13 +1,13 @@
-{{/* What the operator does to objects in namespaces, verb by verb. */}}
+{{/* The operator's permissions in namespaces, verb by verb. */}}
 {{- define "gamekeeper.rules" -}}
-# Workloads: looked at, patched (pause, retry, podsToDelete), and told how they are.
+# Workloads: watched, patched (pause, retry, podsToDelete), and their status updated.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments, gamestatefulsets]
   verbs: [get, list, watch, patch]
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments/status, gamestatefulsets/status]
   verbs: [update]
-# Owner references with blockOwnerDeletion, where admission asks for it.
+# Owner references with blockOwnerDeletion, for the admission plugin OwnerReferencesPermissionEnforcement.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments/finalizers, gamestatefulsets/finalizers]
   verbs: [update]
@@ -28,7 +28,7 @@
   verbs: [get, create, delete]
 {{- end }}
 {{- if .Values.hooks.allSecrets }}
-# Secrets that hooks use; only those labelled tkex.tencent.com/hook-access=true are taken.
+# Secrets that hooks use. Only those labeled tkex.tencent.com/hook-access=true are read.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
@@ -40,12 +40,12 @@
 - apiGroups: [""]
   resources: [pods/status, pods/resize]
   verbs: [patch]
-# Volume claims of GameStatefulSets. Never deleted: owner references say with whom they go.
+# Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner with which they are deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, create, patch]
 {{- if .Values.admission.enabled }}
-# Pod templates are tried at admission, as dry runs.
+# Dry runs of pod templates at admission.
 - apiGroups: [""]
   resources: [podtemplates]
   verbs: [create]
