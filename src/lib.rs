@@ -1,9 +1,9 @@
 //! Gamekeeper: the operator that runs game servers on Kubernetes without ever killing a match.
 //!
 //! Layers, each using only those to its left: `api <- plan <- cache, apply, provider <- controller
-//! <- manager <- main`. ARCHITECTURE.md tells where to start.
+//! <- manager <- main`. ARCHITECTURE.md describes them.
 //!
-//! Public is only what the binary and the integration tests use.
+//! Only what the binary and the integration tests use is public.
 #![warn(unreachable_pub)]
 
 mod apply;

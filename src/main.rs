@@ -1,4 +1,4 @@
-//! The `gamekeeper` binary: one match over its subcommands.
+//! The `gamekeeper` binary and its subcommands.
 
 use std::process::ExitCode;
 
@@ -28,13 +28,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match Cli::parse().command {
+    let result = match Cli::parse().command {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
         Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gamekeeper: {}", with_causes(&*error));

@@ -1,4 +1,4 @@
-//! The objects that the operator reads and writes: their kinds, keys and paths, and what a write did.
+//! The objects that the operator reads and writes: their kinds, keys, paths and writes.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use kube::Resource;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 
-/// A kind that is watched.
+/// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     GameDeployment,
@@ -19,9 +19,8 @@ pub(crate) enum Kind {
     Pod,
     /// ControllerRevision
     Revision,
-    /// Node, for its deletion cost, whether it is lost, and what its kubelet can do.
     Node,
-    /// PersistentVolumeClaim, for its owners.
+    /// PersistentVolumeClaim
     Claim,
 }
 
@@ -37,7 +36,7 @@ impl Kind {
         Kind::Claim,
     ];
 
-    /// The path of its objects: those of one namespace, or (None) of all.
+    /// The URL path of its objects in a namespace, or in all.
     pub(crate) fn collection(self, namespace: Option<&str>) -> String {
         match self {
             Kind::GameDeployment => GameDeployment::url_path(&(), namespace),
@@ -51,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The path of one object.
+    /// The URL path of one object.
     pub(crate) fn path(self, namespace: &str, name: &str) -> String {
         format!("{}/{name}", self.collection(Some(namespace)))
     }
@@ -69,14 +68,12 @@ impl From<WorkloadKind> for Kind {
 /// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Namespace; empty for objects that have none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// A key.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -91,24 +88,20 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// A write that was answered.
+/// The result of a write, which the cache must catch up with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     /// An object of this kind has this resourceVersion now.
     Version(Kind, u64),
     /// This object is deleted, or being deleted.
     Deleted(Deleted),
-    /// A write of this kind was not answered: whatever the API server has now must be seen.
+    /// A write of this kind got no response: the cache must show the current state of the API server.
     Unknown(Kind),
 }
 
-/// An object that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Deleted {
-    /// Its kind.
     pub kind: Kind,
-    /// Its name.
     pub key: ObjectKey,
-    /// Its uid.
     pub uid: String,
 }

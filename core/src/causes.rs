@@ -1,19 +1,19 @@
-//! An error as a log line needs it.
+//! Errors in log lines.
 
 use std::error::Error;
 
-/// An error with its causes: the first one alone often says only that something failed.
+/// The message of an error followed by those of its causes, which it often does not contain.
 pub fn with_causes(error: &dyn Error) -> String {
-    let mut words = error.to_string();
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let more = error.to_string();
-        if !words.contains(&more) {
-            words = format!("{words}: {more}");
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
         }
         cause = error.source();
     }
-    words
+    message
 }
 
 #[cfg(test)]
@@ -29,9 +29,9 @@ mod tests {
     #[test]
     fn a_cause_is_added_once() {
         let refused = || io::Error::other("connection refused");
-        let told = with_causes(&Failed("client error (Connect)", refused()));
-        assert_eq!(told, "client error (Connect): connection refused");
-        let told = with_causes(&Failed("failed: connection refused", refused()));
-        assert_eq!(told, "failed: connection refused");
+        let message = with_causes(&Failed("client error (Connect)", refused()));
+        assert_eq!(message, "client error (Connect): connection refused");
+        let message = with_causes(&Failed("failed: connection refused", refused()));
+        assert_eq!(message, "failed: connection refused");
     }
 }

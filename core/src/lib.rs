@@ -1,8 +1,8 @@
-//! What gamekeeper knows and decides: the API's types, every decision about pods, hooks and revisions,
-//! conditions and paths of hooks, and what is wrong with a manifest.
+//! The pure part of gamekeeper: the API types, all decisions about pods, hooks and revisions, the conditions and
+//! paths of hooks, and the validation of manifests.
 //!
-//! No client, no async runtime and no I/O, which `Cargo.toml` shows: what is decided here is a function
-//! of what was observed. Modules use only those to their left: `api <- expr, plan <- admission <- lint`.
+//! It has no client, no async runtime and no I/O: decisions are functions of the observed state. Modules use only
+//! those to their left: `api <- expr, plan <- admission <- lint`.
 
 pub mod admission;
 pub mod api;
@@ -10,3 +10,4 @@ pub mod causes;
 pub mod expr;
 pub mod lint;
 pub mod plan;
+pub mod text;

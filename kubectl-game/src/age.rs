@@ -1,4 +1,4 @@
-//! How long ago, as kubectl writes it: exact while it is short, rough later.
+//! Ages in kubectl's format: the longer, the less exact.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_as_kubectl_has_them() {
+    fn ages_have_the_format_of_kubectl() {
         for (seconds, expected) in [
             (0, "0s"),
             (119, "119s"),

@@ -1,4 +1,4 @@
-//! The API server: where it is (as kubectl finds it), what is read from it, what is written.
+//! Reads from the API server and writes to it.
 
 use std::time::Duration;
 
@@ -16,41 +16,38 @@ use tokio::time::{sleep, timeout};
 
 use crate::change::Change;
 use crate::config::config;
-use crate::error::{Error, is_foreign};
+use crate::error::{Error, is_not_kubernetes};
 use crate::game::Game;
 use crate::kind::{Reference, full_name, short_name};
 use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
 use crate::suggest::closest;
 
-/// How often a write is decided again when somebody else was faster.
-const ATTEMPTS: usize = 5;
-/// How often a busy server is asked again, and how long after.
-const RETRIES: usize = 5;
-const RETRY: Duration = Duration::from_secs(1);
+/// Attempts to write when other clients change the object in the meantime.
+const MAX_ATTEMPTS: usize = 5;
+/// Retries of a request that the server is too busy for.
+const MAX_RETRIES: usize = 5;
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A cluster and the namespace to work in.
+/// A cluster and a namespace.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// Longest wait for the answer to a request; None is forever.
-    patience: Option<Duration>,
-    /// The namespace.
+    request_timeout: Option<Duration>,
     pub namespace: String,
 }
 
-/// What a change has to know.
+/// What a change depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The workload.
     Workload,
-    /// Everything that belongs to it, too.
+    /// The workload and the objects that belong to it.
     Scene,
 }
 
 impl Cluster {
     /// Finds the cluster as kubectl does: `--kubeconfig`, KUBECONFIG, `~/.kube/config`, then the
-    /// cluster that this runs in.
+    /// service account of the pod.
     pub async fn connect(options: &ClusterOptions) -> Result<Self, Error> {
         let config = config(options).await?;
         let namespace = options
@@ -59,33 +56,32 @@ impl Cluster {
             .unwrap_or_else(|| config.default_namespace.clone());
         Ok(Cluster {
             client: Client::try_from(config)?,
-            patience: limit(options.request_timeout),
+            request_timeout: limit(options.request_timeout),
             namespace,
         })
     }
 
-    /// A cluster that is reached so.
     #[cfg(test)]
     pub fn of(client: Client, namespace: &str) -> Self {
         Cluster {
             client,
-            patience: None,
+            request_timeout: None,
             namespace: namespace.to_owned(),
         }
     }
 
-    /// The answer to a request, or that there is none in time. Who is told to come again later, does.
-    async fn answer<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
+    /// Sends a request, and repeats it while the server is too busy.
+    async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
         let answer = async {
-            for _ in 0..RETRIES {
+            for _ in 0..MAX_RETRIES {
                 match request().await {
-                    Err(kube::Error::Api(status)) if status.code == 429 => sleep(RETRY).await,
+                    Err(kube::Error::Api(status)) if status.code == 429 => sleep(RETRY_DELAY).await,
                     answer => return answer,
                 }
             }
             request().await
         };
-        match self.patience {
+        match self.request_timeout {
             None => Ok(answer.await?),
             Some(limit) => match timeout(limit, answer).await {
                 Ok(answer) => Ok(answer?),
@@ -94,7 +90,6 @@ impl Cluster {
         }
     }
 
-    /// Workloads of a kind, in the namespace (or in all).
     pub fn workloads(&self, kind: WorkloadKind, all_namespaces: bool) -> Api<DynamicObject> {
         let resource = resource(kind);
         if all_namespaces {
@@ -104,7 +99,6 @@ impl Cluster {
         }
     }
 
-    /// Objects of a kind in the namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -112,17 +106,14 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// All workloads of these kinds, by kind, namespace and name.
-    pub async fn list(
-        &self,
-        kinds: &[WorkloadKind],
-        all_namespaces: bool,
-    ) -> Result<Vec<Game>, Error> {
+    /// All workloads.
+    pub async fn list(&self, all_namespaces: bool) -> Result<Vec<Game>, Error> {
         let any = ListParams::default();
-        self.list_selected(kinds, all_namespaces, &any).await
+        self.list_selected(&WorkloadKind::ALL, all_namespaces, &any)
+            .await
     }
 
-    /// Those of them that are selected.
+    /// The selected workloads of these kinds, sorted by kind, namespace and name.
     pub async fn list_selected(
         &self,
         kinds: &[WorkloadKind],
@@ -132,7 +123,7 @@ impl Cluster {
         let mut games = Vec::new();
         for kind in kinds {
             let workloads = self.workloads(*kind, all_namespaces);
-            let found = self.answer(async || workloads.list(params).await).await;
+            let found = self.send(async || workloads.list(params).await).await;
             let found = found.map_err(|error| not_installed(*kind, error))?;
             for object in found.items {
                 games.push(read(*kind, object)?);
@@ -142,25 +133,24 @@ impl Cluster {
         Ok(games)
     }
 
-    /// All HookRuns: those of workloads with them, and those of nobody.
+    /// All HookRuns: those of workloads, and those without one.
     pub async fn runs(&self, all_namespaces: bool) -> Result<(Vec<Scene>, Vec<HookRun>), Error> {
         let api = match all_namespaces {
             true => Api::all(self.client.clone()),
             false => self.api::<HookRun>(),
         };
         let params = ListParams::default();
-        let runs = self.answer(async || api.list(&params).await).await?;
-        let games = self.list(&WorkloadKind::ALL, all_namespaces).await?;
+        let runs = self.send(async || api.list(&params).await).await?;
+        let games = self.list(all_namespaces).await?;
         Ok(Scene::of_runs(games, runs.items))
     }
 
-    /// The workload of that name.
     pub async fn find(&self, reference: &Reference) -> Result<Game, Error> {
         let mut found = Vec::new();
         for kind in reference.kinds() {
             let workloads = self.workloads(kind, false);
             let name = &reference.name;
-            if let Some(object) = self.answer(async || workloads.get_opt(name).await).await? {
+            if let Some(object) = self.send(async || workloads.get_opt(name).await).await? {
                 found.push(read(kind, object)?);
             }
         }
@@ -177,42 +167,32 @@ impl Cluster {
         }
     }
 
-    /// Says what there is instead: a name like it, or the same name in another namespace.
+    /// An error that suggests a similar name, or the same name in another namespace.
     async fn not_found(&self, reference: &Reference) -> Error {
-        let here = match self.list(&WorkloadKind::ALL, false).await {
+        let here = match self.list(false).await {
             Ok(games) => games,
             Err(error) => return error,
         };
-        let namespace = &self.namespace;
-        let missing = format!("no {reference} in namespace {namespace}");
+        let missing = format!("no {reference} in namespace {}", self.namespace);
+        let mean = |other: String| Error::NotFound(format!("{missing}: did you mean {other}?"));
         if let Some(other) = here.iter().find(|game| game.name == reference.name) {
-            return Error::NotFound(format!("{missing}: did you mean {}?", other.short_name()));
+            return mean(other.short_name());
         }
-        // Whoever may not look beyond his namespace gets no hint about others.
-        let elsewhere = self
-            .list(&WorkloadKind::ALL, true)
-            .await
-            .unwrap_or_default();
+        // A user without access to other namespaces gets no hint about them.
+        let elsewhere = self.list(true).await.unwrap_or_default();
         let is_it =
             |game: &&Game| game.name == reference.name && reference.kinds().contains(&game.kind);
         if let Some(other) = elsewhere.iter().find(is_it) {
-            return Error::NotFound(format!(
-                "{missing}: did you mean {} -n {}?",
-                other.short_name(),
-                other.namespace
-            ));
+            return mean(format!("{} -n {}", other.short_name(), other.namespace));
         }
         let near = closest(&reference.name, here.iter().map(|game| game.name.as_str()));
-        let near = here.iter().find(|game| Some(game.name.as_str()) == near);
-        match near {
-            Some(game) => {
-                Error::NotFound(format!("{missing}: did you mean {}?", game.short_name()))
-            }
+        match here.iter().find(|game| Some(game.name.as_str()) == near) {
+            Some(game) => mean(game.short_name()),
             None => Error::NotFound(format!("{missing}: see kubectl game get")),
         }
     }
 
-    /// A workload with everything that belongs to it.
+    /// A workload with the objects that belong to it.
     pub async fn scene(&self, reference: &Reference) -> Result<Scene, Error> {
         let game = self.find(reference).await?;
         self.around(game).await
@@ -235,12 +215,12 @@ impl Cluster {
     {
         let params = ListParams::default().labels(selector);
         let api = self.api::<K>();
-        let found = self.answer(async || api.list(&params).await).await?;
+        let found = self.send(async || api.list(&params).await).await?;
         Ok(found.items)
     }
 
-    /// Changes a workload, on the state that the change was decided on; decides again when somebody
-    /// else was faster. Returns it as it is then.
+    /// Changes a workload, and decides again if another client has changed it in the meantime. Returns the
+    /// workload after the change.
     pub async fn change(
         &self,
         reference: &Reference,
@@ -253,12 +233,12 @@ impl Cluster {
             let game = self.find(reference).await?;
             let scene = match needs {
                 Needs::Scene => self.around(game).await?,
-                Needs::Workload => Scene::new(game, Vec::new(), Vec::new(), Vec::new()),
+                Needs::Workload => Scene::of_game(game),
             };
             let change = decide(&scene)?;
             match self.write(&scene.game, &change, dry_run).await {
                 Ok(game) => return Ok((game, change)),
-                Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+                Err(error) if error.is_conflict() && attempt < MAX_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -275,11 +255,10 @@ impl Cluster {
         let patch = Patch::Json::<()>(patch);
         let workloads = self.workloads(game.kind, false);
         let write = async || workloads.patch(&game.name, &params, &patch).await;
-        read(game.kind, self.answer(write).await?)
+        read(game.kind, self.send(write).await?)
     }
 }
 
-/// Where the kind is served.
 pub fn resource(kind: WorkloadKind) -> ApiResource {
     match kind {
         WorkloadKind::GameDeployment => ApiResource::erase::<GameDeployment>(&()),
@@ -287,28 +266,24 @@ pub fn resource(kind: WorkloadKind) -> ApiResource {
     }
 }
 
-/// Reads an object of that kind, without the bookkeeping that kubectl leaves out too.
+/// Reads an object, without its managed fields, which kubectl does not show either.
 pub fn read(kind: WorkloadKind, object: DynamicObject) -> Result<Game, Error> {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    let odd = |error: &dyn std::error::Error| {
-        Error::Odd(format!(
-            "{}: {}",
-            full_name(kind, &name),
-            with_causes(error)
-        ))
+    let name = full_name(kind, object.metadata.name.as_deref().unwrap_or_default());
+    let unexpected = |error: &dyn std::error::Error| {
+        Error::Unexpected(format!("{name}: {}", with_causes(error)))
     };
-    let mut object = serde_json::to_value(object).map_err(|error| odd(&error))?;
+    let mut object = serde_json::to_value(object).map_err(|error| unexpected(&error))?;
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     object["apiVersion"] = Value::from(gamekeeper_core::api::API_VERSION);
     object["kind"] = Value::from(kind.as_str());
-    Game::read(kind, object).map_err(|error| odd(&error))
+    Game::read(kind, object).map_err(|error| unexpected(&error))
 }
 
 fn not_installed(kind: WorkloadKind, error: Error) -> Error {
     match &error {
-        Error::Server(status) if status.code == 404 && !is_foreign(status) => {
+        Error::Server(status) if status.code == 404 && !is_not_kubernetes(status) => {
             Error::NotFound(format!(
                 "the cluster does not serve {}s ({}): install gamekeeper's CRDs first",
                 kind.as_str(),

@@ -1,5 +1,4 @@
-//! Commands: what to read, which pure function, where to print. Those that change something are in
-//! `steer`.
+//! Commands. Those that change a workload are in `steer`.
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
@@ -20,7 +19,7 @@ use crate::follow::{follow_status, follow_tree};
 use crate::kind::{Reference, parse_kind};
 use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
 use crate::print;
-use crate::scene::{Scene, has_failed};
+use crate::scene::Scene;
 use crate::steer::steer;
 use crate::style::Style;
 use crate::verdict::{End, Verdict, judge};
@@ -79,7 +78,6 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a text.
 pub fn put(text: &str) -> Result<(), Error> {
     Ok(stdout().write_all(text.as_bytes())?)
 }
@@ -112,14 +110,14 @@ async fn get(
             cluster.list_selected(&[kind], all, &params).await?
         }
         _ if params.label_selector.is_some() => {
-            let said = "a name and a selector are mutually exclusive: remove one of them";
-            return Err(Error::Usage(said.to_owned()));
+            let why = "a name and a selector are mutually exclusive: remove one of them";
+            return Err(Error::Usage(why.to_owned()));
         }
         words if all => {
             let words = words.join(" ");
-            let said =
+            let why =
                 format!("{words:?} in all namespaces: set its namespace with -n, or omit the name");
-            return Err(Error::Usage(said));
+            return Err(Error::Usage(why));
         }
         words => {
             let game = cluster.find(&Reference::parse(words)?).await?;
@@ -155,22 +153,17 @@ async fn show_tree(
     all_pods: bool,
 ) -> Result<(), Error> {
     let style = Style::of_stdout();
-    let most = if all_pods {
-        usize::MAX
-    } else {
-        tree::MOST_PODS
+    let max_pods = match all_pods {
+        true => usize::MAX,
+        false => tree::MAX_PODS,
     };
     if watch {
         let reference = Reference::parse(&workload.words)?;
         let cluster = Cluster::connect(at).await?;
-        return follow_tree(&cluster, &reference, most, style).await;
+        return follow_tree(&cluster, &reference, max_pods, style).await;
     }
-    put(&tree::tree(
-        &scene_of(at, workload).await?,
-        most,
-        style,
-        Timestamp::now(),
-    ))
+    let scene = scene_of(at, workload).await?;
+    put(&tree::tree(&scene, max_pods, style, Timestamp::now()))
 }
 
 async fn status(
@@ -189,7 +182,7 @@ async fn status(
         Some(limit) => {
             let reference = Reference::parse(&workload.words)?;
             let mut last = String::new();
-            let tell = |scene: &Scene, verdict: &Verdict| {
+            let report = |scene: &Scene, verdict: &Verdict| {
                 let line = status::sentence(&scene.game, verdict);
                 if output.is_none() && line != last {
                     put(&line)?;
@@ -197,7 +190,7 @@ async fn status(
                 last = line;
                 Ok(())
             };
-            follow_status(at, &reference, limit, tell).await?
+            follow_status(at, &reference, limit, report).await?
         }
     };
     put(&match output {
@@ -205,7 +198,7 @@ async fn status(
         Some(Output::Name) => scene.game.full_name() + "\n",
         Some(output) => print::object(&status::data(&scene.game, &verdict), output)?,
     })?;
-    if wait.is_some() && verdict.end == End::UnderWay {
+    if wait.is_some() && verdict.end == End::InProgress {
         eprintln!("timed out waiting: the rollout continues");
     }
     Ok(ExitCode::from(verdict.exit_code()))
@@ -235,7 +228,7 @@ async fn show_hooks(
 ) -> Result<(), Error> {
     let reference = Reference::parse(words)?;
     let mut scene = Cluster::connect(at).await?.scene(&reference).await?;
-    scene.runs.retain(|run| !failed || has_failed(run));
+    scene.runs.retain(|run| !failed || run.phase().has_failed());
     match output {
         Some(output) => put(&print::list(&scene.runs, output)?),
         None if scene.runs.is_empty() => {
@@ -256,9 +249,9 @@ async fn show_all_hooks(
     let cluster = Cluster::connect(at).await?;
     let (mut scenes, mut others) = cluster.runs(all).await?;
     for runs in scenes.iter_mut().map(|scene| &mut scene.runs) {
-        runs.retain(|run| !failed || has_failed(run));
+        runs.retain(|run| !failed || run.phase().has_failed());
     }
-    others.retain(|run| !failed || has_failed(run));
+    others.retain(|run| !failed || run.phase().has_failed());
     let owned = scenes.iter().flat_map(|scene| &scene.runs);
     let runs: Vec<&HookRun> = owned.chain(&others).collect();
     let (style, now) = (Style::of_stdout(), Timestamp::now());
@@ -273,15 +266,14 @@ async fn show_all_hooks(
     }
 }
 
-/// As `gamekeeper lint`.
 async fn lint_files(options: lint_command::Options) -> Result<ExitCode, Error> {
-    // It waits for a thread of its own, which an asynchronous one must not.
+    // It blocks until its own thread has ended.
     let linted = tokio::task::spawn_blocking(move || lint_command::run(&options)).await;
-    let code = linted.map_err(|error| Error::Odd(error.to_string()))?;
+    let code = linted.map_err(|error| Error::Unexpected(error.to_string()))?;
     Ok(ExitCode::from(code))
 }
 
-/// Answers kubectl's completion. What goes wrong must not disturb whoever is typing.
+/// Answers kubectl's completion. Errors are ignored: they would disturb the user's command line.
 async fn complete_words(words: &[String]) -> Result<(), Error> {
     let candidates = match complete::wanted(&Cli::command(), words) {
         Wanted::Words(words) => words,
@@ -296,7 +288,7 @@ async fn complete_words(words: &[String]) -> Result<(), Error> {
 async fn workloads_like(words: &[String]) -> Result<Vec<String>, Error> {
     let last = words.last().map_or("", String::as_str);
     let cluster = Cluster::connect(&complete::cluster_options(words)).await?;
-    let games = cluster.list(&WorkloadKind::ALL, false).await?;
+    let games = cluster.list(false).await?;
     let names = games
         .iter()
         .flat_map(|game| [game.short_name(), game.name.clone()]);

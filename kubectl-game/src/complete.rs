@@ -1,25 +1,24 @@
-//! What to type next, for kubectl's own completion (`kubectl game <TAB>`).
+//! Candidates for kubectl's own completion (`kubectl game <TAB>`).
 //!
-//! kubectl runs `kubectl_complete-game` with the words so far and reads candidates, one a line, and a
-//! last line `:4`: no file names.
+//! kubectl runs `kubectl_complete-game` with the words so far. It expects one candidate per line, and a last
+//! line `:4` (no file names).
 
 use clap::{Arg, Args, Command, FromArgMatches};
 
 use crate::options::ClusterOptions;
 
-/// The line that ends the answer (cobra's ShellCompDirectiveNoFileComp).
+/// The last line (cobra's ShellCompDirectiveNoFileComp).
 pub const END: &str = ":4";
 
-/// What the last word may become.
+/// The candidates for the last word.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// One of these.
     Words(Vec<String>),
-    /// The name of a workload.
+    /// All names of workloads.
     Workload,
 }
 
-/// Works out what the last of these words may become.
+/// The candidates for the last of these words.
 pub fn wanted(root: &Command, words: &[String]) -> Wanted {
     let (last, before) = words
         .split_last()
@@ -30,31 +29,19 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
     }
     let of_option = before.last().and_then(|word| option(root, command, word));
     let fitting = |words: Vec<String>| {
-        Wanted::Words(
-            words
-                .into_iter()
-                .filter(|word| word.starts_with(last))
-                .collect(),
-        )
+        let words = words.into_iter().filter(|word| word.starts_with(last));
+        Wanted::Words(words.collect())
+    };
+    let values = |arg: &Arg| {
+        let values = arg.get_possible_values().into_iter();
+        values.map(|it| it.get_name().to_owned()).collect()
     };
     if let Some(option) = of_option {
-        let values = option.get_possible_values();
-        return fitting(
-            values
-                .iter()
-                .map(|value| value.get_name().to_owned())
-                .collect(),
-        );
+        return fitting(values(option));
     }
     if last.starts_with('-') {
-        let long = |arg: &Arg| arg.get_long().map(|name| format!("--{name}"));
-        return fitting(
-            command
-                .get_arguments()
-                .chain(root.get_arguments())
-                .filter_map(long)
-                .collect(),
-        );
+        let options = arguments(root, command).filter_map(long);
+        return fitting(options.collect());
     }
     if command.has_subcommands() {
         let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
@@ -62,34 +49,34 @@ pub fn wanted(root: &Command, words: &[String]) -> Wanted {
     }
     match command.get_positionals().next() {
         Some(arg) if arg.get_possible_values().is_empty() => Wanted::Workload,
-        Some(arg) => fitting(
-            arg.get_possible_values()
-                .iter()
-                .map(|it| it.get_name().to_owned())
-                .collect(),
-        ),
+        Some(arg) => fitting(values(arg)),
         None => Wanted::Words(Vec::new()),
     }
 }
 
-/// The option that this word is, if a value has to follow.
-fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_it = |arg: &&Arg| {
-        let long = arg
-            .get_long()
-            .is_some_and(|name| word.strip_prefix("--") == Some(name));
-        let short = arg
-            .get_short()
-            .is_some_and(|name| word == format!("-{name}"));
-        (long || short) && arg.get_action().takes_values()
-    };
-    command
-        .get_arguments()
-        .chain(root.get_arguments())
-        .find(is_it)
+/// The options of a command and the global ones.
+fn arguments<'a>(root: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
+    command.get_arguments().chain(root.get_arguments())
 }
 
-/// The options among these words that say which cluster.
+fn long(option: &Arg) -> Option<String> {
+    option.get_long().map(|name| format!("--{name}"))
+}
+
+/// The option that this word names, if it takes a value.
+fn option<'a>(root: &'a Command, command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let is_it = |arg: &&Arg| {
+        let short = arg.get_short().map(|name| format!("-{name}"));
+        let is_named = [long(arg), short]
+            .into_iter()
+            .flatten()
+            .any(|it| it == word);
+        is_named && arg.get_action().takes_values()
+    };
+    arguments(root, command).find(is_it)
+}
+
+/// The options among these words that name the cluster.
 pub fn cluster_options(words: &[String]) -> ClusterOptions {
     let command = Command::new("complete")
         .no_binary_name(true)
@@ -132,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_the_cluster_that_the_line_names() {
+    fn names_come_from_the_cluster_of_the_command_line() {
         let line = ["tree", "-n", "prod", "--context", "eu", ""].map(str::to_owned);
         let options = cluster_options(&line);
         assert_eq!(options.namespace.as_deref(), Some("prod"));

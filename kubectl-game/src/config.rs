@@ -1,4 +1,4 @@
-//! Which cluster, as whom, and how it is reached: what kubectl makes of the kubeconfig and its options.
+//! The client's configuration, from the kubeconfig and the options, as in kubectl.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -14,16 +14,15 @@ use crate::options::ClusterOptions;
 use crate::proxy;
 use crate::suggest::closest;
 
-/// How long it may take until there is a connection: what kubectl gives a handshake.
-const CONNECT: Duration = Duration::from_secs(10);
+/// kubectl's timeout of a TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How the cluster is reached that the options and the environment name.
 pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     let env = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let files = Files::find(options.kubeconfig.as_deref(), &env);
     let mut config = match files.read()? {
         Some(kubeconfig) => of_kubeconfig(kubeconfig, options).await?,
-        // Within a cluster there is none, but for a service account.
+        // A pod has no kubeconfig, but a service account.
         None => Config::incluster().map_err(|_| files.missing())?,
     };
     if let Some(user) = &options.as_user {
@@ -32,19 +31,19 @@ pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {
     if !options.as_group.is_empty() {
         config.auth_info.impersonate_groups = Some(options.as_group.clone());
     }
-    config.connect_timeout = Some(CONNECT);
-    // It would wait for minutes for a server that is down.
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // kube's retries would wait for minutes for a server that is down.
     config.default_retry = false;
     Ok(config)
 }
 
 async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &ClusterOptions) -> Result<Config, Error> {
     let contexts = kubeconfig.contexts.iter().map(|it| it.name.as_str());
-    is_there("context", options.context.as_deref(), contexts)?;
+    check_exists("context", options.context.as_deref(), contexts)?;
     let clusters = kubeconfig.clusters.iter().map(|it| it.name.as_str());
-    is_there("cluster", options.cluster.as_deref(), clusters)?;
+    check_exists("cluster", options.cluster.as_deref(), clusters)?;
     let users = kubeconfig.auth_infos.iter().map(|it| it.name.as_str());
-    is_there("user", options.user.as_deref(), users)?;
+    check_exists("user", options.user.as_deref(), users)?;
     let choice = KubeConfigOptions {
         context: options.context.clone(),
         cluster: options.cluster.clone(),
@@ -60,8 +59,8 @@ async fn of_kubeconfig(kubeconfig: Kubeconfig, options: &ClusterOptions) -> Resu
     Ok(config)
 }
 
-/// Whether there is something of that name, if one is asked for.
-fn is_there<'a>(
+/// Checks that the wanted name, if there is one, exists.
+fn check_exists<'a>(
     what: &str,
     wanted: Option<&str>,
     names: impl Iterator<Item = &'a str>,
@@ -78,12 +77,12 @@ fn is_there<'a>(
     Err(Error::Config(missing))
 }
 
-/// Kubeconfigs, and whether it is a mistake when one is missing.
+/// Paths of kubeconfigs.
 enum Files {
-    /// `--kubeconfig`.
+    /// `--kubeconfig`, which must exist.
     Named(PathBuf),
-    /// KUBECONFIG, or `~/.kube/config`.
-    Maybe(Vec<PathBuf>),
+    /// KUBECONFIG or `~/.kube/config`, which need not exist.
+    Default(Vec<PathBuf>),
 }
 
 impl Files {
@@ -96,14 +95,14 @@ impl Files {
         if files.is_empty() {
             files.extend(std::env::home_dir().map(|home| home.join(".kube").join("config")));
         }
-        Files::Maybe(files)
+        Files::Default(files)
     }
 
-    /// All of them as one; None when there is none.
+    /// The merged kubeconfig, if there is any.
     fn read(&self) -> Result<Option<Kubeconfig>, Error> {
         let merged = match self {
             Files::Named(path) => read(path).map(Some),
-            Files::Maybe(paths) => paths.iter().try_fold(None, |merged, path| {
+            Files::Default(paths) => paths.iter().try_fold(None, |merged, path| {
                 let next = match read(path) {
                     Err(KubeconfigError::ReadConfig(error, _))
                         if error.kind() == ErrorKind::NotFound =>
@@ -124,19 +123,17 @@ impl Files {
     fn missing(&self) -> Error {
         let paths = match self {
             Files::Named(path) => std::slice::from_ref(path),
-            Files::Maybe(paths) => paths,
+            Files::Default(paths) => paths,
         };
-        let paths: Vec<String> = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
+        let paths = paths.iter().map(|path| path.display().to_string());
+        let paths: Vec<String> = paths.collect();
         Error::Config(format!("there is none: {}", paths.join(", ")))
     }
 }
 
 fn read(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
     let mut kubeconfig = Kubeconfig::read_from(path)?;
-    // An empty name is none, and leaves the choice to the next file.
+    // An empty name leaves the choice to the next file.
     kubeconfig.current_context = kubeconfig.current_context.filter(|name| !name.is_empty());
     Ok(kubeconfig)
 }

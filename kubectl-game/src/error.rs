@@ -1,4 +1,4 @@
-//! What goes wrong, in words for whoever typed the command.
+//! Errors, in words for the user of the command.
 
 use std::time::Duration;
 
@@ -8,45 +8,45 @@ use kube::core::Status;
 
 use crate::view::cut;
 
-/// Longest part of an answer that is shown when it is not Kubernetes'.
-const BODY: usize = 200;
+/// Longest part of a response that is shown when it does not come from Kubernetes.
+const MAX_BODY: usize = 200;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line asks for something that there is not.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for makes no sense for this workload as it is.
+    /// The command makes no sense for this workload in its state.
     #[error("{0}")]
     Refused(String),
-    /// There is no such workload.
     #[error("{0}")]
     NotFound(String),
     /// The kubeconfig cannot be used.
     #[error("kubeconfig: {0}")]
     Config(String),
-    /// The API server said no.
-    #[error("{}", said(.0))]
+    /// An error response of the API server.
+    #[error("{}", server_message(.0))]
     Server(Box<Status>),
-    /// There was no answer.
     #[error("cannot reach the cluster: {0}")]
     Unreachable(String),
-    /// An answer that makes no sense.
+    /// An object or response of an unexpected form.
     #[error("{0}")]
-    Odd(String),
-    /// An object that cannot be written as YAML.
+    Unexpected(String),
     #[error("cannot write YAML: {0}")]
     Yaml(#[from] serde_yaml_ng::Error),
-    /// What was to be printed could not be.
     #[error("cannot write: {0}")]
     Print(#[from] std::io::Error),
 }
 
-/// As kubectl puts it.
-fn said(status: &Status) -> String {
-    if is_foreign(status) {
-        return not_of_kubernetes(status);
+/// Fails because the command makes no sense for a workload in its state.
+pub fn refuse<T>(why: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Refused(why.into()))
+}
+
+/// The message in kubectl's form.
+fn server_message(status: &Status) -> String {
+    if is_not_kubernetes(status) {
+        return foreign_message(status);
     }
     if status.reason.is_empty() {
         format!("Error from server: {}", status.message)
@@ -55,45 +55,39 @@ fn said(status: &Status) -> String {
     }
 }
 
-/// Whether an answer is not that of a Kubernetes API server, but of something before it. What kube then
-/// calls the reason is none.
-pub fn is_foreign(status: &Status) -> bool {
+/// Whether a response comes from a proxy in front of the API server. The reason is then one of kube's own.
+pub fn is_not_kubernetes(status: &Status) -> bool {
     status.reason == "Failed to parse error data" && status.message != "404 page not found"
 }
 
-fn not_of_kubernetes(status: &Status) -> String {
+fn foreign_message(status: &Status) -> String {
     let code = StatusCode::from_u16(status.code).ok();
     let reason = code.and_then(|code| code.canonical_reason());
-    let reason = reason.map(|reason| format!(" {reason}"));
-    let mut words = format!(
-        "Error from server ({}{}): this is not a Kubernetes response",
-        status.code,
-        reason.unwrap_or_default()
-    );
-    let body = cut(&status.message, BODY);
-    if !body.is_empty() {
-        words = format!("{words}: {body}");
-    }
-    words
+    let reason = reason.map_or_else(String::new, |reason| format!(" {reason}"));
+    let body = match cut(&status.message, MAX_BODY) {
+        body if body.is_empty() => body,
+        body => format!(": {body}"),
+    };
+    let code = status.code;
+    format!("Error from server ({code}{reason}): this is not a Kubernetes response{body}")
 }
 
 impl Error {
-    /// That nothing was heard for so long.
     pub fn no_answer(limit: Duration) -> Self {
         Error::Unreachable(format!("no response within {limit:?}"))
     }
 
-    /// Whether the object was changed by somebody else in the meantime.
+    /// Whether another client has changed the object in the meantime.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 409)
     }
 
-    /// Whether a watch asked for what the server no longer knows.
+    /// Whether the resource version of a watch is too old.
     pub fn is_expired(&self) -> bool {
         matches!(self, Error::Server(status) if status.code == 410)
     }
 
-    /// Whether asking again is of no use.
+    /// Whether a retry would fail again.
     pub fn is_final(&self) -> bool {
         match self {
             Error::Server(status) => {
@@ -110,7 +104,7 @@ impl From<kube::Error> for Error {
         match error {
             kube::Error::Api(status) => Error::Server(status),
             kube::Error::SerdeError(error) => {
-                Error::Odd(format!("unexpected response from the server: {error}"))
+                Error::Unexpected(format!("unexpected response from the server: {error}"))
             }
             other => Error::Unreachable(with_causes(&other)),
         }
@@ -125,7 +119,7 @@ impl From<kube::runtime::watcher::Error> for Error {
             | Watch::WatchStartFailed(error)
             | Watch::WatchFailed(error) => error.into(),
             Watch::WatchError(status) => Error::Server(status),
-            other @ Watch::NoResourceVersion => Error::Odd(other.to_string()),
+            other @ Watch::NoResourceVersion => Error::Unexpected(other.to_string()),
         }
     }
 }

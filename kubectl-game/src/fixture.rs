@@ -1,4 +1,4 @@
-//! Scenes for tests, as a cluster shows them.
+//! Scenes for tests.
 
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::WorkloadKind;
@@ -90,7 +90,7 @@ pub fn failed_step() -> Scene {
     scene
 }
 
-/// The same, of somebody who is after whoever looks.
+/// The same, with escape sequences in all texts that a tenant can write.
 pub fn hostile() -> Scene {
     const EVIL: &str = "\x1b[2J\x1b]0;title\x07\u{9b}31m\r\nforged";
     let mut scene = failed_step();

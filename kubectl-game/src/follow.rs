@@ -10,102 +10,104 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::kind::Reference;
 use crate::options::ClusterOptions;
-use crate::page::{Page, inert};
+use crate::page::{Page, sanitize};
 use crate::scene::Scene;
 use crate::style::{Style, Tone};
 use crate::verdict::{End, Verdict, judge};
 use crate::view::tree::tree;
-use crate::watch::{Loss, SceneWatch, Sight};
+use crate::watch::{Outage, SceneWatch, Update};
 
-/// How often the ages on a terminal are drawn again.
-const TICK: Duration = Duration::from_secs(1);
-/// How long the first frame waits until the operator has looked at a change that was just made.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// Takes a terminal's cursor to the top and clears what is below.
+/// How often a terminal is redrawn, so that ages advance.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the first frame waits for the operator to observe a change that was just made.
+const OBSERVATION_WAIT: Duration = Duration::from_secs(1);
+/// Moves a terminal's cursor to the top and clears what is below.
 const REDRAW: &str = "\x1b[H\x1b[2J";
+const RESTORED: &str = "connection restored";
 
-/// Draws the tree again whenever something changes, until the workload is gone.
+/// Draws the tree again whenever something changes, until the workload is deleted.
 pub async fn follow_tree(
     cluster: &Cluster,
     reference: &Reference,
-    most: usize,
+    max_pods: usize,
     style: Style,
 ) -> Result<(), Error> {
     let game = cluster.find(reference).await?;
     let name = game.full_name();
     let mut watch = SceneWatch::new(cluster, &game);
-    let mut shown = Frames {
-        most,
+    let mut frames = Frames {
+        max_pods,
         style,
         last: None,
-        loss: None,
+        outage: None,
     };
-    let mut ticks = interval(TICK);
-    let patience = Instant::now() + FIRST_LOOK;
-    let mut unseen: Option<Scene> = None;
+    let mut ticks = interval(REDRAW_INTERVAL);
+    let deadline = Instant::now() + OBSERVATION_WAIT;
+    let mut unobserved: Option<Scene> = None;
     loop {
         tokio::select! {
-            sight = watch.next() => match sight? {
-                Sight::Scene(scene) if is_too_early(&scene, shown.last.is_some(), patience) => unseen = Some(*scene),
-                Sight::Scene(scene) => {
-                    unseen = None;
-                    shown.show(*scene)?;
+            update = watch.next() => match update? {
+                Update::Scene(scene) if is_too_early(&scene, frames.last.is_some(), deadline) => {
+                    unobserved = Some(*scene);
                 }
-                Sight::Lost(loss) => shown.lose(loss)?,
-                Sight::Gone => {
+                Update::Scene(scene) => {
+                    unobserved = None;
+                    frames.show(*scene)?;
+                }
+                Update::Disconnected(outage) => frames.show_outage(outage)?,
+                Update::Deleted => {
                     writeln!(stdout(), "{name} was deleted")?;
                     return Ok(());
                 }
             },
-            () = sleep_until(patience), if unseen.is_some() => {
-                unseen.take().map_or(Ok(()), |scene| shown.show(scene))?;
+            () = sleep_until(deadline), if unobserved.is_some() => {
+                unobserved.take().map_or(Ok(()), |scene| frames.show(scene))?;
             }
-            _ = ticks.tick(), if style.symbols => shown.draw()?,
+            _ = ticks.tick(), if style.symbols => frames.draw()?,
         }
     }
 }
 
-/// Whether a first frame would say no more than that the operator is about to look.
-fn is_too_early(scene: &Scene, is_shown: bool, patience: Instant) -> bool {
-    let is_seen = scene.game.is_observed() || scene.game.deleting;
-    !is_seen && !is_shown && Instant::now() < patience
+/// Whether the first frame should wait, because the operator has not observed the spec yet.
+fn is_too_early(scene: &Scene, is_shown: bool, deadline: Instant) -> bool {
+    let is_observed = scene.game.is_observed() || scene.game.deleting;
+    !is_observed && !is_shown && Instant::now() < deadline
 }
 
 struct Frames {
-    /// Most pods in a frame.
-    most: usize,
+    max_pods: usize,
     style: Style,
     last: Option<Scene>,
-    loss: Option<Loss>,
+    outage: Option<Outage>,
 }
 
 impl Frames {
-    /// Shows a scene; in a pipe only if it differs in more than ages from the last one.
+    /// Shows a scene. Without a terminal, only if more than ages has changed.
     fn show(&mut self, scene: Scene) -> Result<(), Error> {
-        let most = self.most;
-        let timeless = |scene: &Scene| tree(scene, most, Style::PLAIN, Timestamp::UNIX_EPOCH);
-        let is_news = self
+        let max_pods = self.max_pods;
+        let timeless = |scene: &Scene| tree(scene, max_pods, Style::PLAIN, Timestamp::UNIX_EPOCH);
+        let is_new = self
             .last
             .as_ref()
             .is_none_or(|last| timeless(last) != timeless(&scene));
         let is_drawn = self.is_drawn();
         self.last = Some(scene);
-        let was_lost = self.loss.take().is_some();
-        if was_lost && !is_drawn {
-            eprintln!("{BACK}");
+        let was_disconnected = self.outage.take().is_some();
+        if was_disconnected && !is_drawn {
+            eprintln!("{RESTORED}");
         }
-        if is_news || was_lost && is_drawn {
+        if is_new || was_disconnected && is_drawn {
             self.draw()?;
         }
         Ok(())
     }
 
-    /// Says that the connection is lost: in the frame, if there is one that is drawn over.
-    fn lose(&mut self, loss: Loss) -> Result<(), Error> {
+    /// Shows that the connection is lost: in the frame if there is one, on stderr otherwise.
+    fn show_outage(&mut self, outage: Outage) -> Result<(), Error> {
         if !self.is_drawn() {
-            eprintln!("{}", lost(&loss));
+            eprintln!("{}", lost(&outage));
         }
-        self.loss = Some(loss);
+        self.outage = Some(outage);
         if self.is_drawn() { self.draw() } else { Ok(()) }
     }
 
@@ -120,16 +122,16 @@ impl Frames {
         let now = Timestamp::now();
         let mut out = stdout().lock();
         if self.style.symbols {
-            // What was seen last does not grow older while nobody knows how it is.
-            let seen = self.loss.as_ref().map_or(now, |loss| loss.since);
+            // Ages do not advance while the connection is lost.
+            let seen = self.outage.as_ref().map_or(now, |outage| outage.since);
             let mut page = Page::new(self.style);
-            if let Some(loss) = &self.loss {
-                page.line(Tone::Bad, &lost(loss));
+            if let Some(outage) = &self.outage {
+                page.line(Tone::Bad, &lost(outage));
             }
-            let frame = tree(scene, self.most, self.style, seen);
+            let frame = tree(scene, self.max_pods, self.style, seen);
             write!(out, "{REDRAW}{}{frame}", page.text())?;
         } else {
-            let frame = tree(scene, self.most, self.style, now);
+            let frame = tree(scene, self.max_pods, self.style, now);
             let time = now.round(jiff::Unit::Second).unwrap_or(now);
             writeln!(out, "--- {time}\n{frame}")?;
         }
@@ -137,24 +139,22 @@ impl Frames {
     }
 }
 
-/// Says that a lost connection is there again.
-const BACK: &str = "connection restored";
-
-fn lost(loss: &Loss) -> String {
-    let since = loss.since.round(jiff::Unit::Second).unwrap_or(loss.since);
-    format!("connection lost since {since}: {}", inert(&loss.why))
+fn lost(outage: &Outage) -> String {
+    let since = outage.since;
+    let since = since.round(jiff::Unit::Second).unwrap_or(since);
+    format!("connection lost since {since}: {}", sanitize(&outage.why))
 }
 
-/// Waits until a rollout is complete or stopped, telling what it is at. The limit counts from the first
-/// word to the cluster.
+/// Waits until a rollout is complete or stopped, and passes each state in between to `report`. The limit
+/// includes the time to connect.
 pub async fn follow_status(
     at: &ClusterOptions,
     reference: &Reference,
     limit: Option<Duration>,
-    mut tell: impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
+    mut report: impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
 ) -> Result<(Scene, Verdict), Error> {
     let mut last = None;
-    let end = until_end(at, reference, &mut last, &mut tell);
+    let end = until_end(at, reference, &mut last, &mut report);
     let scene = match limit {
         None => end.await?,
         Some(limit) => match timeout(limit, end).await {
@@ -166,39 +166,39 @@ pub async fn follow_status(
     Ok((scene, verdict))
 }
 
-/// The scene at the end; until then `last` is the one that was seen last.
+/// The scene at the end. `last` holds the latest one, in case of a timeout.
 async fn until_end(
     at: &ClusterOptions,
     reference: &Reference,
     last: &mut Option<Scene>,
-    tell: &mut impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
+    report: &mut impl FnMut(&Scene, &Verdict) -> Result<(), Error>,
 ) -> Result<Scene, Error> {
     let cluster = Cluster::connect(at).await?;
     let game = cluster.find(reference).await?;
     let mut watch = SceneWatch::new(&cluster, &game);
-    // It says most by itself, should the rest come too late.
-    *last = Some(Scene::new(game.clone(), Vec::new(), Vec::new(), Vec::new()));
-    let mut is_lost = false;
+    // The workload alone suffices for most verdicts if its pods and runs arrive too late.
+    *last = Some(Scene::of_game(game.clone()));
+    let mut is_disconnected = false;
     loop {
         let scene = match watch.next().await? {
-            Sight::Scene(scene) => *scene,
-            Sight::Lost(loss) => {
-                eprintln!("{}", lost(&loss));
-                is_lost = true;
+            Update::Scene(scene) => *scene,
+            Update::Disconnected(outage) => {
+                eprintln!("{}", lost(&outage));
+                is_disconnected = true;
                 continue;
             }
-            Sight::Gone => {
+            Update::Deleted => {
                 return Err(Error::NotFound(format!("{} was deleted", game.full_name())));
             }
         };
-        if std::mem::take(&mut is_lost) {
-            eprintln!("{BACK}");
+        if std::mem::take(&mut is_disconnected) {
+            eprintln!("{RESTORED}");
         }
         let verdict = judge(&scene, Timestamp::now());
-        if verdict.end != End::UnderWay {
+        if verdict.end != End::InProgress {
             return Ok(scene);
         }
-        tell(&scene, &verdict)?;
+        report(&scene, &verdict)?;
         *last = Some(scene);
     }
 }

@@ -1,5 +1,5 @@
-//! The two kinds and how people call them: `game`, `gd/game`, `gamestatefulsets world`, or a name as
-//! kubectl prints it, `gamedeployment.tkex.tencent.com/game`.
+//! The names of kinds and workloads: `game`, `gd/game`, `gamestatefulsets world`, or as kubectl prints them,
+//! `gamedeployment.tkex.tencent.com/game`.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use gamekeeper_core::api::names::WorkloadKind;
 use crate::error::Error;
 use crate::suggest::closest;
 
-/// What kubectl calls this kind when there is one of it.
 pub fn singular(kind: WorkloadKind) -> &'static str {
     match kind {
         WorkloadKind::GameDeployment => "gamedeployment",
@@ -17,7 +16,6 @@ pub fn singular(kind: WorkloadKind) -> &'static str {
     }
 }
 
-/// Its short name.
 pub fn short(kind: WorkloadKind) -> &'static str {
     match kind {
         WorkloadKind::GameDeployment => "gd",
@@ -25,20 +23,20 @@ pub fn short(kind: WorkloadKind) -> &'static str {
     }
 }
 
-/// An object as kubectl names it in what it prints.
+/// An object as kubectl prints it.
 pub fn full_name(kind: WorkloadKind, name: &str) -> String {
     format!("{}.{GROUP}/{name}", singular(kind))
 }
 
-/// An object as one types it.
+/// An object as users type it.
 pub fn short_name(kind: WorkloadKind, name: &str) -> String {
     format!("{}/{name}", short(kind))
 }
 
-/// Reads what somebody calls a kind.
+/// Parses any name of a kind.
 pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     let lower = word.to_lowercase();
-    // gamedeployments.v1alpha1.tkex.tencent.com is a name of the kind, too.
+    // A name may be qualified: gamedeployments.v1alpha1.tkex.tencent.com.
     let resource = lower.split('.').next().unwrap_or_default();
     let is_called = |kind: &WorkloadKind| {
         let singular = singular(*kind);
@@ -47,17 +45,14 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
     if let Some(kind) = WorkloadKind::ALL.into_iter().find(is_called) {
         return Ok(kind);
     }
-    if let Some(native) = ["deploy", "sts", "statefulset"]
-        .into_iter()
-        .find(|it| resource.starts_with(it))
-    {
-        let whole = if native == "deploy" {
-            "Deployments"
-        } else {
-            "StatefulSets"
-        };
+    let native = [
+        ("deploy", "Deployments"),
+        ("sts", "StatefulSets"),
+        ("statefulset", "StatefulSets"),
+    ];
+    if let Some((_, native)) = native.iter().find(|(it, _)| resource.starts_with(it)) {
         return Err(Error::Usage(format!(
-            "kubectl game does not manage {whole}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
+            "kubectl game does not manage {native}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
     let known = WorkloadKind::ALL
@@ -73,14 +68,13 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
 /// A workload as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its kind; None: whichever has the name.
+    /// Any kind if None.
     pub kind: Option<WorkloadKind>,
-    /// Its name.
     pub name: String,
 }
 
 impl Reference {
-    /// Reads `NAME`, `KIND/NAME` or `KIND NAME`.
+    /// Parses `NAME`, `KIND/NAME` or `KIND NAME`.
     pub fn parse(words: &[String]) -> Result<Self, Error> {
         let (kind, name) = match words {
             [word] => match word.split_once('/') {
@@ -111,7 +105,6 @@ impl Reference {
         })
     }
 
-    /// The kinds that it may be of.
     pub fn kinds(&self) -> Vec<WorkloadKind> {
         self.kind
             .map_or_else(|| WorkloadKind::ALL.to_vec(), |kind| vec![kind])
@@ -135,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_called_as_kubectl_calls_it() {
+    fn all_names_of_kubectl_are_accepted() {
         let deployment = Some(WorkloadKind::GameDeployment);
         for (text, kind) in [
             ("game", None),
@@ -156,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_told_what_to_write() {
+    fn an_invalid_name_is_an_error_with_its_fix() {
         for (text, words) in [
             ("gamedeploymnt/game", "did you mean gamedeployment?"),
             ("deploy/game", "use kubectl rollout"),
@@ -164,8 +157,8 @@ mod tests {
             ("gd/", "is not a workload"),
             ("gd game other", "expected one workload"),
         ] {
-            let said = parse(text).expect_err(text);
-            assert!(said.contains(words), "{text}: {said}");
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `kubectl game`: see and steer rollouts of GameDeployments and GameStatefulSets.
+//! `kubectl game`: shows and controls rollouts of GameDeployments and GameStatefulSets.
 //!
 //! What a command prints (`view`, `verdict`) and what it changes (`change`) are pure functions of the
-//! objects; `cluster`, `watch` and `follow` talk to the API server; `command` and `steer` put them together.
+//! objects; `cluster`, `watch` and `follow` talk to the API server; `command` and `steer` combine them.
 
 mod age;
 mod change;
@@ -35,28 +35,24 @@ use clap::Parser;
 
 use crate::error::Error;
 use crate::options::Cli;
-use crate::page::inert_lines;
+use crate::page::sanitize_lines;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(asked) => {
-            // What cannot be printed cannot be told either.
-            let _ = asked.print();
-            return if asked.use_stderr() {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            };
+        Err(error) => {
+            // There is no other place to report a closed output to.
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
         }
     };
     match command::run(cli).await {
         Ok(code) => code,
-        // Whoever reads has seen enough: `kubectl game get | head -1`.
+        // The reader has closed the pipe: `kubectl game get | head -1`.
         Err(Error::Print(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", inert_lines(&error.to_string()));
+            eprintln!("error: {}", sanitize_lines(&error.to_string()));
             ExitCode::FAILURE
         }
     }

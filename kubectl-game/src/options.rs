@@ -15,10 +15,8 @@ use jiff::SignedDuration;
 #[derive(Parser)]
 #[command(name = "kubectl-game", bin_name = "kubectl game", version)]
 pub struct Cli {
-    /// Where.
     #[command(flatten)]
     pub cluster: ClusterOptions,
-    /// What.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -52,13 +50,13 @@ pub struct ClusterOptions {
     pub request_timeout: SignedDuration,
 }
 
-/// A longest wait; None is forever.
+/// The timeout that a duration stands for; zero means none.
 pub fn limit(wait: SignedDuration) -> Option<Duration> {
     let wait = Duration::try_from(wait).ok()?;
     (!wait.is_zero()).then_some(wait)
 }
 
-/// A duration, or a number of seconds, as kubectl takes it for requests.
+/// A duration, or a number of seconds, as in kubectl.
 fn seconds(word: &str) -> Result<SignedDuration, String> {
     match word.parse::<u32>() {
         Ok(seconds) => Ok(SignedDuration::from_secs(seconds.into())),
@@ -66,7 +64,6 @@ fn seconds(word: &str) -> Result<SignedDuration, String> {
     }
 }
 
-/// A workload.
 #[derive(Args, Clone, Debug)]
 pub struct Workload {
     /// NAME, gd/NAME or gsts/NAME.
@@ -74,9 +71,8 @@ pub struct Workload {
     pub words: Vec<String>,
 }
 
-/// How a change is made and told.
 #[derive(Args, Clone, Debug)]
-pub struct Write {
+pub struct WriteOptions {
     /// Submit the change as a server-side dry run.
     #[arg(long)]
     pub dry_run: bool,
@@ -85,15 +81,13 @@ pub struct Write {
     pub output: Option<Output>,
 }
 
-/// A workload, and how it is changed.
+/// The options of a change.
 #[derive(Args, Clone, Debug)]
-pub struct On {
-    /// The workload.
+pub struct ChangeOptions {
     #[command(flatten)]
     pub workload: Workload,
-    /// How.
     #[command(flatten)]
-    pub write: Write,
+    pub write: WriteOptions,
 }
 
 /// What to print.
@@ -120,7 +114,6 @@ Exit codes:
   1  something would be rejected
   2  a file cannot be read";
 
-/// What to do.
 #[derive(Subcommand)]
 pub enum Command {
     /// List workloads.
@@ -165,7 +158,6 @@ pub enum Command {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<Output>,
     },
-    /// What changes something.
     #[command(flatten)]
     Steer(Steer),
     /// List revisions.
@@ -202,7 +194,7 @@ pub enum Command {
         /// The shell.
         shell: Shell,
     },
-    /// What kubectl's own completion asks for, in its protocol.
+    /// Candidates for kubectl's own completion.
     #[command(name = "__complete", hide = true)]
     Complete {
         /// The words so far; the last one is to be completed.
@@ -211,17 +203,17 @@ pub enum Command {
     },
 }
 
-/// What to change.
+/// Commands that change a workload.
 #[derive(Subcommand)]
 pub enum Steer {
     /// Start no more pod updates until resumed.
-    Pause(On),
+    Pause(ChangeOptions),
     /// End a pause, whether set by a user or by a canary step.
-    Resume(On),
+    Resume(ChangeOptions),
     /// Continue past the paused canary step, or skip all remaining steps.
     Promote {
         #[command(flatten)]
-        on: On,
+        on: ChangeOptions,
         /// Skip all remaining canary steps. Hooks of pods still run.
         #[arg(long)]
         full: bool,
@@ -229,7 +221,7 @@ pub enum Steer {
     /// Retry failed hooks of pods.
     Retry {
         #[command(flatten)]
-        on: On,
+        on: ChangeOptions,
         /// Only hooks of this point.
         #[arg(long, value_parser = point)]
         point: Option<HookPoint>,
@@ -237,13 +229,13 @@ pub enum Steer {
     /// Roll back to the stable revision (in a rollout) or the previous one.
     Undo {
         #[command(flatten)]
-        on: On,
+        on: ChangeOptions,
         /// Number of the revision, as history shows it.
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,
     },
     /// Recreate all pods (RollingUpdate, OnDelete).
-    Restart(On),
+    Restart(ChangeOptions),
     /// Change a field.
     #[command(subcommand)]
     Set(SetCommand),
@@ -258,7 +250,7 @@ pub enum SetCommand {
         #[arg(value_name = "WORKLOAD CONTAINER=IMAGE", required = true, num_args = 1..)]
         words: Vec<String>,
         #[command(flatten)]
-        write: Write,
+        write: WriteOptions,
     },
 }
 

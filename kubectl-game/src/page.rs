@@ -1,20 +1,18 @@
-//! What people read: lines of text in tones.
+//! Lines of text in tones.
 //!
-//! Every text of an object passes here on its way to a terminal. Whoever may write a change cause, or be
-//! measured, shall not move the cursor, forge a line or turn the writing around: such characters are shown.
+//! Text of objects must not act on the terminal: an escape sequence in a change cause or in a measured value
+//! could move the cursor, forge a line or reverse the direction of writing. Such characters are escaped.
 
 use std::borrow::Cow;
 
 use crate::style::{Style, Tone};
 
-/// Lines of text.
 pub struct Page {
     style: Style,
     text: String,
 }
 
 impl Page {
-    /// An empty one.
     pub fn new(style: Style) -> Self {
         Page {
             style,
@@ -22,9 +20,9 @@ impl Page {
         }
     }
 
-    /// Goes on in the line.
+    /// Appends to the current line.
     pub fn write(&mut self, tone: Tone, text: &str) {
-        let text = inert(text);
+        let text = sanitize(text);
         match tone
             .code()
             .filter(|_| self.style.colour && !text.is_empty())
@@ -34,53 +32,49 @@ impl Page {
         }
     }
 
-    /// Ends the line.
     pub fn end_line(&mut self) {
         self.text.push('\n');
     }
 
-    /// A line in one tone.
     pub fn line(&mut self, tone: Tone, text: &str) {
         self.write(tone, text);
         self.end_line();
     }
 
-    /// What stands on it.
     pub fn text(self) -> String {
         self.text
     }
 }
 
-/// A text as a part of a line: its line breaks and tabs are spaces, and nothing in it does anything.
-pub fn inert(text: &str) -> Cow<'_, str> {
-    shown(text, |it| matches!(it, '\n' | '\r' | '\t').then_some(' '))
+/// A text as a part of a line: line breaks and tabs become spaces, other control characters are escaped.
+pub fn sanitize(text: &str) -> Cow<'_, str> {
+    escape(text, |it| matches!(it, '\n' | '\r' | '\t').then_some(' '))
 }
 
-/// A text of several lines, in which nothing else does anything.
-pub fn inert_lines(text: &str) -> Cow<'_, str> {
-    shown(text, |it| (it == '\n').then_some('\n'))
+/// A text of several lines, in which all other control characters are escaped.
+pub fn sanitize_lines(text: &str) -> Cow<'_, str> {
+    escape(text, |it| (it == '\n').then_some('\n'))
 }
 
-fn shown(text: &str, white: impl Fn(char) -> Option<char>) -> Cow<'_, str> {
-    if !text.contains(acts) {
+fn escape(text: &str, whitespace: impl Fn(char) -> Option<char>) -> Cow<'_, str> {
+    if !text.contains(is_control) {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        match white(character) {
-            Some(space) => shown.push(space),
-            None if acts(character) => shown.extend(character.escape_default()),
-            None => shown.push(character),
+        match whitespace(character) {
+            Some(space) => escaped.push(space),
+            None if is_control(character) => escaped.extend(character.escape_default()),
+            None => escaped.push(character),
         }
     }
-    Cow::Owned(shown)
+    Cow::Owned(escaped)
 }
 
-/// Whether a terminal does something else than to show it: control characters, and those that turn the
-/// direction of what follows.
-fn acts(character: char) -> bool {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    character.is_control() || turns
+/// Whether it is a control character, or one that changes the direction of writing.
+fn is_control(character: char) -> bool {
+    let is_bidi = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    character.is_control() || is_bidi
 }
 
 #[cfg(test)]
@@ -88,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_act_on_a_terminal_is_shown() {
+    fn control_characters_are_escaped() {
         for (text, expected) in [
             ("game:v1, für 3 €", "game:v1, für 3 €"),
             ("\x1b[2J", "\\u{1b}[2J"),
@@ -98,14 +92,14 @@ mod tests {
             ("bad\rgood", "bad good"),
             ("a\u{202e}b", "a\\u{202e}b"),
         ] {
-            assert_eq!(inert(text), expected);
-            assert_eq!(inert(&inert(text)), expected);
+            assert_eq!(sanitize(text), expected);
+            assert_eq!(sanitize(&sanitize(text)), expected);
         }
-        assert_eq!(inert_lines("a\n\x1b[2Jb\r"), "a\n\\u{1b}[2Jb\\r");
+        assert_eq!(sanitize_lines("a\n\x1b[2Jb\r"), "a\n\\u{1b}[2Jb\\r");
     }
 
     #[test]
-    fn colours_are_the_only_thing_that_acts() {
+    fn colours_are_the_only_escape_sequences() {
         let mut page = Page::new(Style {
             symbols: true,
             colour: true,

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::options::Output;
 
-/// One object.
 pub fn object(object: &Value, output: Output) -> Result<String, Error> {
     match output {
-        Output::Json => Ok(inert(&serde_json::to_string_pretty(object).map_err(odd)?) + "\n"),
+        Output::Json => Ok(sanitize(&serde_json::to_string_pretty(object).map_err(odd)?) + "\n"),
         Output::Yaml => Ok(serde_yaml_ng::to_string(object)?),
         Output::Name => Ok(name(object) + "\n"),
     }
@@ -49,8 +48,8 @@ fn name(object: &Value) -> String {
     )
 }
 
-/// JSON escapes control characters of ASCII, and would print those beyond it.
-fn inert(json: &str) -> String {
+/// Escapes the control characters beyond ASCII, which JSON leaves as they are.
+fn sanitize(json: &str) -> String {
     let escaped = |it: char| match it {
         '\u{7f}'..='\u{9f}' => format!("\\u{:04x}", u32::from(it)),
         _ => it.to_string(),
@@ -59,7 +58,7 @@ fn inert(json: &str) -> String {
 }
 
 fn odd(error: serde_json::Error) -> Error {
-    Error::Odd(error.to_string())
+    Error::Unexpected(error.to_string())
 }
 
 #[cfg(test)]
@@ -67,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_an_object_acts_on_a_terminal_and_all_of_it_can_be_read_back() {
+    fn control_characters_are_escaped_and_can_be_parsed_again() {
         let value = json!({"a": "\x1b]0;title\x07\u{9b}2J\u{7f}"});
         let json = object(&value, Output::Json).expect("JSON");
         let yaml = object(&value, Output::Yaml).expect("YAML");
         for printed in [&json, &yaml] {
-            let acts = |it: char| it.is_control() && it != '\n';
-            assert!(!printed.contains(acts), "{printed:?}");
+            let is_control = |it: char| it.is_control() && it != '\n';
+            assert!(!printed.contains(is_control), "{printed:?}");
             let read: Value = serde_yaml_ng::from_str(printed).expect("an object");
             assert_eq!(read, value);
         }

@@ -1,8 +1,7 @@
-//! The proxy on the way to the API server, chosen as kubectl chooses: what the kubeconfig names as
-//! `proxy-url`; else what HTTPS_PROXY names, but for hosts in NO_PROXY and those on this machine.
+//! The proxy in front of the API server, chosen as in kubectl: `proxy-url` of the kubeconfig; otherwise
+//! HTTPS_PROXY, except for hosts in NO_PROXY and for this machine.
 //!
-//! kube's own choice asks NO_PROXY about the proxy instead of the server, and would go through a proxy to
-//! this machine.
+//! kube compares NO_PROXY with the proxy instead of the server, and would use a proxy to reach this machine.
 
 use std::net::IpAddr;
 
@@ -11,7 +10,7 @@ use http::uri::InvalidUri;
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// The proxy for a server; None when it is reached without one. `env` reads the environment.
+/// The proxy for a server, if it needs one. `env` reads the environment.
 pub fn choose(
     kubeconfig: Option<&str>,
     server: &Uri,
@@ -39,7 +38,7 @@ pub fn choose(
     }
 }
 
-/// What the cluster that is chosen names as proxy.
+/// The `proxy-url` of the chosen cluster.
 pub fn of<'a>(kubeconfig: &'a Kubeconfig, choice: &KubeConfigOptions) -> Option<&'a str> {
     let of_context = || {
         let name = choice
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfigs_proxy_goes_before_that_of_the_environment() {
+    fn the_kubeconfigs_proxy_takes_precedence() {
         let env = [("HTTPS_PROXY", "http://of-env:3128"), ("NO_PROXY", "*")];
         let written = chosen(Some("http://written:3128"), SERVER, &env);
         assert_eq!(written.as_deref(), Some("http://written:3128/"));
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environments_proxy_is_for_servers_elsewhere_that_no_proxy_does_not_name() {
+    fn the_environments_proxy_is_for_remote_servers_that_are_not_in_no_proxy() {
         for (server, no_proxy, expected) in [
             (SERVER, "", Some("http://me:secret@of-env:3128/")),
             (

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
-use gamekeeper_core::api::{HookPhase, HookRun};
 use gamekeeper_core::plan::recorded_template;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,10 +13,8 @@ use serde_json::Value;
 
 use crate::game::Game;
 
-/// A workload and what it controls.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// The workload.
     pub game: Game,
     /// Its pods, by ordinal or name.
     pub pods: Vec<Pod>,
@@ -27,7 +25,12 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Takes from these objects those that the workload controls.
+    /// A workload without the objects that it controls.
+    pub fn of_game(game: Game) -> Self {
+        Scene::new(game, Vec::new(), Vec::new(), Vec::new())
+    }
+
+    /// A workload and those of these objects that it controls.
     pub fn new(
         game: Game,
         mut pods: Vec<Pod>,
@@ -53,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// HookRuns with the workloads that control them, and those that none of these controls.
+    /// Groups HookRuns by the workload that controls them; the second list is those without one.
     pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {
@@ -71,17 +74,16 @@ impl Scene {
         (scenes, others)
     }
 
-    /// The point of a run, when it belongs to a hook.
     pub fn point(&self, run: &HookRun) -> Option<HookPoint> {
         run.point(self.game.kind)
     }
 
-    /// The pod that a run is about, while it is there.
+    /// The pod of a run, if it exists.
     pub fn pod_of(&self, run: &HookRun) -> Option<&Pod> {
         self.pods.iter().find(|pod| is_about(run, pod))
     }
 
-    /// The pod or the canary step that a run is about.
+    /// The pod or the canary step of a run.
     pub fn about(&self, run: &HookRun) -> String {
         let label = |key: &str| run.labels().get(key).map_or("?", String::as_str);
         match self.pod_of(run) {
@@ -93,15 +95,14 @@ impl Scene {
         }
     }
 
-    /// Pods at a revision.
     pub fn pods_at(&self, revision: &str) -> impl Iterator<Item = &Pod> {
         self.pods
             .iter()
             .filter(move |pod| revision_of(pod) == revision)
     }
 
-    /// What a revision is to the rollout.
-    pub fn part(&self, revision: &str) -> &'static str {
+    /// The role of a revision in the rollout.
+    pub fn role(&self, revision: &str) -> &'static str {
         let status = &self.game.status;
         match (
             revision == status.update_revision,
@@ -115,40 +116,23 @@ impl Scene {
     }
 }
 
-/// The uid of what controls an object; the API server lets it have one controller at most.
+/// The uid of an object's controller.
 fn controller(meta: &ObjectMeta) -> Option<&str> {
-    let mut owners = meta.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.controller == Some(true))?;
-    Some(&owner.uid)
+    names::controller_of(meta).map(|owner| owner.uid.as_str())
 }
 
-/// Whether a run is about this pod.
 pub fn is_about(run: &HookRun, pod: &Pod) -> bool {
     let about = run.annotations().get(names::RUN_POD_UID);
     about.is_some() && about == pod.metadata.uid.as_ref()
 }
 
-/// The revision of a pod.
 pub fn revision_of(pod: &Pod) -> &str {
     pod.labels()
         .get(names::REVISION_LABEL)
         .map_or("", String::as_str)
 }
 
-/// The phase of a run.
-pub fn phase(run: &HookRun) -> HookPhase {
-    run.status
-        .as_ref()
-        .map(|status| status.phase)
-        .unwrap_or_default()
-}
-
-/// Whether a run ended, and not well.
-pub fn has_failed(run: &HookRun) -> bool {
-    phase(run).has_failed()
-}
-
-/// The pod template that a revision holds, without the marker that makes it a patch.
+/// The pod template of a revision, without the directive that makes it a patch.
 pub fn template_of(revision: &ControllerRevision) -> Option<Value> {
     let template = recorded_template(revision.data.clone()?.0);
     template.is_object().then_some(template)

@@ -1,4 +1,4 @@
-//! Commands that change a workload: which change, decided on what, and what is said about it.
+//! Commands that change a workload.
 
 use jiff::Timestamp;
 
@@ -13,12 +13,11 @@ use crate::command::put;
 use crate::error::Error;
 use crate::game::Game;
 use crate::kind::Reference;
-use crate::options::{ClusterOptions, On, SetCommand, Steer, Write};
-use crate::page::inert;
+use crate::options::{ChangeOptions, ClusterOptions, SetCommand, Steer, WriteOptions};
+use crate::page::sanitize;
 use crate::print;
 use crate::scene::Scene;
 
-/// Runs a command.
 pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
     match command {
         Steer::Pause(on) => on_game(at, &on, pause).await,
@@ -39,7 +38,7 @@ pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
 
 async fn on_game(
     at: &ClusterOptions,
-    on: &On,
+    on: &ChangeOptions,
     decide: impl Fn(&Game) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     let decide = |scene: &Scene| decide(&scene.game);
@@ -48,7 +47,7 @@ async fn on_game(
 
 async fn on_scene(
     at: &ClusterOptions,
-    on: &On,
+    on: &ChangeOptions,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
     change(at, &on.workload.words, &on.write, Needs::Scene, decide).await
@@ -57,7 +56,7 @@ async fn on_scene(
 async fn change(
     at: &ClusterOptions,
     words: &[String],
-    write: &Write,
+    write: &WriteOptions,
     needs: Needs,
     decide: impl Fn(&Scene) -> Result<Change, Error>,
 ) -> Result<(), Error> {
@@ -74,17 +73,21 @@ async fn change(
             } else {
                 ""
             };
-            let did = inert(&change.did);
-            put(&format!("{} {did}{dry_run}\n", game.full_name()))?;
+            let outcome = sanitize(&change.outcome);
+            put(&format!("{} {outcome}{dry_run}\n", game.full_name()))?;
         }
     }
     if let Some(note) = change.note {
-        eprintln!("note: {}", inert(&note));
+        eprintln!("note: {}", sanitize(&note));
     }
     Ok(())
 }
 
-async fn set_image(at: &ClusterOptions, words: &[String], write: &Write) -> Result<(), Error> {
+async fn set_image(
+    at: &ClusterOptions,
+    words: &[String],
+    write: &WriteOptions,
+) -> Result<(), Error> {
     let (images, workload): (Vec<String>, Vec<String>) =
         words.iter().cloned().partition(|word| word.contains('='));
     let images: Vec<NewImage> = images

@@ -1,27 +1,23 @@
-//! How things look: symbols and colours where somebody looks at a terminal, bare text in a pipe.
+//! Symbols and colours on a terminal, plain text in a pipe.
 
 use std::io::IsTerminal;
 
-/// What a text says about the state of things.
+/// The kind of state that a text describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing.
     #[default]
     Plain,
-    /// All is well.
     Good,
-    /// Something is under way.
+    /// Something is in progress.
     Busy,
-    /// Something waits for a person.
+    /// Something waits for a user.
     Held,
-    /// Something went wrong.
     Bad,
-    /// Worth less attention.
     Faint,
 }
 
 impl Tone {
-    /// What a terminal calls its colour.
+    /// Its colour, as an ANSI code.
     pub fn code(self) -> Option<&'static str> {
         match self {
             Tone::Plain => None,
@@ -34,12 +30,10 @@ impl Tone {
     }
 }
 
-/// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Whether to use symbols and lines beyond ASCII.
     pub symbols: bool,
-    /// Whether to colour.
     pub colour: bool,
 }
 
@@ -50,7 +44,7 @@ impl Style {
         colour: false,
     };
 
-    /// For stdout: <https://no-color.org> is kept to.
+    /// For stdout; respects <https://no-color.org>.
     pub fn of_stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -61,7 +55,7 @@ impl Style {
         }
     }
 
-    /// The symbol of a tone, with the space after it.
+    /// The symbol of a tone, followed by a space.
     pub fn mark(self, tone: Tone) -> &'static str {
         match tone {
             _ if !self.symbols => "",
@@ -73,7 +67,7 @@ impl Style {
         }
     }
 
-    /// What leads to a child in a tree, and what goes on below it.
+    /// The lines in front of a child in a tree, and in front of what is below it.
     pub fn branch(self, is_last: bool) -> (&'static str, &'static str) {
         match (self.symbols, is_last) {
             (true, false) => ("├─ ", "│  "),

@@ -1,6 +1,6 @@
 //! "Did you mean": the known word that is nearest to a mistyped one.
 
-/// The nearest of these words, if one is near enough that somebody may have meant it.
+/// The nearest of these words, if one is near enough to have been meant.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = (word.chars().count() / 3).clamp(1, 3);
     known
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_seen_and_another_word_is_not() {
+    fn only_a_similar_word_is_suggested() {
         assert_eq!(closest("gmae", ["world", "game"]), Some("game"));
         assert_eq!(closest("lobby", ["world", "game"]), None);
         assert_eq!(closest("gs", ["gd", "gsts"]), Some("gd"));

@@ -1,9 +1,8 @@
 //! Tables as kubectl prints them: columns with three spaces between, no lines.
 
-use crate::page::{Page, inert};
+use crate::page::{Page, sanitize};
 use crate::style::{Style, Tone};
 
-/// What stands in one field.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     text: String,
@@ -12,7 +11,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A text in a tone, with its symbol where there are symbols.
+    /// A text in a tone, preceded by its symbol.
     pub fn state(tone: Tone, text: impl Into<String>) -> Self {
         Cell {
             text: text.into(),
@@ -27,7 +26,7 @@ impl Cell {
         } else {
             ""
         };
-        format!("{mark}{}", inert(&self.text))
+        format!("{mark}{}", sanitize(&self.text))
     }
 }
 
@@ -40,14 +39,12 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Headings and lines.
 pub struct Table {
     headings: Vec<&'static str>,
     lines: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    /// An empty one.
     pub fn new(headings: impl IntoIterator<Item = &'static str>) -> Self {
         Table {
             headings: headings.into_iter().collect(),
@@ -55,12 +52,10 @@ impl Table {
         }
     }
 
-    /// Adds a line.
     pub fn push(&mut self, line: impl IntoIterator<Item = Cell>) {
         self.lines.push(line.into_iter().collect());
     }
 
-    /// The text, a line break after each line.
     pub fn render(&self, style: Style) -> String {
         let width = |text: &str| text.chars().count();
         let widths: Vec<usize> = (0..self.headings.len())
@@ -76,7 +71,7 @@ impl Table {
             let mut padding = 0;
             for (cell, width_of_column) in line.iter().zip(&widths) {
                 let shown = cell.shown(style);
-                // Spaces go before the next field, so that no line ends in them.
+                // Padding is written before the next cell, so that no line ends in spaces.
                 if !shown.is_empty() {
                     page.write(Tone::Plain, &" ".repeat(padding));
                     page.write(cell.tone, &shown);

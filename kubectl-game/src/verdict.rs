@@ -1,5 +1,5 @@
-//! How a rollout is, and why it does not go on: one sentence for a person, one word for a table, one
-//! exit code for a script.
+//! The state of a rollout and the reason why it does not continue: a sentence for people, a word for
+//! tables, an exit code for scripts.
 
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{
@@ -11,40 +11,35 @@ use kube::ResourceExt;
 
 use crate::age::span;
 use crate::game::Game;
-use crate::scene::{Scene, has_failed, phase};
+use crate::scene::Scene;
 use crate::style::Tone;
-use crate::view::run::told;
+use crate::view::run::summary;
 
-/// What becomes of a rollout if nobody does anything.
+/// What happens to a rollout without further action by a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// It is over.
     Done,
-    /// It goes on by itself.
-    UnderWay,
-    /// It waits for a person.
+    /// It continues by itself.
+    InProgress,
+    /// It waits for a user.
     Stopped,
 }
 
-/// How a rollout is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What becomes of it.
     pub end: End,
-    /// In a word.
+    /// The state in one word.
     pub word: &'static str,
-    /// In a sentence.
     pub sentence: String,
-    /// What a person may do about it.
+    /// What a user can do about it.
     pub fix: Option<String>,
-    /// What else keeps it, or will.
+    /// Further reasons.
     pub also: Vec<String>,
-    /// Whether a user's pause will keep the next rollout, although this one is complete.
+    /// Whether the rollout is complete, but a user's pause holds back the next one.
     pub holds_next: bool,
 }
 
 impl Verdict {
-    /// Its tone.
     pub fn tone(&self) -> Tone {
         match self.word {
             "Complete" => Tone::Good,
@@ -54,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// The word for a table, with what must not be overlooked.
+    /// The state in a table.
     pub fn label(&self) -> String {
         match self.holds_next {
             true => format!("{},Paused", self.word),
@@ -67,11 +62,12 @@ impl Verdict {
         match self.end {
             End::Done => 0,
             End::Stopped => 2,
-            End::UnderWay => 3,
+            End::InProgress => 3,
         }
     }
 }
 
+/// One reason for the state of a rollout.
 struct Finding {
     end: End,
     word: &'static str,
@@ -79,26 +75,35 @@ struct Finding {
     fix: Option<String>,
 }
 
-fn finding(end: End, word: &'static str, sentence: String) -> Finding {
-    Finding {
-        end,
-        word,
-        sentence,
-        fix: None,
+impl Finding {
+    fn new(end: End, word: &'static str, sentence: impl Into<String>) -> Self {
+        Finding {
+            end,
+            word,
+            sentence: sentence.into(),
+            fix: None,
+        }
+    }
+
+    fn with_fix(self, fix: impl Into<String>) -> Self {
+        Finding {
+            fix: Some(fix.into()),
+            ..self
+        }
     }
 }
 
-/// Judges a rollout. `runs` may be left empty where only the word counts.
+/// Judges a rollout. Without its HookRuns, the sentence says less.
 pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();
     if game.deleting {
         let sentence = "is being deleted; its pods are deleted with it, without running hooks";
-        findings.push(finding(End::UnderWay, "Deleting", sentence.to_owned()));
+        findings.push(Finding::new(End::InProgress, "Deleting", sentence));
     } else if !game.is_observed() {
-        findings.push(unseen(game));
+        findings.push(unobserved(game));
     } else if game.status.holds(ConditionType::Ready).is_some() {
-        findings.push(finding(End::Done, "Complete", done(game)));
+        findings.push(Finding::new(End::Done, "Complete", done(game)));
         if game.is_paused_by_user() {
             findings.push(holds_next(game));
         }
@@ -107,16 +112,13 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
         findings.extend(failures(game));
         findings.extend(failed_hooks(scene));
         findings.extend(running_hooks(scene));
-        if findings.is_empty() {
-            findings.push(finding(End::UnderWay, "Updating", under_way(game)));
-        }
-        // What waits for a person is told first.
+        // What waits for a user comes first.
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.end));
     }
     let mut findings = findings.into_iter();
     let first = findings
         .next()
-        .unwrap_or_else(|| finding(End::UnderWay, "Updating", under_way(game)));
+        .unwrap_or_else(|| Finding::new(End::InProgress, "Updating", progress(game)));
     let holds_next = first.end == End::Done && game.is_paused_by_user();
     Verdict {
         end: first.end,
@@ -128,25 +130,23 @@ pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     }
 }
 
-/// A pause that nobody sees until the next rollout.
+/// A user's pause that has no effect before the next rollout.
 fn holds_next(game: &Game) -> Finding {
     let sentence = format!(
         "paused by a user (spec.updateStrategy.paused is true): the next template change waits; resume \
          with: kubectl game resume {}",
         game.short_name()
     );
-    finding(End::Done, "Paused", sentence)
+    Finding::new(End::Done, "Paused", sentence)
 }
 
-fn unseen(game: &Game) -> Finding {
+fn unobserved(game: &Game) -> Finding {
     let sentence = format!(
         "the operator has not observed generation {} yet (last observed: {})",
         game.generation, game.status.observed_generation
     );
-    Finding {
-        fix: Some("if this persists, check that gamekeeper is running".to_owned()),
-        ..finding(End::UnderWay, "Unseen", sentence)
-    }
+    Finding::new(End::InProgress, "Unseen", sentence)
+        .with_fix("if this persists, check that gamekeeper is running")
 }
 
 fn done(game: &Game) -> String {
@@ -168,19 +168,18 @@ fn done(game: &Game) -> String {
     )
 }
 
-fn under_way(game: &Game) -> String {
+fn progress(game: &Game) -> String {
     let ready = game.status.condition(ConditionType::Ready);
-    let said = ready.map(|condition| condition.message.clone());
-    let said = said.unwrap_or_else(|| "the rollout is in progress".to_owned());
+    let message = ready.map_or("the rollout is in progress", |it| it.message.as_str());
     match game.step() {
         Some((index, step)) if game.is_rolling() => {
-            format!("{said}; canary step {index} ({})", name_of(step))
+            format!("{message}; canary step {index} ({})", name_of(step))
         }
-        _ => said,
+        _ => message.to_owned(),
     }
 }
 
-/// A step in two words.
+/// The name of a step in messages.
 pub fn name_of(step: &CanaryStep) -> String {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::{Int, String as Text};
     let written = |value: &_| match value {
@@ -206,28 +205,21 @@ pub fn name_of(step: &CanaryStep) -> String {
 
 fn pause(scene: &Scene, now: Timestamp) -> Option<Finding> {
     let game = &scene.game;
-    let held = game.status.pause_conditions.first();
-    let Some(held) = held else {
-        return game.paused.then(|| Finding {
-            fix: Some(format!(
-                "continue with: kubectl game resume {}",
-                game.short_name()
-            )),
-            ..finding(
-                End::Stopped,
-                "Paused",
-                "paused by a user (spec.updateStrategy.paused is true)".to_owned(),
-            )
+    let Some(held) = game.status.pause_conditions.first() else {
+        let sentence = "paused by a user (spec.updateStrategy.paused is true)";
+        return game.paused.then(|| {
+            let resume = format!("kubectl game resume {}", game.short_name());
+            Finding::new(End::Stopped, "Paused", sentence)
+                .with_fix(format!("continue with: {resume}"))
         });
     };
     let since = span(now.duration_since(held.start_time.0).as_secs());
-    let found = match held.reason {
+    let mut found = match held.reason {
         PauseReason::PausedByCanaryPauseStep => at_pause_step(game, held.start_time.0, now),
         PauseReason::PausedByStepBasedHook => at_hook_step(scene, &since),
     };
     let progressing = game.status.condition(ConditionType::Progressing);
     let reason = progressing.and_then(|it| Reason::parse(&it.reason));
-    let mut found = found;
     if reason == Some(Reason::ResumeByApplyIgnored) {
         found.sentence.push_str("; `paused: false` was set by an apply, which does not resume: remove it from the manifest");
     }
@@ -245,25 +237,16 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
             let end = began.checked_add(length).unwrap_or(began);
             let left = span(end.duration_since(now).as_secs());
             let end = end.round(jiff::Unit::Second).unwrap_or(end);
-            Finding {
-                fix: Some(format!("continue immediately with: {resume}")),
-                ..finding(
-                    End::UnderWay,
-                    "Paused",
-                    format!("canary step {index} is paused until {end}, {left} from now"),
-                )
-            }
+            let sentence = format!("canary step {index} is paused until {end}, {left} from now");
+            Finding::new(End::InProgress, "Paused", sentence)
+                .with_fix(format!("continue immediately with: {resume}"))
         }
         None => {
             let since = span(now.duration_since(began).as_secs());
-            Finding {
-                fix: Some(format!("continue with: {resume}")),
-                ..finding(
-                    End::Stopped,
-                    "Paused",
-                    format!("canary step {index} is paused until resumed, for {since} so far"),
-                )
-            }
+            let sentence =
+                format!("canary step {index} is paused until resumed, for {since} so far");
+            Finding::new(End::Stopped, "Paused", sentence)
+                .with_fix(format!("continue with: {resume}"))
         }
     }
 }
@@ -271,30 +254,19 @@ fn at_pause_step(game: &Game, began: Timestamp, now: Timestamp) -> Finding {
 fn at_hook_step(scene: &Scene, since: &str) -> Finding {
     let game = &scene.game;
     let index = game.step_index().unwrap_or(0);
-    let name = game
-        .status
-        .canary
-        .current_step_hook_run
-        .clone()
-        .unwrap_or_default();
+    let name = game.status.canary.current_step_hook_run.as_deref();
+    let name = name.unwrap_or_default();
     let run = scene.runs.iter().find(|run| run.name_any() == name);
     let ended = run.map_or_else(
         || "was not successful".to_owned(),
-        |run| format!("ended {}: {}", phase(run), told(run)),
+        |run| format!("ended {}: {}", run.phase(), summary(run)),
     );
+    let sentence =
+        format!("canary step {index} has been paused for {since}, because its hook {name} {ended}");
     let workload = game.short_name();
-    Finding {
-        fix: Some(format!(
-            "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"
-        )),
-        ..finding(
-            End::Stopped,
-            "Paused",
-            format!(
-                "canary step {index} has been paused for {since}, because its hook {name} {ended}"
-            ),
-        )
-    }
+    Finding::new(End::Stopped, "Paused", sentence).with_fix(format!(
+        "continue anyway with: kubectl game resume {workload}; roll back with: kubectl game undo {workload}"
+    ))
 }
 
 fn failures(game: &Game) -> Vec<Finding> {
@@ -302,12 +274,13 @@ fn failures(game: &Game) -> Vec<Finding> {
         (ConditionType::FailedUpdate, "the update"),
         (ConditionType::FailedScale, "scaling"),
     ];
-    let told = |(type_, what): (ConditionType, &str)| {
-        let it = game.status.holds(type_)?;
-        let sentence = format!("{what} is blocked ({}): {}", it.reason, it.message);
-        Some(finding(End::Stopped, "Blocked", sentence))
-    };
-    types.into_iter().filter_map(told).collect()
+    let findings = types.into_iter().filter_map(|(type_, what)| {
+        let condition = game.status.holds(type_)?;
+        let (reason, message) = (&condition.reason, &condition.message);
+        let sentence = format!("{what} is blocked ({reason}): {message}");
+        Some(Finding::new(End::Stopped, "Blocked", sentence))
+    });
+    findings.collect()
 }
 
 /// Pods whose hook did not end Successful, by point.
@@ -322,13 +295,15 @@ pub fn blocked_pods(game: &Game) -> [(HookPoint, &[PodHookCondition]); 3] {
 
 fn failed_hooks(scene: &Scene) -> Vec<Finding> {
     let blocked = blocked_pods(&scene.game).into_iter();
-    let told = |(point, pods): (HookPoint, &[PodHookCondition])| {
+    let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
         let first = pods.first()?;
         let is_run = |run: &&HookRun| {
-            scene.point(run) == Some(point) && has_failed(run) && scene.about(run) == first.pod_name
+            scene.point(run) == Some(point)
+                && run.phase().has_failed()
+                && scene.about(run) == first.pod_name
         };
         let run = scene.runs.iter().find(is_run);
-        let message = run.map_or_else(|| first.message.clone(), told);
+        let message = run.map_or_else(|| first.message.clone(), summary);
         let run = run.map_or_else(String::new, |run| format!(" (HookRun {})", run.name_any()));
         let more = match pods.len() {
             1 => String::new(),
@@ -339,20 +314,19 @@ fn failed_hooks(scene: &Scene) -> Vec<Finding> {
             "pod {} is blocked, because its {point} hook{run} ended {}: {message}{more}",
             first.pod_name, first.phase
         );
-        Some(Finding {
-            fix: Some(format!(
-                "fix what it checks, then: kubectl game retry {} --point {point}",
-                scene.game.short_name()
-            )),
-            ..finding(End::Stopped, "Blocked", sentence)
-        })
+        let retry = format!(
+            "kubectl game retry {} --point {point}",
+            scene.game.short_name()
+        );
+        let blocked = Finding::new(End::Stopped, "Blocked", sentence);
+        Some(blocked.with_fix(format!("fix what it checks, then: {retry}")))
     };
-    blocked.filter_map(told).collect()
+    blocked.filter_map(finding).collect()
 }
 
 fn running_hooks(scene: &Scene) -> Vec<Finding> {
     let of_point = |point: HookPoint| {
-        let is_of = |run: &&HookRun| scene.point(run) == Some(point) && !phase(run).is_completed();
+        let is_of = |run: &&HookRun| scene.point(run) == Some(point) && !run.phase().is_completed();
         let runs: Vec<&HookRun> = scene.runs.iter().filter(is_of).collect();
         let first = runs.first()?;
         let sentence = match point {
@@ -360,7 +334,7 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 "waits for the hook of canary step {}, {}: {}",
                 scene.game.step_index().unwrap_or(0),
                 first.name_any(),
-                told(first)
+                summary(first)
             ),
             _ => {
                 let pods: Vec<String> = runs.iter().map(|run| scene.about(run)).collect();
@@ -368,17 +342,17 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
                     "waits for {} hooks of pods {}: {}",
                     point.as_str(),
                     listed(&pods),
-                    told(first)
+                    summary(first)
                 )
             }
         };
-        Some(finding(End::UnderWay, "Waiting", sentence))
+        Some(Finding::new(End::InProgress, "Waiting", sentence))
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
     points.filter_map(of_point).collect()
 }
 
-/// The first few of these names, and how many more there are.
+/// The first few of these names, and the number of the others.
 fn listed(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let more = names.len().saturating_sub(SHOWN);

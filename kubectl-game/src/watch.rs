@@ -1,8 +1,7 @@
-//! A scene that changes before one's eyes: watches of the workload and of what belongs to it.
+//! Watches of a workload and of the objects that belong to it.
 //!
-//! A watch that hears nothing may be quiet or cut off, so the server is asked now and then whether it is
-//! still there. When it is not, or when a watch breaks, all of them begin again, and their first lists show
-//! that the connection is back.
+//! A silent watch may be quiet or cut off, so the server is probed at intervals. When a probe or a watch
+//! fails, all watches start again, and their first lists show that the connection is restored.
 
 use std::time::Duration;
 
@@ -26,33 +25,31 @@ use crate::error::Error;
 use crate::game::Game;
 use crate::scene::Scene;
 
-/// What happens within this time is seen together.
-const TOGETHER: Duration = Duration::from_millis(100);
-/// How long nobody asks whether the server is there.
-const PULSE: Duration = Duration::from_secs(5);
-/// How long it may take to answer that.
-const ANSWER: Duration = Duration::from_secs(10);
-/// How long there is between two tries to begin again.
-const RETRY: Duration = Duration::from_secs(1);
-/// Seconds after which each watch is renewed, so that none is cut off for long unseen.
-const RENEWED: u32 = 30;
+/// Events within this time cause one update.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// The time between two probes of the server.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// The timeout of a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between two attempts to reconnect.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// Seconds after which a watch is renewed, so that a broken one is noticed.
+const WATCH_SECONDS: u32 = 30;
 
-/// What is there to see.
-pub enum Sight {
-    /// A scene that may differ from the one before. The connection is there.
+/// What a [`SceneWatch`] reports.
+pub enum Update {
+    /// A scene that may differ from the one before. The connection works.
     Scene(Box<Scene>),
-    /// The connection is lost.
-    Lost(Loss),
-    /// The workload is gone.
-    Gone,
+    Disconnected(Outage),
+    /// The workload was deleted.
+    Deleted,
 }
 
-/// A connection that is lost.
 #[derive(Clone, Debug)]
-pub struct Loss {
-    /// When something was heard last.
+pub struct Outage {
+    /// When the last event arrived.
     pub since: Timestamp,
-    /// What went wrong then.
+    /// The error that followed.
     pub why: String,
 }
 
@@ -60,134 +57,134 @@ pub struct Loss {
 pub struct SceneWatch {
     cluster: Cluster,
     game: Game,
-    mirrors: Mirrors,
-    /// Watches that have no first list yet.
+    reflectors: Reflectors,
+    /// Watches without a first list.
     missing: usize,
-    /// When what happened is looked at. It stays when nobody waits for a look any more.
-    until: Option<Instant>,
-    /// Whether the server is there, each time that it was asked.
-    pulse: BoxStream<'static, Result<(), Error>>,
-    /// When something was heard last.
-    heard: Timestamp,
-    /// How it stands with the connection.
+    /// When the pending update is reported. It stays set if the caller stops waiting.
+    update_at: Option<Instant>,
+    /// The results of the probes.
+    probes: BoxStream<'static, Result<(), Error>>,
+    /// When the last event arrived.
+    last_event: Timestamp,
     connection: Connection,
-    /// When the watches begin again; they are not listened to until then.
-    again: Option<Instant>,
+    /// When the watches start again; until then their events are ignored.
+    reconnect_at: Option<Instant>,
 }
 
-/// How it stands with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connection {
-    Whole,
-    /// A watch broke. Once is nothing to speak of: servers end them as they like.
+    Healthy,
+    /// A watch failed. A single failure is not reported: servers end watches at will.
     Broken,
     Lost,
 }
 
 impl SceneWatch {
-    /// Begins to watch.
     pub fn new(cluster: &Cluster, game: &Game) -> Self {
         SceneWatch {
             cluster: cluster.clone(),
             game: game.clone(),
-            mirrors: Mirrors::new(cluster, game),
-            missing: Mirrors::COUNT,
-            until: None,
-            pulse: pulse(cluster, game),
-            heard: Timestamp::now(),
-            connection: Connection::Whole,
-            again: None,
+            reflectors: Reflectors::new(cluster, game),
+            missing: Reflectors::COUNT,
+            update_at: None,
+            probes: probes(cluster, game),
+            last_event: Timestamp::now(),
+            connection: Connection::Healthy,
+            reconnect_at: None,
         }
     }
 
-    /// The next thing to see. To cut this short loses nothing.
-    pub async fn next(&mut self) -> Result<Sight, Error> {
+    /// The next update. Cancel-safe: a pending update is reported by the next call.
+    pub async fn next(&mut self) -> Result<Update, Error> {
         loop {
-            let until = self.until.filter(|_| self.missing == 0);
-            let again = self.again;
+            let update_at = self.update_at.filter(|_| self.missing == 0);
+            let reconnect_at = self.reconnect_at;
             let failed = tokio::select! {
-                event = self.mirrors.events.try_next(), if again.is_none() => match event {
-                    Ok(Some(is_first)) => {
-                        self.hear(is_first);
+                event = self.reflectors.events.try_next(), if reconnect_at.is_none() => match event {
+                    Ok(Some(is_first_list)) => {
+                        self.on_event(is_first_list);
                         continue;
                     }
-                    Ok(None) => return Ok(Sight::Gone),
-                    Err(error) => self.breaks(error.into())?,
+                    Ok(None) => return Ok(Update::Deleted),
+                    Err(error) => self.on_watch_error(error.into())?,
                 },
-                Some(answer) = self.pulse.next() => match answer {
+                Some(probed) = self.probes.next() => match probed {
                     Ok(()) => {
-                        self.heard = Timestamp::now();
+                        self.last_event = Timestamp::now();
                         continue;
                     }
-                    Err(error) => self.is_lost(error)?,
+                    Err(error) => self.disconnect(error)?,
                 },
-                () = at(again) => {
-                    self.begin_anew();
+                () = at(reconnect_at) => {
+                    self.reconnect();
                     continue;
                 }
-                () = at(until) => {
-                    self.until = None;
-                    self.connection = Connection::Whole;
-                    return self.sight();
+                () = at(update_at) => {
+                    self.update_at = None;
+                    self.connection = Connection::Healthy;
+                    return self.update();
                 }
             };
-            if let Some(loss) = failed {
-                return Ok(Sight::Lost(loss));
+            if let Some(outage) = failed {
+                return Ok(Update::Disconnected(outage));
             }
         }
     }
 
-    fn hear(&mut self, is_first: bool) {
-        self.heard = Timestamp::now();
-        self.missing = self.missing.saturating_sub(usize::from(is_first));
-        self.until.get_or_insert_with(|| Instant::now() + TOGETHER);
+    fn on_event(&mut self, is_first_list: bool) {
+        self.last_event = Timestamp::now();
+        self.missing = self.missing.saturating_sub(usize::from(is_first_list));
+        self.update_at
+            .get_or_insert_with(|| Instant::now() + DEBOUNCE);
     }
 
-    /// A watch broke: says so if it could not be fixed at once.
-    fn breaks(&mut self, error: Error) -> Result<Option<Loss>, Error> {
+    /// Reconnects after the first error, and reports the outage after the second.
+    fn on_watch_error(&mut self, error: Error) -> Result<Option<Outage>, Error> {
         match self.connection {
-            // A watch that has fallen behind lists again by itself.
+            // A watch that has expired relists by itself.
             _ if error.is_expired() => Ok(None),
-            Connection::Whole if !error.is_final() => {
+            Connection::Healthy if !error.is_final() => {
                 self.connection = Connection::Broken;
-                self.begin_anew();
+                self.reconnect();
                 Ok(None)
             }
-            _ => self.is_lost(error),
+            _ => self.disconnect(error),
         }
     }
 
-    /// Says so, once. Nothing fixes a refusal.
-    fn is_lost(&mut self, error: Error) -> Result<Option<Loss>, Error> {
+    /// Schedules a reconnect, and gives the outage if it is not reported yet. Retrying is useless after a
+    /// refusal.
+    fn disconnect(&mut self, error: Error) -> Result<Option<Outage>, Error> {
         if error.is_final() {
             return Err(error);
         }
-        self.again.get_or_insert_with(|| Instant::now() + RETRY);
+        self.reconnect_at
+            .get_or_insert_with(|| Instant::now() + RECONNECT_DELAY);
         let is_known = self.connection == Connection::Lost;
         self.connection = Connection::Lost;
-        Ok((!is_known).then(|| Loss {
-            since: self.heard,
+        Ok((!is_known).then(|| Outage {
+            since: self.last_event,
             why: error.to_string(),
         }))
     }
 
-    fn begin_anew(&mut self) {
-        self.again = None;
-        self.until = None;
-        self.missing = Mirrors::COUNT;
-        self.mirrors = Mirrors::new(&self.cluster, &self.game);
+    fn reconnect(&mut self) {
+        self.reconnect_at = None;
+        self.update_at = None;
+        self.missing = Reflectors::COUNT;
+        self.reflectors = Reflectors::new(&self.cluster, &self.game);
     }
 
-    fn sight(&self) -> Result<Sight, Error> {
-        let games = self.mirrors.games.state();
+    fn update(&self) -> Result<Update, Error> {
+        let games = self.reflectors.games.state();
         let Some(object) = games.first() else {
-            return Ok(Sight::Gone);
+            return Ok(Update::Deleted);
         };
-        Ok(Sight::Scene(Box::new(Scene::new(
+        Ok(Update::Scene(Box::new(Scene::new(
             read(self.game.kind, DynamicObject::clone(object))?,
-            copied(&self.mirrors.pods),
-            copied(&self.mirrors.runs),
-            copied(&self.mirrors.revisions),
+            copied(&self.reflectors.pods),
+            copied(&self.reflectors.runs),
+            copied(&self.reflectors.revisions),
         ))))
     }
 }
@@ -199,50 +196,52 @@ async fn at(when: Option<Instant>) {
     }
 }
 
-/// Asks for the workload now and then.
-fn pulse(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error>> {
+/// Probes the server at intervals by reading the workload.
+fn probes(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error>> {
     let workloads = cluster.workloads(game.kind, false);
-    let beat = move |name: String| {
+    let probe = move |name: String| {
         let workloads = workloads.clone();
         async move {
-            sleep(PULSE).await;
-            let answer = match timeout(ANSWER, workloads.get_metadata_opt(&name)).await {
+            sleep(PROBE_INTERVAL).await;
+            let probed = match timeout(PROBE_TIMEOUT, workloads.get_metadata_opt(&name)).await {
                 Ok(answer) => answer.map(drop).map_err(Error::from),
-                Err(_) => Err(Error::no_answer(ANSWER)),
+                Err(_) => Err(Error::no_answer(PROBE_TIMEOUT)),
             };
-            Some((answer, name))
+            Some((probed, name))
         }
     };
-    stream::unfold(game.name.clone(), beat).boxed()
+    stream::unfold(game.name.clone(), probe).boxed()
 }
 
-/// What the watches have heard.
-struct Mirrors {
+/// Yields true for the first list of a watch, false for other events.
+type Events = BoxStream<'static, Result<bool, watcher::Error>>;
+
+/// What the watches have seen.
+struct Reflectors {
     games: Store<DynamicObject>,
     pods: Store<Pod>,
     runs: Store<HookRun>,
     revisions: Store<ControllerRevision>,
-    /// Yields true when one of the watches has its first list.
-    events: BoxStream<'static, Result<bool, watcher::Error>>,
+    events: Events,
 }
 
-impl Mirrors {
-    /// How many watches there are.
+impl Reflectors {
+    /// The number of watches.
     const COUNT: usize = 4;
 
     fn new(cluster: &Cluster, game: &Game) -> Self {
-        let all = watcher::Config::default().timeout(RENEWED);
+        let all = watcher::Config::default().timeout(WATCH_SECONDS);
         let name = format!("metadata.name={}", game.name);
         let writer = Writer::new(resource(game.kind));
         let workloads = cluster.workloads(game.kind, false);
-        let (games, of_games) = mirror(workloads, all.clone().fields(&name), writer);
+        let (games, of_games) = reflect(workloads, all.clone().fields(&name), writer);
         let selected = |selector: &str| all.clone().labels(selector);
-        let (pods, of_pods) = mirror(cluster.api(), selected(&game.selector), Writer::default());
+        let (pods, of_pods) = reflect(cluster.api(), selected(&game.selector), Writer::default());
         let runs = selected(game.kind.type_label());
-        let (runs, of_runs) = mirror(cluster.api(), runs, Writer::default());
+        let (runs, of_runs) = reflect(cluster.api(), runs, Writer::default());
         let revisions = selected(&game.revision_selector);
-        let (revisions, of_revisions) = mirror(cluster.api(), revisions, Writer::default());
-        Mirrors {
+        let (revisions, of_revisions) = reflect(cluster.api(), revisions, Writer::default());
+        Reflectors {
             games,
             pods,
             runs,
@@ -260,9 +259,7 @@ fn copied<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> 
         .collect()
 }
 
-type Firsts = BoxStream<'static, Result<bool, watcher::Error>>;
-
-fn mirror<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Firsts)
+fn reflect<K>(api: Api<K>, config: watcher::Config, writer: Writer<K>) -> (Store<K>, Events)
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone + Send + Sync,
@@ -281,17 +278,18 @@ mod tests {
     use super::*;
     use crate::fixture::paused_canary;
 
-    type Events = Vec<Result<bool, watcher::Error>>;
-
-    /// A watch of a server that is not there, which hears this first, and has its lists.
-    fn watch(events: Events, pulse: Vec<Result<(), Error>>) -> SceneWatch {
+    /// A watch with all first lists, these events and probes, and no server to reconnect to.
+    fn watch(
+        events: Vec<Result<bool, watcher::Error>>,
+        probes: Vec<Result<(), Error>>,
+    ) -> SceneWatch {
         let nowhere = Config::new("http://127.0.0.1:1".parse().expect("a URI"));
         let client = Client::try_from(nowhere).expect("a client");
         let cluster = Cluster::of(client, "prod");
         let mut watch = SceneWatch::new(&cluster, &paused_canary().game);
-        watch.mirrors.events = stream::iter(events).chain(stream::pending()).boxed();
+        watch.reflectors.events = stream::iter(events).chain(stream::pending()).boxed();
         watch.missing = 0;
-        watch.pulse = stream::iter(pulse).chain(stream::pending()).boxed();
+        watch.probes = stream::iter(probes).chain(stream::pending()).boxed();
         watch
     }
 
@@ -300,63 +298,63 @@ mod tests {
         watcher::Error::WatchError(status.boxed())
     }
 
-    fn told(sight: Result<Sight, Error>) -> String {
-        match sight {
-            Ok(Sight::Scene(_)) => "a scene".to_owned(),
-            Ok(Sight::Lost(loss)) => format!("lost: {}", loss.why),
-            // Nothing was ever mirrored.
-            Ok(Sight::Gone) => "gone".to_owned(),
+    fn text(update: Result<Update, Error>) -> String {
+        match update {
+            Ok(Update::Scene(_)) => "a scene".to_owned(),
+            Ok(Update::Disconnected(outage)) => format!("disconnected: {}", outage.why),
+            // The reflectors are empty.
+            Ok(Update::Deleted) => "deleted".to_owned(),
             Err(error) => format!("error: {error}"),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_seen_by_the_next_look_when_the_first_was_cut_short() {
+    async fn a_pending_update_survives_a_cancelled_call() {
         let mut watch = watch(vec![Ok(false)], Vec::new());
-        let cut_short = timeout(TOGETHER / 2, watch.next()).await;
-        assert!(cut_short.is_err());
-        let seen = timeout(10 * TOGETHER, watch.next()).await;
-        assert_eq!(told(seen.expect("a look")), "gone");
+        let cancelled = timeout(DEBOUNCE / 2, watch.next()).await;
+        assert!(cancelled.is_err());
+        let update = timeout(10 * DEBOUNCE, watch.next()).await;
+        assert_eq!(text(update.expect("an update")), "deleted");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_gives_no_answer_is_lost_and_told_once() {
-        let no_answer = || Err(Error::no_answer(ANSWER));
+    async fn an_unresponsive_server_is_reported_once() {
+        let no_answer = || Err(Error::no_answer(PROBE_TIMEOUT));
         let mut watch = watch(Vec::new(), vec![no_answer(), no_answer()]);
-        let sight = told(watch.next().await);
+        let update = text(watch.next().await);
         assert_eq!(
-            sight,
-            "lost: cannot reach the cluster: no response within 10s"
+            update,
+            "disconnected: cannot reach the cluster: no response within 10s"
         );
-        let again = timeout(3 * RETRY, watch.next()).await;
-        assert!(again.is_err(), "{}", told(again.expect("something")));
+        let again = timeout(3 * RECONNECT_DELAY, watch.next()).await;
+        assert!(again.is_err(), "{}", text(again.expect("an update")));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_lost_is_seen_again_when_all_lists_are_there() {
-        let mut watch = watch(Vec::new(), vec![Err(Error::no_answer(ANSWER))]);
-        assert!(matches!(watch.next().await, Ok(Sight::Lost(_))));
-        watch.begin_anew();
-        let lists = (0..Mirrors::COUNT).map(|_| Ok(true));
-        watch.mirrors.events = stream::iter(lists).chain(stream::pending()).boxed();
-        assert_eq!(told(watch.next().await), "gone");
-        assert_eq!(watch.connection, Connection::Whole);
+    async fn the_connection_is_restored_when_all_watches_have_listed() {
+        let mut watch = watch(Vec::new(), vec![Err(Error::no_answer(PROBE_TIMEOUT))]);
+        assert!(matches!(watch.next().await, Ok(Update::Disconnected(_))));
+        watch.reconnect();
+        let lists = (0..Reflectors::COUNT).map(|_| Ok(true));
+        watch.reflectors.events = stream::iter(lists).chain(stream::pending()).boxed();
+        assert_eq!(text(watch.next().await), "deleted");
+        assert_eq!(watch.connection, Connection::Healthy);
     }
 
     #[tokio::test]
-    async fn a_watch_that_breaks_and_cannot_begin_anew_is_lost() {
+    async fn a_watch_that_cannot_reconnect_is_reported() {
         let mut watch = watch(vec![Err(broken(500))], Vec::new());
-        let sight = told(watch.next().await);
+        let update = text(watch.next().await);
         assert!(
-            sight.starts_with("lost: cannot reach the cluster: "),
-            "{sight}"
+            update.starts_with("disconnected: cannot reach the cluster: "),
+            "{update}"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_has_fallen_behind_is_not_lost_and_a_refusal_is_an_end() {
+    async fn an_expired_watch_is_not_reported_and_a_refusal_is_an_error() {
         let mut watch = watch(vec![Err(broken(410)), Err(broken(403))], Vec::new());
-        let end = told(watch.next().await);
-        assert_eq!(end, "error: Error from server: etcd has no leader");
+        let error = text(watch.next().await);
+        assert_eq!(error, "error: Error from server: etcd has no leader");
     }
 }

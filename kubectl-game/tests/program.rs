@@ -1,4 +1,4 @@
-//! The program as a process: what it does where no Kubernetes answers, and how it ends.
+//! The program as a process: unreachable servers, closed outputs and exit codes.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -10,20 +10,20 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-/// Nothing here may take longer.
+/// The timeout of each test.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A folder of a test's own, empty.
+/// An empty folder for a test.
 fn folder(test: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     if folder.exists() {
-        std::fs::remove_dir_all(&folder).expect("an old folder that can go");
+        std::fs::remove_dir_all(&folder).expect("an old folder");
     }
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }
 
-/// A kubeconfig that names a server.
+/// A kubeconfig for a server.
 fn kubeconfig(test: &str, server: &str) -> PathBuf {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "here",
@@ -36,7 +36,7 @@ fn kubeconfig(test: &str, server: &str) -> PathBuf {
     path
 }
 
-/// The program, which sees nothing of the environment but what a test gives it.
+/// The program without the environment of the test process.
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-game"));
     command.args(args).env_clear().kill_on_drop(true);
@@ -44,7 +44,7 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the program to its end.
 async fn end(command: &mut Command) -> Output {
     let output = timeout(LIMIT, command.output()).await;
     output.expect("an end in time").expect("a program")
@@ -54,23 +54,23 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server that takes connections and never says a word.
+/// A server that never responds.
 fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, format!("http://{address}"))
 }
 
-/// A server that says this to whatever it is asked.
-fn saying(answer: &'static str) -> String {
+/// A server with the same response to all requests.
+fn responding(response: &'static str) -> String {
     let (listener, url) = silent();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             let mut request = [0; 8192];
-            // Who hangs up needs no answer.
+            // The client may have closed the connection.
             if stream.read(&mut request).is_ok() {
-                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.write_all(response.as_bytes());
             }
         }
     });
@@ -83,8 +83,8 @@ const EMPTY_LIST: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nc
     connection: close\r\n\r\n{\"metadata\":{},\"items\":[]}";
 
 #[tokio::test]
-async fn an_answer_that_is_not_kubernetes_is_told_with_its_code() {
-    let config = kubeconfig("proxy-error", &saying(PROXY_ERROR));
+async fn a_response_that_is_not_kubernetes_is_an_error_with_its_code() {
+    let config = kubeconfig("proxy-error", &responding(PROXY_ERROR));
     let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
     assert_eq!(ended.status.code(), Some(1));
     let expected = "error: Error from server (503 Service Unavailable): this is not a Kubernetes response: \
@@ -93,8 +93,8 @@ async fn an_answer_that_is_not_kubernetes_is_told_with_its_code() {
 }
 
 #[tokio::test]
-async fn kubeconfigs_that_are_not_there_are_passed_over() {
-    let config = kubeconfig("kubeconfigs", &saying(EMPTY_LIST));
+async fn missing_kubeconfigs_are_skipped() {
+    let config = kubeconfig("kubeconfigs", &responding(EMPTY_LIST));
     let folder = config.parent().expect("a folder");
     let missing = folder.join("missing");
     let unset = folder.join("unset");
@@ -110,34 +110,34 @@ async fn kubeconfigs_that_are_not_there_are_passed_over() {
         join(&[&unset, &config]),
     ] {
         let ended = end(program(&["get"]).env("KUBECONFIG", &files)).await;
-        let said = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(0), "{files:?}: {said}");
-        assert_eq!(said, "No resources found in default namespace.\n");
+        let output = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{files:?}: {output}");
+        assert_eq!(output, "No resources found in default namespace.\n");
     }
 
     let none = end(program(&["get"]).env("KUBECONFIG", join(&[&missing, &missing]))).await;
     assert_eq!(none.status.code(), Some(1));
-    let said = text(&none.stderr);
+    let output = text(&none.stderr);
     assert!(
-        said.starts_with("error: kubeconfig: there is none: /"),
-        "{said}"
+        output.starts_with("error: kubeconfig: there is none: /"),
+        "{output}"
     );
 
-    // What is named is meant.
+    // The file of the flag must exist.
     let named = end(program(&["get", "--kubeconfig"])
         .arg(&missing)
         .env("KUBECONFIG", &config))
     .await;
     assert_eq!(named.status.code(), Some(1));
-    let said = text(&named.stderr);
+    let output = text(&named.stderr);
     assert!(
-        said.starts_with("error: kubeconfig: failed to read"),
-        "{said}"
+        output.starts_with("error: kubeconfig: failed to read"),
+        "{output}"
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_printed_is_an_error_and_not_a_panic() {
+async fn an_output_that_fails_is_an_error_and_a_closed_pipe_is_not() {
     for args in [&["completion", "bash"][..], &["completion", "fish"]] {
         let full = std::fs::File::create("/dev/full").expect("a full disk");
         let mut command = program(args);
@@ -145,11 +145,11 @@ async fn what_cannot_be_printed_is_an_error_and_not_a_panic() {
         let child = command.spawn().expect("a program");
         let ended = timeout(LIMIT, child.wait_with_output()).await;
         let ended = ended.expect("an end in time").expect("an end");
-        let said = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(1), "{said}");
-        assert!(said.starts_with("error: cannot write: "), "{said}");
+        let output = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{output}");
+        assert!(output.starts_with("error: cannot write: "), "{output}");
 
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut command = program(args);
@@ -162,52 +162,55 @@ async fn what_cannot_be_printed_is_an_error_and_not_a_panic() {
 }
 
 #[tokio::test]
-async fn completion_scripts_are_what_their_shells_read() {
+async fn shells_can_parse_their_completion_scripts() {
     let folder = folder("completion");
     for shell in ["bash", "zsh", "fish"] {
         let ended = end(&mut program(&["completion", shell])).await;
         assert_eq!(ended.status.code(), Some(0));
         let script = folder.join(shell);
         std::fs::write(&script, &ended.stdout).expect("a script");
-        // A shell that is not there says nothing about it.
+        // Shells that are not installed are skipped.
         let Ok(read) = Command::new(shell).arg("-n").arg(&script).output().await else {
             continue;
         };
-        let said = text(&read.stderr);
-        assert!(read.status.success() && said.is_empty(), "{shell}: {said}");
+        let output = text(&read.stderr);
+        assert!(
+            read.status.success() && output.is_empty(),
+            "{shell}: {output}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_timeout_holds_before_the_server_has_said_anything() {
+async fn a_timeout_includes_the_first_response() {
     let (_listener, server) = silent();
     let config = kubeconfig("silent-timeout", &server);
-    let begun = Instant::now();
+    let started = Instant::now();
     let args = ["status", "game", "--watch", "--timeout", "1s"];
     let ended = end(program(&args).env("KUBECONFIG", config)).await;
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("no response within 1s"), "{said}");
-    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let output = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{output}");
+    assert!(output.contains("no response within 1s"), "{output}");
+    assert!(started.elapsed() >= Duration::from_secs(1));
 }
 
-/// A server that answers the first request so, and none after it.
-fn falling_silent(answer: String) -> String {
+/// A server that responds to the first request only.
+fn falling_silent(response: String) -> String {
     let (listener, url) = silent();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut request = [0; 8192];
         let read = stream.read(&mut request).expect("a request");
         assert!(read > 0);
-        stream.write_all(answer.as_bytes()).expect("a reader");
-        // Held until the test is over, as are those that nobody accepts.
+        stream.write_all(response.as_bytes()).expect("a client");
+        // Keeps all connections open until the end of the test.
         std::thread::park();
     });
     url
 }
 
 #[tokio::test]
-async fn a_workload_that_was_seen_is_under_way_when_the_time_is_over() {
+async fn a_workload_without_pods_and_runs_times_out_in_progress() {
     let game = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "GameDeployment",
         "metadata": {"name": "game", "namespace": "default", "uid": "a", "generation": 2, "resourceVersion": "1"},
@@ -219,20 +222,20 @@ async fn a_workload_that_was_seen_is_under_way_when_the_time_is_over() {
     })
     .to_string();
     let length = game.len();
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{game}");
-    let config = kubeconfig("falling-silent", &falling_silent(answer));
+    let response = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{game}");
+    let config = kubeconfig("falling-silent", &falling_silent(response));
     let args = ["status", "gd/game", "--watch", "--timeout", "8s"];
     let ended = end(program(&args).env("KUBECONFIG", config)).await;
-    let said = text(&ended.stdout) + &text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(3), "{said}");
+    let output = text(&ended.stdout) + &text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{output}");
     assert!(
-        said.contains("Unseen") && said.contains("timed out waiting"),
-        "{said}"
+        output.contains("Unseen") && output.contains("timed out waiting"),
+        "{output}"
     );
 }
 
 #[tokio::test]
-async fn a_request_waits_no_longer_than_it_is_told() {
+async fn requests_have_the_timeout_of_the_flag() {
     let (_listener, server) = silent();
     let config = kubeconfig("silent-request", &server);
     for (args, limit) in [
@@ -242,21 +245,21 @@ async fn a_request_waits_no_longer_than_it_is_told() {
     ] {
         let args = [args, &["--request-timeout", limit]].concat();
         let ended = end(program(&args).env("KUBECONFIG", &config)).await;
-        let said = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(1), "{args:?}: {said}");
+        let output = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{args:?}: {output}");
         assert!(
-            said.contains("cannot reach the cluster: no response within"),
-            "{args:?}: {said}"
+            output.contains("cannot reach the cluster: no response within"),
+            "{args:?}: {output}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_handshake_is_given_up() {
+async fn a_server_without_a_tls_handshake_times_out() {
     let (_listener, server) = silent();
     let config = kubeconfig("silent-tls", &server.replace("http:", "https:"));
     let ended = end(program(&["get"]).env("KUBECONFIG", config)).await;
-    let said = text(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("cannot reach the cluster: "), "{said}");
+    let output = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{output}");
+    assert!(output.contains("cannot reach the cluster: "), "{output}");
 }

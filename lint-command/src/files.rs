@@ -1,4 +1,4 @@
-//! Which files there are to check.
+//! The files to check.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, Unreadable> {
     Ok(sources)
 }
 
-/// The manifests of a directory and of those in it.
+/// The manifests of a directory and its subdirectories.
 fn manifests(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();

@@ -1,5 +1,5 @@
-//! The command `lint`, as `gamekeeper lint` and `kubectl game lint` have it: reads files, checks them
-//! with [`gamekeeper_core::lint`], and prints a line for each finding.
+//! The command `lint` of `gamekeeper` and `kubectl game`: reads files, checks them with [`gamekeeper_core::lint`],
+//! and prints a line for each finding.
 
 mod files;
 
@@ -23,7 +23,6 @@ pub struct Options {
     pub strict: bool,
 }
 
-/// Why nothing could be checked.
 #[derive(Debug, thiserror::Error)]
 enum LintError {
     #[error(transparent)]
@@ -32,14 +31,13 @@ enum LintError {
     Panicked(#[from] Panicked),
 }
 
-/// The whole command: checks files, directories and standard input, prints a line for each finding,
-/// and returns the exit code: 1 when something is refused, 2 when nothing could be checked.
+/// Runs the command; returns its exit code: 1 if an object would be refused, 2 if a file cannot be read.
 pub fn run(options: &Options) -> u8 {
     match diagnose(options) {
         Ok(diagnostics) => {
             let mut out = std::io::stdout().lock();
             for diagnostic in &diagnostics {
-                // The reader may have closed the pipe; the exit code is returned all the same.
+                // The reader may have closed the pipe.
                 if writeln!(out, "{diagnostic}").is_err() {
                     break;
                 }
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_fail_only_when_asked_for() {
+    fn warnings_fail_only_if_strict() {
         let diagnostic = |finding| Diagnostic {
             file: "a.yaml".to_owned(),
             line: 1,

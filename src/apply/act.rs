@@ -1,9 +1,9 @@
-//! One action, one write.
+//! One write for each action.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::request::{Content, Refusal, ResponseMetadata, to_bytes};
+use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
 use super::{Applier, Target, body, go_json};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names;
@@ -12,15 +12,15 @@ use gamekeeper_core::plan::{Action, PodRef};
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
-    /// Makes the write of one action. `on_write` is told what the next plan must see: the new version,
-    /// or that an object turned out to be deleted or to exist already.
+    /// Makes the write of one action. `on_write` gets what the next plan must observe: the new version of an
+    /// object, or its deletion.
     pub(super) async fn act(
         &self,
         target: &Target,
         action: &Action,
         now: Timestamp,
         on_write: OnWrite<'_>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         let to = WorkloadWriter {
             applier: self,
             target,
@@ -29,7 +29,9 @@ impl Applier {
         match action {
             Action::PatchWorkload(patch) => {
                 let body = body::workload(patch, &target.resource_version);
-                to.workload(&body).await
+                let id = (target.name.as_str(), target.uid.as_str());
+                to.patch(target.kind.into(), id, "", Content::MergePatch, &body)
+                    .await
             }
             Action::CreateRevision(new) => {
                 let body = go_json::to_bytes(&body::revision(new, target));
@@ -37,12 +39,17 @@ impl Applier {
             }
             Action::RenumberRevision { name, number } => {
                 let body = serde_json::json!({"revision": number});
-                to.revision(name, "", Content::MergePatch, &body).await
+                to.patch(Kind::Revision, (name, ""), "", Content::MergePatch, &body)
+                    .await
             }
-            Action::DeleteRevision { name, uid } => to.delete(Kind::Revision, name, uid).await,
+            Action::DeleteRevision { name, uid } => {
+                to.delete(Kind::Revision, name, uid, None).await
+            }
             Action::AdoptRevision { name, uid } => {
                 let body = body::adopt(uid, target);
-                to.revision(name, uid, Content::StrategicPatch, &body).await
+                let content = Content::StrategicPatch;
+                to.patch(Kind::Revision, (name, uid), "", content, &body)
+                    .await
             }
             Action::AdoptPod(pod) => to.pod(pod, "", &body::adopt(&pod.uid, target)).await,
             Action::ReleasePod(pod) => to.pod(pod, "", &body::release(&pod.uid, target)).await,
@@ -50,7 +57,7 @@ impl Applier {
             Action::CreatePod(new) => to.create(Kind::Pod, &new.name, to_bytes(&new.pod)).await,
             Action::DeletePod(deletion) => {
                 let PodRef { name, uid, version } = &deletion.pod;
-                to.delete_at(Kind::Pod, name, uid, *version).await
+                to.delete(Kind::Pod, name, uid, *version).await
             }
             Action::ForceDeletePod(pod) => to.force_delete(pod).await,
             Action::LabelPod { pod, labels } => {
@@ -75,7 +82,7 @@ impl Applier {
                 let name = run.metadata.name.as_deref().unwrap_or_default();
                 to.create(Kind::HookRun, name, to_bytes(run)).await
             }
-            Action::DeleteHookRun { name, uid } => to.delete(Kind::HookRun, name, uid).await,
+            Action::DeleteHookRun { name, uid } => to.delete(Kind::HookRun, name, uid, None).await,
             Action::CloseGate { pod, revision, .. } => to.gate(pod, Some(revision), now).await,
             Action::OpenGate(pod) => to.gate(pod, None, now).await,
             Action::PatchInPlace(patch) => {
@@ -112,11 +119,11 @@ impl WorkloadWriter<'_> {
         kind.collection(Some(&self.target.namespace))
     }
 
-    fn seen(&self, kind: Kind, answer: &ResponseMetadata) {
-        (self.on_write)(Write::Version(kind, answer.version()));
+    fn written(&self, kind: Kind, metadata: &ResponseMetadata) {
+        (self.on_write)(Write::Version(kind, metadata.version()));
     }
 
-    fn gone(&self, kind: Kind, name: &str, uid: &str) {
+    fn deleted(&self, kind: Kind, name: &str, uid: &str) {
         (self.on_write)(Write::Deleted(Deleted {
             kind,
             key: ObjectKey::new(&*self.target.namespace, name),
@@ -124,39 +131,33 @@ impl WorkloadWriter<'_> {
         }));
     }
 
-    async fn create(
-        &self,
-        kind: Kind,
-        name: &str,
-        body: Vec<u8>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    async fn create(&self, kind: Kind, name: &str, body: Vec<u8>) -> RequestResult {
         let requests = &self.applier.requests;
-        let created = requests.create(&self.collection(kind), body).await;
-        match created {
-            Ok(answer) => {
-                self.seen(kind, &answer);
-                Ok(answer)
+        match requests.create(&self.collection(kind), body).await {
+            Ok(created) => {
+                self.written(kind, &created);
+                Ok(created)
             }
             Err(Refusal::AlreadyExists(message)) => {
-                let there = requests.get(&self.path(kind, name)).await?;
-                if kind == Kind::HookRun && there.is_left_over_run() {
-                    self.delete(kind, name, &there.uid).await?;
+                let existing = requests.get(&self.path(kind, name)).await?;
+                if kind == Kind::HookRun && existing.is_orphaned_run() {
+                    self.delete(kind, name, &existing.uid, None).await?;
                     return Err(Refusal::Conflict(message));
                 }
-                // A claim may have any owner or none: the planner judges that when it sees the claim.
-                if kind != Kind::Claim && !there.is_controlled_by(&self.target.uid) {
+                // The planner judges the owners of an existing claim when the cache shows it.
+                if kind != Kind::Claim && !existing.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it does not belong to this workload");
                     return Err(Refusal::AlreadyExists(message));
                 }
-                // The next plan must see it.
-                self.seen(kind, &there);
+                // The next plan must observe it.
+                self.written(kind, &existing);
                 Err(Refusal::Conflict(message))
             }
             Err(refusal) => Err(self.unknown(kind, refusal)),
         }
     }
 
-    /// Without an answer it is unknown whether the write was made; the next plan must not guess.
+    /// Without a response, the next plan must not guess whether the write was made.
     fn unknown(&self, kind: Kind, refusal: Refusal) -> Refusal {
         if matches!(refusal, Refusal::Unavailable { .. }) {
             (self.on_write)(Write::Unknown(kind));
@@ -164,62 +165,45 @@ impl WorkloadWriter<'_> {
         refusal
     }
 
-    async fn dry_run(&self, pod: &Value) -> Result<ResponseMetadata, Refusal> {
+    async fn dry_run(&self, pod: &Value) -> RequestResult {
         let requests = &self.applier.requests;
-        let asked = requests
-            .create_dry(&self.collection(Kind::Pod), to_bytes(pod))
-            .await;
-        match asked {
-            // Its name is taken, which is found out after everything else.
+        let collection = self.collection(Kind::Pod);
+        match requests.create_dry(&collection, to_bytes(pod)).await {
+            // The name is checked last, so the pod is valid.
             Err(Refusal::AlreadyExists(_)) => Ok(ResponseMetadata::default()),
-            answer => answer,
+            result => result,
         }
     }
 
-    async fn delete(&self, kind: Kind, name: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
-        self.delete_at(kind, name, uid, None).await
-    }
-
-    async fn delete_at(
+    async fn delete(
         &self,
         kind: Kind,
         name: &str,
         uid: &str,
         version: Option<u64>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         let path = self.path(kind, name);
-        let deleted = self.applier.requests.delete_at(&path, uid, version).await;
-        self.deleted(kind, name, uid, deleted)
+        match self.applier.requests.delete(&path, uid, version).await {
+            Err(Refusal::NotFound(_)) => {
+                self.deleted(kind, name, uid);
+                Ok(ResponseMetadata::default())
+            }
+            Err(refusal) => Err(self.unknown(kind, refusal)),
+            Ok(metadata) => {
+                self.deleted(kind, name, uid);
+                Ok(metadata)
+            }
+        }
     }
 
-    async fn force_delete(&self, pod: &PodRef) -> Result<ResponseMetadata, Refusal> {
+    async fn force_delete(&self, pod: &PodRef) -> RequestResult {
         let path = self.path(Kind::Pod, &pod.name);
         let deleted = self.applier.requests.force_delete(&path, &pod.uid).await;
-        // It is Terminating already, which says nothing: the next plan must see that it is gone.
+        // The pod is Terminating already, so only its absence proves the deletion.
         if matches!(deleted, Ok(_) | Err(Refusal::Unavailable { .. })) {
             (self.on_write)(Write::Unknown(Kind::Pod));
         }
         deleted
-    }
-
-    fn deleted(
-        &self,
-        kind: Kind,
-        name: &str,
-        uid: &str,
-        deleted: Result<ResponseMetadata, Refusal>,
-    ) -> Result<ResponseMetadata, Refusal> {
-        match deleted {
-            Ok(answer) => {
-                self.gone(kind, name, uid);
-                Ok(answer)
-            }
-            Err(Refusal::NotFound(_)) => {
-                self.gone(kind, name, uid);
-                Ok(ResponseMetadata::default())
-            }
-            Err(refusal) => Err(self.unknown(kind, refusal)),
-        }
     }
 
     async fn patch(
@@ -229,76 +213,34 @@ impl WorkloadWriter<'_> {
         subresource: &str,
         content: Content,
         body: &Value,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         let path = format!("{}{subresource}", self.path(kind, name));
-        let answer = self
-            .applier
-            .requests
-            .patch(&path, content, to_bytes(body))
-            .await;
-        match answer {
-            Ok(answer) => {
-                self.seen(kind, &answer);
-                Ok(answer)
+        let requests = &self.applier.requests;
+        match requests.patch(&path, content, to_bytes(body)).await {
+            Ok(patched) => {
+                self.written(kind, &patched);
+                Ok(patched)
             }
             Err(Refusal::NotFound(message)) => {
-                self.gone(kind, name, uid);
+                self.deleted(kind, name, uid);
                 Err(Refusal::Conflict(message))
             }
             Err(refusal) => Err(self.unknown(kind, refusal)),
         }
     }
 
-    async fn workload(&self, body: &Value) -> Result<ResponseMetadata, Refusal> {
-        let Target { name, uid, .. } = self.target;
-        self.patch(
-            self.target.kind.into(),
-            (name, uid),
-            "",
-            Content::MergePatch,
-            body,
-        )
-        .await
-    }
-
-    async fn revision(
-        &self,
-        name: &str,
-        uid: &str,
-        content: Content,
-        body: &Value,
-    ) -> Result<ResponseMetadata, Refusal> {
-        self.patch(Kind::Revision, (name, uid), "", content, body)
-            .await
-    }
-
-    async fn pod(
-        &self,
-        pod: &PodRef,
-        subresource: &str,
-        body: &Value,
-    ) -> Result<ResponseMetadata, Refusal> {
+    async fn pod(&self, pod: &PodRef, subresource: &str, body: &Value) -> RequestResult {
         let id = (pod.name.as_str(), pod.uid.as_str());
         self.patch(Kind::Pod, id, subresource, Content::StrategicPatch, body)
             .await
     }
 
-    async fn annotate(
-        &self,
-        pod: &PodRef,
-        key: &str,
-        value: Option<&str>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    async fn annotate(&self, pod: &PodRef, key: &str, value: Option<&str>) -> RequestResult {
         let body = body::annotate(&pod.uid, &[(key, value)]);
         self.pod(pod, "", &body).await
     }
 
-    async fn gate(
-        &self,
-        pod: &PodRef,
-        closed_for: Option<&str>,
-        now: Timestamp,
-    ) -> Result<ResponseMetadata, Refusal> {
+    async fn gate(&self, pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> RequestResult {
         let body = body::gate(pod, closed_for, now);
         self.pod(pod, "/status", &body).await
     }

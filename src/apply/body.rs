@@ -1,8 +1,8 @@
 //! The bodies of writes: pure functions from actions to JSON.
 //!
-//! Each carries what was decided on as a precondition, so that a decision on old data fails
-//! instead of doing harm: pods by uid (their resourceVersion would only race the kubelet, so it is a
-//! precondition only where that race must be lost), and the workload's own spec by resourceVersion.
+//! Each has preconditions, so that a decision on old data fails instead of doing harm: the uid of a pod, and the
+//! resourceVersion of the workload. The resourceVersion of a pod changes with each status of the kubelet, so it
+//! is a precondition only if such a change voids the decision.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -33,9 +33,9 @@ pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
 
 /// A strategic merge patch of a claim's owner references.
 pub(super) fn own(change: &ClaimOwnership) -> Value {
-    let gone = change.remove.iter();
-    let gone = gone.map(|uid| json!({"$patch": "delete", "uid": uid}));
-    let references: Vec<Value> = change.add.iter().cloned().chain(gone).collect();
+    let removed = change.remove.iter();
+    let removed = removed.map(|uid| json!({"$patch": "delete", "uid": uid}));
+    let references: Vec<Value> = change.add.iter().cloned().chain(removed).collect();
     json!({"metadata": {"uid": change.uid, "ownerReferences": references}})
 }
 
@@ -44,30 +44,28 @@ pub(super) fn adopt(uid: &str, target: &Target) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
 }
 
-/// A strategic merge patch that takes the workload's owner reference away.
+/// A strategic merge patch that removes the workload's owner reference.
 pub(super) fn release(uid: &str, target: &Target) -> Value {
-    let gone = json!({"$patch": "delete", "uid": target.uid});
-    json!({"metadata": {"uid": uid, "ownerReferences": [gone]}})
+    let removed = json!({"$patch": "delete", "uid": target.uid});
+    json!({"metadata": {"uid": uid, "ownerReferences": [removed]}})
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
 pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Value {
-    let condition = match closed_for {
-        Some(revision) => json!({
-            "type": names::IN_PLACE_GATE,
-            "status": "False",
-            "reason": "InPlaceUpdate",
-            "message": format!("updated in place to {revision}"),
-            "lastTransitionTime": whole_second(now),
-        }),
-        None => json!({
-            "type": names::IN_PLACE_GATE,
-            "status": "True",
-            "reason": "NotUpdating",
-            "message": "",
-            "lastTransitionTime": whole_second(now),
-        }),
+    let (status, reason, message) = match closed_for {
+        Some(revision) => {
+            let message = format!("updated in place to {revision}");
+            ("False", "InPlaceUpdate", message)
+        }
+        None => ("True", "NotUpdating", String::new()),
     };
+    let condition = json!({
+        "type": names::IN_PLACE_GATE,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": whole_second(now),
+    });
     let mut metadata = json!({"uid": pod.uid});
     if let Some(version) = pod.version {
         metadata["resourceVersion"] = json!(version.to_string());
@@ -75,12 +73,12 @@ pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Va
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
-/// Kubernetes keeps times to the second.
+/// Kubernetes stores times in whole seconds.
 pub(super) fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// The record of an in-place update as it stands on the pod.
+/// The annotation with the record of an in-place update.
 pub(super) fn record_text(record: &InPlaceRecord) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
@@ -117,7 +115,7 @@ pub(super) fn in_place(patch: &InPlacePatch) -> Value {
         let path = path(map, key);
         ops.push(add(&path, json!(value.as_deref().unwrap_or_default())));
         if value.is_none() {
-            // Removing what is not there would fail, so it is set first.
+            // Removing a missing key would fail, so it is added first.
             ops.push(json!({"op": "remove", "path": path}));
         }
     }
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_in_place_update_is_one_patch_that_tests_what_it_was_decided_on() {
+    fn an_in_place_update_is_one_patch_that_tests_its_preconditions() {
         let before = pod(&json!({names::DELETING_ANNOTATION: "true"}));
         let after = patched(&before, &in_place(&patch())).unwrap();
         assert_eq!(after["spec"]["containers"][0]["image"], "game:v2");
@@ -301,7 +299,7 @@ mod tests {
         let after = patched(&pod(&Value::Null), &in_place(&bare)).unwrap();
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
-        let meanwhile = pod(&json!({"somebody": "else"}));
+        let meanwhile = pod(&json!({"another": "client"}));
         assert!(patched(&meanwhile, &in_place(&bare)).is_err());
     }
 

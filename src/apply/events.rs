@@ -1,8 +1,8 @@
-//! Kubernetes events: published from everywhere, written in one place.
+//! Kubernetes events.
 //!
-//! Publishing never waits, so it delays no plan: when too many events come at once, some are dropped.
-//! Each event is a write to the API server, so those about many pods are merged into one, and one that
-//! was written a short while ago is not repeated.
+//! Publishing never waits, so it delays no plan; if there are too many events, some are dropped. Each event
+//! is a write to the API server, so events for many pods are merged into one, and a recent event is not
+//! repeated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,28 +13,28 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::{Refusal, Requests, ResponseMetadata, Target, to_bytes};
+use super::{Refusal, RequestResult, Requests, Target, to_bytes};
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::plan::Event;
 
 /// Events that may wait to be written.
 const QUEUE_CAPACITY: usize = 1024;
-/// For how long events about pods are gathered.
-const GATHER_INTERVAL: Duration = Duration::from_secs(2);
-/// For how long the same event is not repeated.
+/// The time for which events for pods are collected.
+const MERGE_INTERVAL: Duration = Duration::from_secs(2);
+/// The shortest time between two equal events.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
-/// Longest note that the API server takes.
+/// Longest note that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// The object that an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Regarding {
     /// Kind, in our API group.
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
-    /// Uid; empty when unknown.
+    /// Empty if unknown.
     pub uid: String,
 }
 
@@ -52,20 +52,17 @@ impl From<&Target> for Regarding {
 /// An event that is not written yet.
 #[derive(Clone, Debug)]
 pub(crate) enum PendingEvent {
-    /// As it stands.
     Plain(Event),
-    /// The same event about each of these pods.
+    /// The same event for each of these pods.
     Pods {
-        /// CamelCase reason.
         reason: &'static str,
-        /// What was done to them, as in "created".
+        /// A past participle, such as "created".
         done: &'static str,
-        /// Their names.
         names: Vec<String>,
     },
 }
 
-/// Publishes events; they are written by the [`EventWriter`].
+/// Publishes events, which the [`EventWriter`] writes.
 #[derive(Clone)]
 pub(crate) struct EventRecorder {
     waiting: mpsc::Sender<(Regarding, PendingEvent)>,
@@ -77,13 +74,12 @@ pub(crate) struct EventWriter {
 }
 
 impl EventRecorder {
-    /// A recorder, and its writer, which must be run.
+    /// A recorder and its writer, which must be run.
     pub(crate) fn new() -> (Self, EventWriter) {
         let (waiting, pending) = mpsc::channel(QUEUE_CAPACITY);
         (Self { waiting }, EventWriter { pending })
     }
 
-    /// Publishes an event about an object.
     pub(crate) fn publish(&self, regarding: impl Into<Regarding>, pending: PendingEvent) {
         if self.waiting.try_send((regarding.into(), pending)).is_err() {
             debug!("too many events; dropping one");
@@ -94,40 +90,40 @@ impl EventRecorder {
 impl EventWriter {
     /// Writes events until all recorders are dropped. `instance` names this process.
     pub(crate) async fn run(mut self, requests: Requests, instance: String) {
-        let mut gathered = Gathered::default();
+        let mut events = Events::default();
         let mut flush_at = Instant::now();
         loop {
-            if gathered.pods.is_empty() {
-                flush_at = Instant::now() + GATHER_INTERVAL;
+            if events.pods.is_empty() {
+                flush_at = Instant::now() + MERGE_INTERVAL;
             }
             let due = tokio::select! {
                 pending = self.pending.recv() => match pending {
-                    Some((regarding, pending)) => gathered.take_in(regarding, pending, Instant::now()),
+                    Some((regarding, pending)) => events.add(regarding, pending, Instant::now()),
                     None => return,
                 },
-                () = sleep_until(flush_at), if !gathered.pods.is_empty() => gathered.flush(),
+                () = sleep_until(flush_at), if !events.pods.is_empty() => events.flush(),
             };
             for (regarding, event) in due {
                 match write(&requests, &instance, &regarding, &event).await {
                     // It was not written, so it may be published again.
                     Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
-                    _ => gathered.written(regarding, event, Instant::now()),
+                    _ => events.written(regarding, event, Instant::now()),
                 }
             }
         }
     }
 }
 
-/// Events about pods that are not written yet, and the events written lately.
+/// Events for pods that are not written yet, and the recently written events.
 #[derive(Default)]
-struct Gathered {
+struct Events {
     pods: BTreeMap<(Regarding, &'static str, &'static str), Vec<String>>,
-    lately: HashMap<(Regarding, String, String), Instant>,
+    recent: HashMap<(Regarding, String, String), Instant>,
 }
 
-impl Gathered {
-    /// Takes an event in; gives those to write at once.
-    fn take_in(
+impl Events {
+    /// Adds an event, and returns those to write now.
+    fn add(
         &mut self,
         about: Regarding,
         pending: PendingEvent,
@@ -139,13 +135,13 @@ impl Gathered {
                 done,
                 names,
             } => {
-                let gathered = self.pods.entry((about, reason, done)).or_default();
-                gathered.extend(names);
+                let pods = self.pods.entry((about, reason, done)).or_default();
+                pods.extend(names);
                 Vec::new()
             }
             PendingEvent::Plain(event) => {
                 let same = (about.clone(), event.reason.clone(), event.message.clone());
-                match self.lately.get(&same) {
+                match self.recent.get(&same) {
                     Some(at) if now.duration_since(*at) < REPEAT_INTERVAL => Vec::new(),
                     _ => vec![(about, event)],
                 }
@@ -153,19 +149,18 @@ impl Gathered {
         }
     }
 
-    /// Notes that an event was written, so that it is not repeated for a while.
     fn written(&mut self, about: Regarding, event: Event, now: Instant) {
-        if self.lately.len() > QUEUE_CAPACITY {
-            self.lately
+        if self.recent.len() > QUEUE_CAPACITY {
+            self.recent
                 .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
-        self.lately
+        self.recent
             .insert((about, event.reason, event.message), now);
     }
 
-    /// Gives the merged events about pods.
+    /// Returns the merged events for pods.
     fn flush(&mut self) -> Vec<(Regarding, Event)> {
-        let gathered = std::mem::take(&mut self.pods);
+        let pods = std::mem::take(&mut self.pods);
         let event = |((about, reason, done), names): ((_, &str, _), Vec<String>)| {
             let message = match names.as_slice() {
                 [name] => format!("{done} pod {name}"),
@@ -178,7 +173,7 @@ impl Gathered {
             };
             (about, event)
         };
-        gathered.into_iter().map(event).collect()
+        pods.into_iter().map(event).collect()
     }
 }
 
@@ -187,7 +182,7 @@ async fn write(
     instance: &str,
     about: &Regarding,
     event: &Event,
-) -> Result<ResponseMetadata, Refusal> {
+) -> RequestResult {
     let now = Timestamp::now();
     let Regarding {
         kind,
@@ -266,47 +261,43 @@ mod tests {
 
     #[test]
     fn many_pods_are_one_event() {
-        let mut gathered = Gathered::default();
+        let mut events = Events::default();
         let now = Instant::now();
-        assert!(
-            gathered
-                .take_in(about(), created(&["a", "b"]), now)
-                .is_empty()
-        );
-        assert!(gathered.take_in(about(), created(&["c"]), now).is_empty());
-        let events = gathered.flush();
-        assert_eq!(events.len(), 1);
-        assert_eq!(events[0].1.message, "created 3 pods");
-        assert!(gathered.flush().is_empty());
+        assert!(events.add(about(), created(&["a", "b"]), now).is_empty());
+        assert!(events.add(about(), created(&["c"]), now).is_empty());
+        let merged = events.flush();
+        assert_eq!(merged.len(), 1);
+        assert_eq!(merged[0].1.message, "created 3 pods");
+        assert!(events.flush().is_empty());
     }
 
     #[test]
     fn a_single_pod_is_named() {
-        let mut gathered = Gathered::default();
-        gathered.take_in(about(), created(&["a"]), Instant::now());
-        assert_eq!(gathered.flush()[0].1.message, "created pod a");
+        let mut events = Events::default();
+        events.add(about(), created(&["a"]), Instant::now());
+        assert_eq!(events.flush()[0].1.message, "created pod a");
     }
 
     #[test]
     fn the_same_event_is_not_repeated_for_a_while() {
-        let mut gathered = Gathered::default();
+        let mut events = Events::default();
         let now = Instant::now();
-        let mut say = |message: &str, now: Instant| {
-            let due = gathered.take_in(about(), plain(message), now);
+        let mut publish = |message: &str, now: Instant| {
+            let due = events.add(about(), plain(message), now);
             let count = due.len();
             for (about, event) in due {
-                gathered.written(about, event, now);
+                events.written(about, event, now);
             }
             count
         };
-        assert_eq!(say("quota", now), 1);
-        assert_eq!(say("quota", now), 0);
-        assert_eq!(say("typo", now), 1);
-        assert_eq!(say("quota", now + REPEAT_INTERVAL), 1);
+        assert_eq!(publish("quota", now), 1);
+        assert_eq!(publish("quota", now), 0);
+        assert_eq!(publish("typo", now), 1);
+        assert_eq!(publish("quota", now + REPEAT_INTERVAL), 1);
     }
 
-    /// How many requests these events cause when the API server answers like this.
-    async fn answers(codes: &'static [u16], pending: &[&str]) -> usize {
+    /// The number of requests for these events, if the API server responds with these codes.
+    async fn requests(codes: &'static [u16], pending: &[&str]) -> usize {
         let sent = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&sent);
         let server = service_fn(move |_: Request<Body>| {
@@ -325,8 +316,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_that_was_not_written_is_tried_again() {
-        assert_eq!(answers(&[503, 429, 201], &["a", "a", "a", "a"]).await, 3);
-        assert_eq!(answers(&[403], &["a", "a"]).await, 1, "refused for good");
+    async fn an_event_that_was_not_written_is_repeated() {
+        assert_eq!(requests(&[503, 429, 201], &["a", "a", "a", "a"]).await, 3);
+        assert_eq!(requests(&[403], &["a", "a"]).await, 1, "refused for good");
     }
 }

@@ -1,8 +1,8 @@
-//! JSON exactly as Go's encoder writes it.
+//! JSON in the exact form of Go's encoder.
 //!
-//! A ControllerRevision's data must not change, and the API server compares its bytes. When
-//! another client patches the object (the garbage collector does), Go encodes the data again: had we
-//! written other bytes for the same meaning, that patch would be refused as a change.
+//! The data of a ControllerRevision is immutable, and the API server compares its bytes. A patch by another
+//! client (the garbage collector for example) encodes the data again in Go. If we had written other bytes
+//! for the same value, the patch would be refused as a change.
 
 use std::io;
 
@@ -73,20 +73,20 @@ mod tests {
     }
 
     #[test]
-    fn text_is_escaped_as_go_does() {
+    fn text_is_escaped_as_in_go() {
         let value = json!({"b": "a<b>&c\u{2028}\u{2029}\"\\\n", "a": "Spielstände 游戏"});
         let expected = r#"{"a":"Spielstände 游戏","b":"a\u003cb\u003e\u0026c\u2028\u2029\"\\\n"}"#;
         assert_eq!(text(&value), expected);
     }
 
     #[test]
-    fn numbers_are_written_as_go_does() {
+    fn numbers_are_written_as_in_go() {
         let value = json!([1.0, 0.5, -2, 1e21, 1.5e-7, 0.0, 123456789012345u64]);
         assert_eq!(text(&value), "[1,0.5,-2,1e+21,1.5e-7,0,123456789012345]");
     }
 
     #[test]
-    fn the_marker_of_a_patch_sorts_first() {
+    fn the_patch_directive_is_the_first_key() {
         let value = json!({"spec": {}, "$patch": "replace", "metadata": {}});
         assert!(text(&value).starts_with(r#"{"$patch":"replace","metadata""#));
     }

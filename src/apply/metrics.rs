@@ -1,5 +1,4 @@
-//! Durations of reconciles and of writes of pods and HookRuns, under the names and labels that
-//! dashboards made for bk-bcs expect.
+//! Durations of reconciles and of writes of pods and HookRuns, with the names and labels of bk-bcs.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use prometheus_client::encoding::{
 };
 
 use super::{Refusal, Target};
-use crate::metrics::{Timing, Timings};
+use crate::metrics::Timings;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, DeletionReason};
 
@@ -19,12 +18,11 @@ pub(crate) const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
-/// Buckets of plans: from one pod to more than any workload has.
+/// Buckets of plans, from one pod to more than ten thousand.
 const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
 
-/// Durations, by workload.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     reconciles: Timings<ResultLabels>,
@@ -36,8 +34,8 @@ pub(crate) struct Metrics {
     plans: Timings<KindLabel>,
 }
 
-/// A workload. bk-bcs calls a GameDeployment `gd="NAMESPACE/NAME"`, and a GameStatefulSet
-/// `namespace="NAMESPACE", name="NAME"`.
+/// The labels of a workload: `gd="NAMESPACE/NAME"` for a GameDeployment, `namespace="NAMESPACE", name="NAME"`
+/// for a GameStatefulSet, as in bk-bcs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WorkloadLabels {
     pub kind: WorkloadKind,
@@ -62,27 +60,22 @@ impl EncodeLabelSet for WorkloadLabels {
     }
 }
 
-/// How something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
 pub(crate) enum ResultLabel {
-    /// Well.
     success,
-    /// Not well.
     failure,
 }
 
 impl ResultLabel {
-    pub(crate) fn well(well: bool) -> Self {
-        if well {
-            ResultLabel::success
-        } else {
-            ResultLabel::failure
+    pub(crate) fn of(is_success: bool) -> Self {
+        match is_success {
+            true => ResultLabel::success,
+            false => ResultLabel::failure,
         }
     }
 }
 
-/// What was done to a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelValue)]
 #[expect(non_camel_case_types, reason = "label values as in bk-bcs")]
 enum PodAction {
@@ -95,7 +88,7 @@ enum PodAction {
 }
 
 impl PodAction {
-    /// bk-bcs tells the deletions of a GameStatefulSet apart by why they are made.
+    /// In bk-bcs, the deletions of a GameStatefulSet are labelled by their reason.
     fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
         match (kind, reason) {
             (WorkloadKind::GameStatefulSet, DeletionReason::Update) => PodAction::rollingUpdate,
@@ -141,29 +134,25 @@ struct KindLabel {
 
 impl Default for Metrics {
     fn default() -> Self {
-        fn timings<L: Ord>() -> Timings<L> {
-            Timings::new(|| Timing::new(&BUCKETS))
-        }
         Self {
-            reconciles: timings(),
-            creations: timings(),
-            updates: timings(),
-            deletions: timings(),
-            hooks: timings(),
-            lag: timings(),
-            plans: Timings::new(|| Timing::new(&PLANNING_BUCKETS)),
+            reconciles: Timings::with_buckets(&BUCKETS),
+            creations: Timings::with_buckets(&BUCKETS),
+            updates: Timings::with_buckets(&BUCKETS),
+            deletions: Timings::with_buckets(&BUCKETS),
+            hooks: Timings::with_buckets(&BUCKETS),
+            lag: Timings::with_buckets(&BUCKETS),
+            plans: Timings::with_buckets(&PLANNING_BUCKETS),
         }
     }
 }
 
 impl Metrics {
-    /// Counts a reconcile of a workload.
-    pub(crate) fn reconciled(&self, of: WorkloadLabels, well: bool, took: Duration) {
-        let status = ResultLabel::well(well);
+    pub(crate) fn reconciled(&self, of: WorkloadLabels, is_success: bool, took: Duration) {
+        let status = ResultLabel::of(is_success);
         self.reconciles.observe(ResultLabels { of, status }, took);
     }
 
-    /// Counts a wait until the cache showed what was last written for a workload.
+    /// Counts a wait until the cache has observed the last writes for a workload.
     pub(crate) fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.lag.observe(KindLabel { kind }, took);
@@ -178,10 +167,10 @@ impl Metrics {
         &self,
         target: &Target,
         action: &Action,
-        answer: &Result<T, Refusal>,
+        result: &Result<T, Refusal>,
         took: Duration,
     ) {
-        let status = ResultLabel::well(answer.is_ok());
+        let status = ResultLabel::of(result.is_ok());
         let written = |action| PodWriteLabels {
             of: target.of(),
             status,
@@ -209,7 +198,7 @@ impl Metrics {
                 self.updates.observe(written(done), took);
             }
             Action::CreateHookRun(run) => {
-                // bk-bcs counts no canary steps here.
+                // bk-bcs does not count canary steps here.
                 if let Some(point) = run.pod_point(target.kind) {
                     let made = HookRunLabels {
                         namespace: target.namespace.clone(),
@@ -225,15 +214,15 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn retain(&self, is_there: impl Fn(WorkloadKind, &str, &str) -> bool) {
-        let of = |of: &WorkloadLabels| is_there(of.kind, &of.namespace, &of.name);
+    pub(crate) fn retain(&self, exists: impl Fn(WorkloadKind, &str, &str) -> bool) {
+        let of = |of: &WorkloadLabels| exists(of.kind, &of.namespace, &of.name);
         self.reconciles.retain(|it| of(&it.of));
         self.creations.retain(|it| of(&it.of));
         self.updates.retain(|it| of(&it.of));
         self.deletions.retain(|it| of(&it.of));
         self.hooks.retain(|it| {
-            WorkloadKind::parse(it.objectKind)
-                .is_some_and(|kind| is_there(kind, &it.namespace, &it.name))
+            let kind = WorkloadKind::parse(it.objectKind);
+            kind.is_some_and(|kind| exists(kind, &it.namespace, &it.name))
         });
     }
 }
@@ -244,29 +233,19 @@ impl Collector for Metrics {
             (WorkloadKind::GameDeployment, "bkbcs_gamedeployment"),
             (WorkloadKind::GameStatefulSet, "bkbcs_gamestatefulset"),
         ] {
-            let reconciles = self.reconciles.part(|it| it.of.kind == kind);
+            let reconciles = self.reconciles.filtered(|it| it.of.kind == kind);
             let name = format!("{prefix}_reconcile_duration_seconds");
             reconciles.encode(&mut to, &name, "Duration of one reconcile of a workload")?;
-            let (name, help) = ("pod_create_duration_seconds", "Duration of creating a pod");
-            let creations = self.creations.part(|it| it.of.kind == kind);
-            creations.encode(&mut to, &format!("{prefix}_{name}"), help)?;
-            creations.encode_extremes(&mut to, &format!("{prefix}_{name}"), help)?;
-            for (name, help, writes) in [
-                (
-                    "pod_update_duration_seconds",
-                    "Duration of updating a running pod",
-                    &self.updates,
-                ),
-                (
-                    "pod_delete_duration_seconds",
-                    "Duration of deleting a pod",
-                    &self.deletions,
-                ),
-            ] {
-                let writes = writes.part(|it| it.of.kind == kind);
-                writes.encode(&mut to, &format!("{prefix}_{name}"), help)?;
-                writes.encode_extremes(&mut to, &format!("{prefix}_{name}"), help)?;
-            }
+            let name = |verb: &str| format!("{prefix}_pod_{verb}_duration_seconds");
+            let creations = self.creations.filtered(|it| it.of.kind == kind);
+            let help = "Duration of creating a pod";
+            creations.encode_with_extremes(&mut to, &name("create"), help)?;
+            let updates = self.updates.filtered(|it| it.of.kind == kind);
+            let help = "Duration of updating a running pod";
+            updates.encode_with_extremes(&mut to, &name("update"), help)?;
+            let deletions = self.deletions.filtered(|it| it.of.kind == kind);
+            let help = "Duration of deleting a pod";
+            deletions.encode_with_extremes(&mut to, &name("delete"), help)?;
         }
         let name = "bkbcs_gameworkload_hookrun_create_duration_seconds";
         let help = "Duration of creating a pod's HookRun";

@@ -1,8 +1,7 @@
-//! Applies plans: every write to the cluster that a workload causes is made here.
+//! Applies plans: makes every write for a workload.
 //!
-//! A plan is a decision on what was seen. So each write carries what was decided on as a precondition.
-//! An answer that says that an object has changed means "plan again", never "try harder". Start at
-//! [`Applier::carry_out`].
+//! A plan is decided on observed objects, so each write has them as preconditions. A conflict means to plan
+//! again, never to retry the write. Start at [`Applier::carry_out`].
 
 mod act;
 mod body;
@@ -26,25 +25,25 @@ use gamekeeper_core::plan::{Action, Attempt, Backoff, Failures, Verdict};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::AdaptiveTimeout;
-pub(crate) use request::{Content, Refusal, Requests, ResponseMetadata, to_bytes};
+pub(crate) use request::{Content, Refusal, RequestResult, Requests, ResponseMetadata, to_bytes};
 
-/// The workload that a plan is about, as it was decided on.
+/// The workload of a plan, as it was when the plan was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub kind: WorkloadKind,
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// metadata.generation; when it moves, the plan is void.
+    /// If it changes, the plan is void.
     pub generation: i64,
-    /// resourceVersion; moves with our own writes.
+    /// Changes with our own writes.
     pub resource_version: String,
-    /// Labels that its selector asks for; its revisions carry them.
+    /// The labels of its selector, which its revisions have too.
     pub selector_labels: BTreeMap<String, String>,
     /// Whether it has a hook before its pods are deleted or updated.
     pub hooked: bool,
-    /// When it was read for the plan, with its pods.
-    pub seen: Instant,
+    /// When the cache was read for the plan.
+    pub read_at: Instant,
 }
 
 impl Target {
@@ -60,30 +59,27 @@ impl Target {
         Kind::from(self.kind).path(&self.namespace, &self.name)
     }
 
-    /// The owner reference on everything that the workload controls.
     fn owner_reference(&self) -> OwnerReference {
         self.kind.owner_reference(&self.name, &self.uid)
     }
 }
 
-/// What is remembered of one workload between plans: above all the API server's answers.
+/// What is remembered of one workload between plans, mainly responses of the API server.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// What it said of pods of each revision.
+    /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
-    /// Revisions of which it refused the last pod: the next one is tried alone.
+    /// Revisions whose last pod was refused: the next one is tried alone.
     pub refused: BTreeSet<String>,
-    /// Names of pods and revisions that turned out to belong to another owner.
+    /// Names of pods and revisions that belong to another owner.
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
-    /// How often in a row pods that ended at once were replaced.
+    /// The delay before pods that ended at once are replaced.
     pub backoff: Option<Backoff>,
     /// When the status was last written.
     pub status_written: Option<Instant>,
-    /// How long a proof may take.
     pub proof_timeout: AdaptiveTimeout,
-    /// How long planning may take.
     pub planning_timeout: AdaptiveTimeout,
 }
 
@@ -103,45 +99,41 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Forgets what was said of revisions that are gone.
-    pub(crate) fn retain_revisions(&mut self, is_there: impl Fn(&str) -> bool) {
-        self.verdicts.retain(|revision, _| is_there(revision));
-        self.refused.retain(|revision| is_there(revision));
+    /// Forgets revisions that no longer exist.
+    pub(crate) fn retain_revisions(&mut self, exists: impl Fn(&str) -> bool) {
+        self.verdicts.retain(|revision, _| exists(revision));
+        self.refused.retain(|revision| exists(revision));
     }
 
-    /// Forgets refusals of what is no longer asked for: the next one is then news again.
+    /// Forgets refusals of actions that are no longer planned, so that a later refusal is reported again.
     pub(crate) fn retain_failures(&mut self, actions: &[Action]) {
-        let is_asked = |attempt| actions.iter().any(|it| Attempt::of(it) == Some(attempt));
-        self.failures.retain(is_asked);
+        let is_planned = |attempt| actions.iter().any(|it| Attempt::of(it) == Some(attempt));
+        self.failures.retain(is_planned);
     }
 }
 
-/// How applying a plan ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ApplyOutcome {
     Done,
-    /// All went well, but there is more: a decision that is no longer fresh is not acted on.
+    /// The rest of the plan was dropped because the decision is too old.
     Unfinished,
-    /// The world is not as it was decided on.
+    /// A precondition does not hold.
     Moved(String),
-    /// Something was refused; ask again later.
+    /// A write failed; `after` is the server's Retry-After.
     Failed {
-        /// Why.
         message: String,
-        /// When the server wants to be asked again.
         after: Option<Duration>,
     },
 }
 
-/// What is left after a plan was applied.
+/// The result of applying a plan.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub outcome: ApplyOutcome,
-    /// When a status that was held back may be written.
+    /// When a delayed status may be written.
     pub status_due: Option<Instant>,
 }
 
-/// Applies plans.
 #[derive(Clone)]
 pub(crate) struct Applier {
     requests: Requests,
@@ -150,7 +142,6 @@ pub(crate) struct Applier {
 }
 
 impl Applier {
-    /// An applier that writes through these requests, and tells and counts what it does.
     pub(crate) fn new(requests: Requests, events: events::EventRecorder, metrics: Metrics) -> Self {
         Self {
             requests,

@@ -1,4 +1,4 @@
-//! One request to the API server, and what its answer means for a plan.
+//! Requests to the API server, and the meaning of their responses for a plan.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// What we want of an object that was written: its metadata is enough.
+/// Responses contain metadata only.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// How a body is to be understood.
+/// The content type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A whole object, or delete options.
     Object,
-    /// RFC 6902, with tests.
+    /// RFC 6902.
     JsonPatch,
     /// RFC 7396.
     MergePatch,
@@ -48,7 +48,6 @@ pub(crate) struct ResponseMetadata {
     pub uid: String,
     pub resource_version: String,
     pub generation: i64,
-    /// When it began to be Terminating.
     pub deletion_timestamp: Option<String>,
     owner_references: Vec<Owner>,
     annotations: Annotations,
@@ -70,9 +69,8 @@ struct Annotations {
 }
 
 impl ResponseMetadata {
-    /// Whether it is a HookRun that was made for a workload and that nothing controls any more, as
-    /// a deletion of the workload that orphans leaves it.
-    pub(crate) fn is_left_over_run(&self) -> bool {
+    /// Whether it is a HookRun whose workload was deleted with `--cascade=orphan`.
+    pub(crate) fn is_orphaned_run(&self) -> bool {
         let is_controlled = self.owner_references.iter().any(|owner| owner.controller);
         self.annotations.workload.is_some() && !is_controlled
     }
@@ -89,40 +87,35 @@ impl ResponseMetadata {
     }
 }
 
-/// Why a request did not do what it was to do.
+/// Why a request failed. `after` is the server's Retry-After.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The world is not as it was decided on: plan again.
+    /// A precondition does not hold: plan again.
     #[error("the object has changed in the meantime: {0}")]
     Conflict(String),
-    /// An object of this name exists.
     #[error("{0}")]
     AlreadyExists(String),
-    /// There is no such object.
     #[error("{0}")]
     NotFound(String),
-    /// The API server will not have it.
+    /// The request is invalid or forbidden.
     #[error("{0}")]
     Rejected(String),
-    /// The server has no time for it: nothing was done.
+    /// The server is too busy: nothing was done.
     #[error("{message}")]
     Busy {
-        /// Why.
         message: String,
-        /// When the server wants to be asked again.
         after: Option<Duration>,
     },
-    /// A failure, or no answer: whether it was done is unknown.
+    /// The server failed or did not respond: whether the write was made is unknown.
     #[error("{message}")]
     Unavailable {
-        /// Why.
         message: String,
-        /// When the server wants to be asked again.
         after: Option<Duration>,
     },
 }
 
-/// Sends requests.
+pub(crate) type RequestResult = Result<ResponseMetadata, Refusal>;
+
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
@@ -133,69 +126,47 @@ impl Requests {
         Self { client }
     }
 
-    /// Reads an object's metadata, not from a cache.
-    pub(crate) async fn get(&self, path: &str) -> Result<ResponseMetadata, Refusal> {
+    /// Reads an object's metadata, by a quorum read.
+    pub(crate) async fn get(&self, path: &str) -> RequestResult {
         self.send(Method::GET, path, Content::Object, Vec::new())
             .await
     }
 
     /// Creates an object; an unknown field is an error.
-    pub(crate) async fn create(
-        &self,
-        collection: &str,
-        body: Vec<u8>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         self.send(Method::POST, &path, Content::Object, body).await
     }
 
-    /// Asks whether an object could be created.
-    pub(crate) async fn create_dry(
-        &self,
-        collection: &str,
-        body: Vec<u8>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    /// The same as a server-side dry run.
+    pub(crate) async fn create_dry(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
         self.send(Method::POST, &path, Content::Object, body).await
     }
 
-    pub(crate) async fn patch(
-        &self,
-        path: &str,
-        content: Content,
-        body: Vec<u8>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn patch(&self, path: &str, content: Content, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PATCH, &path, content, body).await
     }
 
-    pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> Result<ResponseMetadata, Refusal> {
+    pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PUT, &path, Content::Object, body).await
     }
 
-    /// Deletes an object if it is still the one with this uid.
-    pub(crate) async fn delete(&self, path: &str, uid: &str) -> Result<ResponseMetadata, Refusal> {
-        self.delete_within(path, uid, None, None).await
-    }
-
-    /// Deletes an object if it still has this uid and (where one is given) this resourceVersion.
-    pub(crate) async fn delete_at(
+    /// Deletes an object with this uid and, if there is one, this resourceVersion as preconditions.
+    pub(crate) async fn delete(
         &self,
         path: &str,
         uid: &str,
         version: Option<u64>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         self.delete_within(path, uid, version, None).await
     }
 
-    /// Deletes a pod at once, without waiting for its node, if it is still the one with this uid.
-    pub(crate) async fn force_delete(
-        &self,
-        path: &str,
-        uid: &str,
-    ) -> Result<ResponseMetadata, Refusal> {
+    /// Deletes a pod immediately, without its node.
+    pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
         self.delete_within(path, uid, None, Some(0)).await
     }
 
@@ -205,7 +176,7 @@ impl Requests {
         uid: &str,
         version: Option<u64>,
         seconds: Option<u32>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         let version = version.map(|version| version.to_string());
         let options = serde_json::json!({
             "apiVersion": "v1",
@@ -224,7 +195,7 @@ impl Requests {
         path: &str,
         content: Content,
         body: Vec<u8>,
-    ) -> Result<ResponseMetadata, Refusal> {
+    ) -> RequestResult {
         let patched = method == Method::PATCH;
         let request = Request::builder()
             .method(method)
@@ -274,20 +245,19 @@ fn metadata(body: &[u8]) -> ResponseMetadata {
         #[serde(default)]
         metadata: ResponseMetadata,
     }
-    // A deletion may be answered by a Status, whose metadata says nothing.
+    // The response to a deletion may be a Status, whose metadata is empty.
     let object: Object = serde_json::from_slice(body).unwrap_or_default();
     object.metadata
 }
 
-/// JSON as Kubernetes takes it.
 pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
-    // Only maps with keys that are not text fail to serialize; our types have none.
+    // Only maps with keys that are not strings fail to serialize; our types have none.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
 impl Refusal {
-    /// What a status means. A patch that is refused by its own test, or names another uid, is a
-    /// conflict, although the server calls it invalid.
+    /// The refusal that a status means. A patch whose test fails or whose uid differs is a conflict, although
+    /// the server calls it invalid.
     fn of(code: StatusCode, status: Status, patched: bool, after: Option<Duration>) -> Self {
         let message = status.message.clone();
         match code {
@@ -307,12 +277,12 @@ impl Refusal {
     }
 }
 
-/// Whether a patch was refused because something was not as it was decided on.
+/// Whether a patch was refused because of a precondition.
 fn is_precondition(status: &Status) -> bool {
     let Some(details) = &status.details else {
         return true;
     };
-    // A JSON patch that does not apply names no object at all.
+    // The error of a JSON patch that does not apply names no object.
     details.kind.is_empty() || details.causes.iter().any(|it| it.field == "metadata.uid")
 }
 
@@ -328,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_failed_and_another_uid_mean_plan_again() {
+    fn a_failed_test_and_another_uid_are_conflicts() {
         let failed_test = json!({"reason": "Invalid", "details": {}, "message": "m"});
         let other_uid = json!({"reason": "Invalid", "details": {
             "kind": "Pod",
@@ -345,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_is_rejected_with_the_servers_words() {
+    fn an_invalid_object_is_rejected_with_the_servers_message() {
         let status = json!({"reason": "Invalid", "message": "no such image", "details": {
             "kind": "Pod",
             "causes": [{"reason": "FieldValueInvalid", "field": "spec.image", "message": "m"}],
@@ -359,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_requests_and_a_failing_server_mean_later() {
+    fn busy_and_failing_servers_are_distinguished() {
         for code in [408, 500, 503, 504] {
             let refused = refusal(code, json!({}), false);
             assert!(matches!(refused, Refusal::Unavailable { .. }), "{code}");

@@ -1,4 +1,4 @@
-//! The order in which a plan is applied, and for how long it is valid.
+//! Applies a plan: the order of its writes, and their validity.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -20,11 +20,10 @@ use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
 /// Concurrent writes.
 const MAX_WRITES: usize = 64;
-/// Of those, the ones that close a gate for a change that follows. With more, on a busy API server the
-/// change would wait behind other pods' gates for so long that the kubelet reports the closed gate
-/// by itself: one write more for each pod.
+/// Concurrent writes that close a gate for a change that follows. With more, on a busy API server the change
+/// would wait behind the gates of other pods for so long that the kubelet writes a status for the closed gate.
 const MAX_GATE_CLOSURES: usize = 16;
-/// Shortest time between two writes of a status on which no decision rests.
+/// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One plan while it is applied.
@@ -33,21 +32,21 @@ struct Execution<'a, S> {
     target: &'a mut Target,
     memory: &'a mut Memory,
     on_write: &'a (dyn Fn(Write) + Send + Sync),
-    /// When the plan was made; None when that took so long that pods may be another way.
+    /// When the plan was made; None if planning took too long.
     decided: Option<Instant>,
-    /// The status to write; None once it is written, or when it shows already.
+    /// The status to write; None if it is unchanged, or once it is written.
     status: Option<S>,
-    /// Until when the last proof is good that the workload is as it was decided on.
+    /// The end of the validity of the last proof.
     proven: Option<Instant>,
 }
 
-/// Why a plan is not applied to its end.
+/// Why the rest of a plan is dropped.
 pub(super) enum Stop {
-    /// The world is not as it was decided on.
+    /// A precondition does not hold.
     Moved(String),
-    /// The proof that it is came too late.
+    /// A proof took too long.
     Late,
-    /// Something was refused; the server may say when to ask again.
+    /// A write failed, with the server's Retry-After.
     Failed(String, Option<Duration>),
 }
 
@@ -66,11 +65,11 @@ impl From<Refusal> for Stop {
 }
 
 impl Applier {
-    /// Applies a plan for a workload whose status is `old_status`. `on_write` is told of each write.
+    /// Applies a plan for a workload whose status is `old_status`. `on_write` gets each write.
     ///
-    /// First come the actions that undo or prepare something; then the status, if the rest depends on
-    /// it; then, after a proof that the workload is unchanged, the rest. Actions that could not begin
-    /// within half a second are left to the next plan.
+    /// The order: actions that undo or prepare something; the status, if the rest depends on it; then, after a
+    /// proof that the workload is unchanged, the rest. Actions that cannot start while the proof is valid are
+    /// left to the next plan.
     pub(crate) async fn carry_out<S: Serialize + PartialEq>(
         &self,
         target: &mut Target,
@@ -86,8 +85,8 @@ impl Applier {
             events,
             ..
         } = plan;
-        let is_believed = memory.planning_timeout.accepts(target.seen);
-        let decided = is_believed.then(Instant::now);
+        let is_in_time = memory.planning_timeout.accepts(target.read_at);
+        let decided = is_in_time.then(Instant::now);
         let mut run = Execution {
             applier: self,
             target,
@@ -117,7 +116,7 @@ impl Applier {
     }
 }
 
-/// The earliest time for the next write of a status on which no decision rests.
+/// The earliest time for the next write of a status that no decision depends on.
 fn next_status(memory: &Memory) -> Instant {
     match memory.status_written {
         Some(last) => last + STATUS_INTERVAL,
@@ -125,7 +124,7 @@ fn next_status(memory: &Memory) -> Instant {
     }
 }
 
-/// Whether an action takes something over, which a workload that is going must not do.
+/// Whether an action adopts an object, which a workload in deletion must not do.
 fn is_adoption(action: &Action) -> bool {
     matches!(action, Action::AdoptPod(_) | Action::AdoptRevision { .. })
 }
@@ -158,10 +157,9 @@ impl<S: Serialize> Execution<'_, S> {
             self.prove().await?;
         }
         if !after.is_empty() {
-            let good_until = self
-                .proven
-                .unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
-            let rest = self.batch(after, good_until).await?;
+            let proven = self.proven;
+            let until = proven.unwrap_or_else(|| Instant::now() + PROOF_LIFETIME);
+            let rest = self.batch(after, until).await?;
             if rest != ApplyOutcome::Done && !matches!(outcome, ApplyOutcome::Failed { .. }) {
                 outcome = rest;
             }
@@ -169,52 +167,46 @@ impl<S: Serialize> Execution<'_, S> {
         Ok(outcome)
     }
 
-    /// Carries out actions side by side; none is begun when the decision is no longer fresh.
-    async fn batch(
-        &mut self,
-        actions: Vec<Action>,
-        good_until: Instant,
-    ) -> Result<ApplyOutcome, Stop> {
+    /// Carries out actions in parallel. None starts after the validity of the plan.
+    async fn batch(&mut self, actions: Vec<Action>, until: Instant) -> Result<ApplyOutcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let proof = Proof::until(good_until, &actions);
+        let proof = Proof::until(until, &actions);
         let (applier, on_write) = (self.applier, self.on_write);
         let target = &*self.target;
         let act = async |action: &Action| {
-            let (begun, now) = (Instant::now(), Timestamp::now());
-            let answer = applier.act(target, action, now, on_write).await;
+            let (started, now) = (Instant::now(), Timestamp::now());
+            let result = applier.act(target, action, now, on_write).await;
             applier
                 .metrics
-                .wrote(target, action, &answer, begun.elapsed());
-            let sequel = answer.as_ref().ok().and_then(|it| sequel(action, it, now));
-            lock().count(action, answer);
+                .wrote(target, action, &result, started.elapsed());
+            let sequel = result.as_ref().ok().and_then(|it| sequel(action, it, now));
+            lock().count(action, result);
             sequel
         };
         let changes = Semaphore::new(MAX_GATE_CLOSURES);
-        let answers = stream::iter(actions).map(async |action| {
+        let writes = stream::iter(actions).map(async |action| {
             let _permit = match action {
                 Action::CloseGate { then: Some(_), .. } => changes.acquire().await.ok(),
                 _ => None,
             };
-            if !proof.is_good_for(&action).await {
+            if !proof.is_valid_for(&action).await {
                 lock().left = true;
             } else if lock().may_begin(&action)
                 && let Some(sequel) = act(&action).await
-                && (!sequel.is_irrevocable() || Instant::now() < good_until + PROOF_LIFETIME)
+                && (!sequel.is_irrevocable() || Instant::now() < until + PROOF_LIFETIME)
             {
                 act(&sequel).await;
             }
         });
         tokio::select! {
-            () = answers.buffer_unordered(MAX_WRITES).collect::<()>() => {}
+            () = writes.buffer_unordered(MAX_WRITES).collect::<()>() => {}
             () = proof.renew(applier, target, &mut self.memory.proof_timeout) => {}
         }
         let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = &tally.workload {
-            self.target
-                .resource_version
-                .clone_from(&answer.resource_version);
-            self.target.generation = answer.generation;
+        if let Some(patched) = tally.workload.take() {
+            self.target.resource_version = patched.resource_version;
+            self.target.generation = patched.generation;
         }
         for event in tally.events() {
             applier.events.publish(&*self.target, event);
@@ -222,7 +214,7 @@ impl<S: Serialize> Execution<'_, S> {
         tally.settle(self.memory)
     }
 
-    /// Writes the status if it is to be written. That it is taken proves the workload unmoved.
+    /// Writes the status, if it has changed. Its success proves that the workload is unchanged.
     async fn write_status(&mut self) -> Result<(), Stop> {
         let Some(status) = &self.status else {
             return Ok(());
@@ -247,35 +239,35 @@ impl<S: Serialize> Execution<'_, S> {
             "status": status,
         });
         let path = format!("{}/status", self.target.path());
-        let asked = Instant::now();
-        let answer = self.applier.requests.put(&path, to_bytes(&body)).await?;
-        (self.on_write)(Write::Version(self.target.kind.into(), answer.version()));
-        self.target.resource_version = answer.resource_version;
+        let requested = Instant::now();
+        let written = self.applier.requests.put(&path, to_bytes(&body)).await?;
+        (self.on_write)(Write::Version(self.target.kind.into(), written.version()));
+        self.target.resource_version = written.resource_version;
         self.memory.status_written = Some(Instant::now());
         self.status = None;
-        self.proven = proof::good_until(asked, &mut self.memory.proof_timeout);
+        self.proven = proof::valid_until(requested, &mut self.memory.proof_timeout);
         Ok(())
     }
 
-    /// Makes sure that the workload is still as it was decided on.
+    /// Proves that the workload is unchanged, unless the last proof is recent.
     async fn prove(&mut self) -> Result<(), Stop> {
-        let is_fresh = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
-        if !self.proven.is_some_and(is_fresh) {
+        let is_recent = |until| Instant::now() + PROOF_LIFETIME * 3 / 4 < until;
+        if !self.proven.is_some_and(is_recent) {
             let timeout = &mut self.memory.proof_timeout;
-            self.proven = Some(proof::ask(self.applier, self.target, timeout).await?);
+            self.proven = Some(proof::prove(self.applier, self.target, timeout).await?);
         }
         Ok(())
     }
 }
 
-/// What follows an action at once, without another plan. Should it not come to that, the next plan
-/// goes on from there.
-fn sequel(action: &Action, answer: &ResponseMetadata, now: Timestamp) -> Option<Action> {
+/// The action that follows another one without a new plan. If the process dies in between, the next plan
+/// continues.
+fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option<Action> {
     match action {
-        // So the kubelet's first status can say Ready.
+        // The kubelet's first status can then be Ready.
         Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
             name: new.name.clone(),
-            uid: answer.uid.clone(),
+            uid: written.uid.clone(),
             version: None,
         })),
         Action::CloseGate {
@@ -283,8 +275,8 @@ fn sequel(action: &Action, answer: &ResponseMetadata, now: Timestamp) -> Option<
         } => {
             let mut patch = InPlacePatch::clone(patch);
             patch.record.gate_closed_at = Some(whole_second(now));
-            // What closed the gate found the pod unchanged; nothing may have happened since.
-            patch.pod.version = patch.pod.version.map(|_| answer.version());
+            // The pod was unchanged when its gate was closed, and must be unchanged since.
+            patch.pod.version = patch.pod.version.map(|_| written.version());
             Some(Action::PatchInPlace(patch))
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! What became of the actions of one batch, and what that means.
+//! The results of the actions of one batch, and their consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,24 +6,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::events::PendingEvent;
-use super::request::{Refusal, ResponseMetadata};
+use super::request::{Refusal, RequestResult, ResponseMetadata};
 use super::run::Stop;
 use super::{ApplyOutcome, Memory};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
 
-/// Counts the answers of one batch.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// What the API server answered to a patch of the workload.
+    /// The response to a patch of the workload.
     pub workload: Option<ResponseMetadata>,
     /// Whether something was left for the next plan.
     pub left: bool,
-    /// Whether the names of pods are ours to choose, and not those of their ordinals.
+    /// Whether the names of pods are free to choose, rather than given by ordinals.
     chooses_names: bool,
-    /// Revisions of which the last pod was refused: one more is tried alone.
+    /// Revisions whose last pod was refused: the next one is tried alone.
     on_trial: BTreeSet<String>,
-    /// Those of them of which that one was begun.
+    /// Revisions on trial whose single pod was tried.
     tried: BTreeSet<String>,
     /// Revisions of which a pod was refused in this batch.
     refused: BTreeSet<String>,
@@ -45,7 +44,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Nothing counted yet for a workload of this kind.
     pub(super) fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
         Self {
             chooses_names: kind == WorkloadKind::GameDeployment,
@@ -54,7 +52,7 @@ impl Tally {
         }
     }
 
-    /// Whether an action may still be begun after the answers so far.
+    /// Whether an action may start, given the results so far.
     pub(super) fn may_begin(&mut self, action: &Action) -> bool {
         if self.unavailable.is_some() {
             return false;
@@ -65,7 +63,7 @@ impl Tally {
         if self.refused.contains(&new.revision) {
             return false;
         }
-        // Its answer decides on the others, in the next plan.
+        // The pod on trial decides on the others, in the next plan.
         if self.tried.contains(&new.revision) {
             self.left = true;
             return false;
@@ -76,9 +74,9 @@ impl Tally {
         true
     }
 
-    pub(super) fn count(&mut self, action: &Action, answer: Result<ResponseMetadata, Refusal>) {
-        match answer {
-            Ok(answer) => self.succeeded(action, answer),
+    pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
+        match result {
+            Ok(metadata) => self.succeeded(action, metadata),
             Err(Refusal::Rejected(message)) => self.rejected(action, message),
             Err(Refusal::Busy { message, after } | Refusal::Unavailable { message, after }) => {
                 self.unavailable = Some((message, after));
@@ -90,10 +88,10 @@ impl Tally {
         }
     }
 
-    fn succeeded(&mut self, action: &Action, answer: ResponseMetadata) {
+    fn succeeded(&mut self, action: &Action, metadata: ResponseMetadata) {
         self.succeeded.extend(Attempt::of(action));
         match action {
-            Action::PatchWorkload(_) => self.workload = Some(answer),
+            Action::PatchWorkload(_) => self.workload = Some(metadata),
             Action::CreatePod(new) => {
                 self.created.push(new.name.clone());
                 self.accepted.insert(new.revision.clone());
@@ -115,7 +113,7 @@ impl Tally {
         }
     }
 
-    /// Another owner's object has this name. Where names are ours to choose, the next plan takes another.
+    /// The name belongs to another owner's object. If names are free to choose, the next plan takes another.
     fn taken(&mut self, action: &Action, message: String) {
         let name = match action {
             Action::CreatePod(_) if !self.chooses_names => {
@@ -142,7 +140,7 @@ impl Tally {
                 self.left = true;
                 return;
             }
-            // The rest of the plan rests on these.
+            // The rest of the plan depends on these.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
             _ => {}
         }
@@ -159,7 +157,7 @@ impl Tally {
         self.verdicts.insert(revision.to_owned(), refused);
     }
 
-    /// What to tell users of this batch. Failures are told by the next plan, as conditions and events.
+    /// The events of this batch. Failures become conditions and events of the next plan.
     pub(super) fn events(&mut self) -> Vec<PendingEvent> {
         let pods = |reason, done, names: &mut Vec<String>| {
             let names = std::mem::take(names);
@@ -179,7 +177,7 @@ impl Tally {
         .collect()
     }
 
-    /// Remembers the answers, and tells how the batch ended.
+    /// Remembers the results, and returns the outcome of the batch.
     pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
         memory.verdicts.extend(self.verdicts);
         memory.taken.extend(self.taken);

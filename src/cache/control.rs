@@ -1,4 +1,4 @@
-//! The controller of an object, as far as it matters here.
+//! The controller of an object: one of our workloads, another one, or none.
 
 use std::borrow::Cow;
 
@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
 use gamekeeper_core::api::GROUP;
+use gamekeeper_core::api::names::controller_of;
 
 /// The controller of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +21,6 @@ pub enum Control {
 }
 
 impl Control {
-    /// By the owner reference that says so.
     fn of(api_version: &str, kind: &str, uid: &str) -> Self {
         let is_workload = matches!(kind, "GameDeployment" | "GameStatefulSet");
         match api_version.split('/').next() == Some(GROUP) && is_workload {
@@ -30,11 +30,8 @@ impl Control {
     }
 }
 
-/// The controller that the owner references name.
 pub(super) fn control(meta: &ObjectMeta) -> Control {
-    let mut owners = meta.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.controller == Some(true));
-    owner.map_or(Control::None, |owner| {
+    controller_of(meta).map_or(Control::None, |owner| {
         Control::of(&owner.api_version, &owner.kind, &owner.uid)
     })
 }
@@ -53,7 +50,7 @@ struct Owner<'a> {
 }
 
 impl<'de> Deserialize<'de> for Control {
-    /// From a list of owner references.
+    /// Reads it from a list of owner references.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let owners = Option::<Vec<Owner<'de>>>::deserialize(deserializer)?;
         let mut owners = owners.into_iter().flatten();

@@ -1,9 +1,9 @@
-//! Read your writes: what was written for an object, and the wait until the cache shows it.
+//! Expectations: own writes that the cache has yet to observe.
 //!
-//! Planning on a cache that does not show our own last writes would create pods twice. So each
-//! write's resourceVersion is noted (a delete by uid, because its version is not always told), and
-//! the next plan for the same object waits until the cache has seen it. A wait that is too long is
-//! not dropped: a new list from the API server decides what became of the write.
+//! A plan on a cache without our own last writes would create pods twice. So the resourceVersion of each
+//! write is recorded (of a delete the uid, because its response may have no version), and the next plan for
+//! the same object waits until the cache has observed it. After a timeout, a new list from the API server
+//! shows whether the write was made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
 use super::Cache;
-use super::comparison::LIST_PAUSE;
+use super::comparison::LIST_INTERVAL;
 use crate::objects::{Deleted, Kind, Write};
 
-/// After this long a write that the cache has not seen is checked against the API server.
+/// How long the cache may take to observe a write before its kind is listed again.
 const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Writes that the cache may not have seen yet, by the uid of the object they were made for.
+/// Writes that the cache may not have observed yet, by the uid of the workload that they were made for.
 #[derive(Default)]
 pub(crate) struct Expectations {
     owners: Mutex<HashMap<String, Expected>>,
@@ -34,7 +34,6 @@ struct Expected {
 }
 
 impl Expectations {
-    /// Notes a write made for this object.
     pub(crate) fn note(&self, owner: &str, write: Write) {
         let mut owners = self.lock();
         let expected = owners.entry(owner.to_owned()).or_insert_with(|| Expected {
@@ -57,7 +56,6 @@ impl Expectations {
         }
     }
 
-    /// Forgets an object that is gone.
     pub(crate) fn forget(&self, owner: &str) {
         self.lock().remove(owner);
     }
@@ -72,9 +70,9 @@ impl Expectations {
 }
 
 impl Cache {
-    /// Waits until the cache shows every write noted for this object.
+    /// Waits until the cache shows every write that was recorded for this object.
     ///
-    /// The caller makes sure that no write is noted for it meanwhile (one reconcile per object).
+    /// The caller makes sure that no write is recorded in the meantime (one reconcile per object).
     pub(crate) async fn caught_up(&self, owner: &str) {
         let Some(expected) = self.expectations.of(owner) else {
             return;
@@ -104,26 +102,21 @@ impl Cache {
         }
     }
 
-    /// Lists the kinds again whose writes are overdue: then what the cache shows is the truth.
+    /// Lists the kinds with overdue writes again, after which the cache is up to date.
     async fn check(&self, owner: &str, expected: &Expected) {
         warn!(
             owner,
             ?expected,
             "writes were not observed in time; relisting"
         );
-        let overdue = expected.versions.iter().filter(|(kind, version)| {
-            let seen = self.seen(**kind);
-            let version = **version;
-            seen.borrow().version < version
-        });
-        let mut kinds: BTreeSet<Kind> = overdue.map(|(kind, _)| *kind).collect();
-        let living = expected
-            .deletions
-            .iter()
-            .filter(|deleted| self.lives(deleted));
-        kinds.extend(living.map(|deleted| deleted.kind));
+        let versions = expected.versions.iter();
+        let overdue =
+            versions.filter(|(kind, version)| self.seen(**kind).borrow().version < **version);
+        let living = expected.deletions.iter().filter(|it| self.lives(it));
+        let kinds = overdue.map(|(kind, _)| *kind);
+        let kinds: BTreeSet<Kind> = kinds.chain(living.map(|it| it.kind)).collect();
         for kind in kinds {
-            self.relist(kind, LIST_PAUSE).await;
+            self.relist(kind, LIST_INTERVAL).await;
         }
     }
 }
@@ -167,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reconcile_waits_until_a_deleted_pod_is_gone() {
+    async fn a_reconcile_waits_until_the_cache_observes_a_deletion() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a", "b"]);
         cache.expectations.note("owner", pod_deleted("a"));
@@ -177,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_is_never_seen_is_decided_by_a_new_list() {
+    async fn a_write_that_is_never_observed_is_checked_by_a_new_list() {
         let cache = Arc::new(Cache::default());
         test_feed::pods(&cache, 10, &["a"]);
         cache.expectations.note("owner", pod_deleted("a"));
@@ -187,7 +180,7 @@ mod tests {
         });
         tokio::time::sleep(EXPECTATION_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!waiting.is_finished());
-        // The new list still has the pod: the delete did not happen, and is not waited for.
+        // The new list still has the pod: it was not deleted, and the wait ends.
         test_feed::pods(&cache, 20, &["a"]);
         waiting.await.unwrap();
         assert!(cache.expectations.of("owner").is_none());

@@ -1,4 +1,4 @@
-//! The kinds that are reflected besides pods, and how each is brought into its cached form.
+//! The cached forms of all kinds except pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::control::{Control, control};
 use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
+use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, NODE_DELETION_COST};
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
-/// An object kept whole, with its metadata parsed where it counts.
+/// A whole object, with the metadata that the cache needs.
 #[derive(Clone, Debug)]
 pub struct Whole<K> {
     /// The object.
@@ -29,7 +29,7 @@ pub struct Whole<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> Whole<K> {
-    /// Keeps an object whole, except for its managed fields when `drop_managed_fields`.
+    /// Keeps the whole object, without its managed fields if `drop_managed_fields`.
     pub fn new(mut object: K, drop_managed_fields: bool) -> Self {
         if drop_managed_fields {
             object.meta_mut().managed_fields = None;
@@ -40,17 +40,10 @@ impl<K: Resource<DynamicType = ()>> Whole<K> {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             version: version_number(meta.resource_version.as_deref().unwrap_or_default()),
-            controller: controller_uid(meta),
+            controller: names::controller_of(meta).map(|owner| owner.uid.clone()),
             object: Arc::new(object),
         }
     }
-}
-
-/// Uid of the controller of an object, ours or not.
-fn controller_uid(meta: &ObjectMeta) -> Option<String> {
-    let owners = meta.owner_references.as_deref().unwrap_or_default();
-    let controlling = owners.iter().find(|owner| owner.controller == Some(true));
-    controlling.map(|owner| owner.uid.clone())
 }
 
 impl<K> Cached for Whole<K>
@@ -69,13 +62,10 @@ where
     }
 }
 
-/// A workload as the cache holds it. Its managed fields stay: they tell who set `paused`.
-pub(crate) type CachedGameDeployment = Whole<GameDeployment>;
-/// A workload as the cache holds it.
-pub(crate) type CachedGameStatefulSet = Whole<GameStatefulSet>;
-/// A run as the cache holds it.
+/// The cached form of a HookRun.
 pub type CachedHookRun = Whole<HookRun>;
-/// The cached form of a run. Lists give back the room that they grew into while they were read.
+
+/// The cached form of a HookRun. Its lists give back the capacity that they do not need.
 pub fn slim_run(mut run: HookRun) -> CachedHookRun {
     run.spec.metrics.shrink_to_fit();
     run.spec.args.shrink_to_fit();
@@ -88,15 +78,10 @@ pub fn slim_run(mut run: HookRun) -> CachedHookRun {
     Whole::new(run, true)
 }
 
-/// A template as the cache holds it.
-pub(crate) type CachedHookTemplate = Whole<HookTemplate>;
-
-/// A ControllerRevision as the cache holds it.
+/// The cached form of a ControllerRevision.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedRevision {
-    /// What the planner sees.
     pub revision: Arc<Revision>,
-    /// Labels, which a selector may match.
     pub labels: BTreeMap<String, String>,
     namespace: String,
     version: u64,
@@ -105,7 +90,7 @@ pub(crate) struct CachedRevision {
 }
 
 impl CachedRevision {
-    /// The cached form; None for one of another controller.
+    /// None if another controller owns it.
     pub(crate) fn new(object: ControllerRevision) -> Option<Self> {
         let controller = match control(&object.metadata) {
             Control::Ours(uid) => Some(uid),
@@ -143,7 +128,7 @@ impl Cached for CachedRevision {
     }
 }
 
-/// A node as far as it is read.
+/// The parts of a node that are read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeHead {
     metadata: ObjectMeta,
@@ -176,12 +161,12 @@ struct NodeInfo {
     kubelet_version: String,
 }
 
-/// The first minor version of a kubelet that restarts a native sidecar whose image changed
+/// The first minor version of a kubelet that restarts a native sidecar whose image changes
 /// (kubernetes/kubernetes#126525).
 const RESTARTS_SIDECARS: u32 = 32;
 
-/// A kubelet's version, `v1.31.4-eks-1`, when it ignores that. Other numbers than Kubernetes' own
-/// (kwok has some) say nothing.
+/// A kubelet's version such as `v1.31.4-eks-1`, if the kubelet ignores new images of native sidecars.
+/// Versions that are not Kubernetes' own (kwok's for example) are ignored.
 fn old_kubelet(version: &str) -> Option<Arc<str>> {
     let minor = version.trim_start_matches('v').strip_prefix("1.")?;
     let minor = minor.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -189,25 +174,25 @@ fn old_kubelet(version: &str) -> Option<Arc<str>> {
     (minor < RESTARTS_SIDECARS).then(|| version.into())
 }
 
-/// What the node lifecycle controller puts on a node that does not answer.
+/// The taint that the node lifecycle controller sets on an unreachable node.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// What matters of a node for the pods on it.
+/// The cached form of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeState {
     name: String,
     uid: String,
     version: u64,
-    /// Its deletion cost, if it has one.
+    /// Its deletion cost.
     pub cost: Option<i32>,
-    /// Whether it does not answer any more.
+    /// Whether it is unreachable.
     pub lost: bool,
-    /// Its kubelet's version, if that ignores other images of native sidecars.
+    /// Its kubelet's version, if the kubelet ignores new images of native sidecars.
     pub old_kubelet: Option<Arc<str>>,
 }
 
 impl NodeState {
-    /// The cached form; None for a node of which nothing matters.
+    /// None for a node that plans need not know.
     pub(crate) fn new(node: NodeHead) -> Option<Self> {
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
@@ -258,7 +243,7 @@ pub(crate) fn slim_claim(claim: ClaimHead) -> Claim {
     }
 }
 
-/// A claim's metadata, as the server sends it when asked for that alone.
+/// A PartialObjectMetadata of a claim.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ClaimHead {
     metadata: ObjectMeta,
@@ -276,7 +261,7 @@ impl Cached for Claim {
         }
     }
 
-    /// What its name begins with, when it is named after a pod; and its owners.
+    /// The prefix of its name if it ends in an ordinal, and the uids of its owners.
     fn index_keys(&self) -> Vec<String> {
         let prefix = names::split_ordinal(&self.name).map(|(prefix, _)| prefix);
         let owners = self.owners.iter().map(|owner| owner.uid.as_str());
@@ -293,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubelets_before_1_32_ignore_other_images_of_sidecars() {
+    fn kubelets_before_1_32_ignore_new_images_of_sidecars() {
         for (version, is_old) in [
             ("v1.31.4", true),
             ("v1.29.15-eks-1", true),

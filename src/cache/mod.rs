@@ -1,9 +1,9 @@
-//! What the cluster looks like: one watch per kind for the whole process, indexed by owner.
+//! The observed state of the cluster: one watch per kind for the whole process, indexed by owner.
 //!
-//! Controllers read it without a lock held over an await, and without asking the API server.
-//! What it promises: after a change is in the store, all objects it concerns are queued (deletes too);
-//! [`Cache::caught_up`] makes a controller read its own writes; [`Cache::catch_up_with_server`]
-//! makes a new leader see at least what the API server had when it took over.
+//! Controllers read it without a request to the API server, and hold no lock over an await. Guarantees:
+//! after a change or deletion is in the store, all workloads and runs that it concerns are queued;
+//! [`Cache::caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
+//! cache is at least as new as the API server was at the time of the call.
 
 mod comparison;
 mod control;
@@ -39,10 +39,7 @@ pub use watch::{Identity, Object};
 pub(crate) use expectations::Expectations;
 #[cfg(test)]
 pub(crate) use kinds::NodeHead;
-pub(crate) use kinds::{
-    CachedGameDeployment, CachedGameStatefulSet, CachedHookTemplate, CachedRevision, NodeState,
-    slim_claim,
-};
+pub(crate) use kinds::{CachedRevision, NodeState, slim_claim};
 pub(crate) use reflector::{Reflector, Routed, Seen};
 pub(crate) use route::{BrokenSink, Router, Sink, WorkloadSink};
 pub(crate) use watch::Source;
@@ -50,79 +47,58 @@ pub(crate) use watch::Source;
 use self::comparison::Newest;
 use crate::objects::{Deleted, Kind};
 use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, HookTemplate};
 use gamekeeper_core::plan::Claim;
 
 #[derive(Default)]
 pub(crate) struct Cache {
-    pub game_deployments: Arc<Reflector<CachedGameDeployment>>,
-    pub game_stateful_sets: Arc<Reflector<CachedGameStatefulSet>>,
+    pub game_deployments: Arc<Reflector<Whole<GameDeployment>>>,
+    pub game_stateful_sets: Arc<Reflector<Whole<GameStatefulSet>>>,
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
-    pub hook_templates: Arc<Reflector<CachedHookTemplate>>,
+    pub hook_templates: Arc<Reflector<Whole<HookTemplate>>>,
     /// Pods that our workloads control, and those without a controller.
     pub pods: Arc<Reflector<CachedPod>>,
-    /// Likewise ControllerRevisions.
+    /// ControllerRevisions, likewise.
     pub revisions: Arc<Reflector<CachedRevision>>,
-    /// Nodes that have a deletion cost, or are lost.
+    /// Nodes that plans must know.
     pub nodes: Arc<Reflector<NodeState>>,
     pub claims: Arc<Reflector<Claim>>,
-    /// Writes that the cache may not have seen.
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
     newest: BTreeMap<Kind, Newest>,
 }
 
-/// Figures of one reflector, for metrics.
+/// Metrics of one reflector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReflectorStats {
     pub kind: Kind,
     pub objects: usize,
     pub lists: u64,
-    /// When the API server last said anything about the kind.
-    pub heard: Instant,
+    /// When the last watch event arrived.
+    pub last_event: Instant,
 }
 
-/// What can be asked of a reflector whatever its kind.
+/// Evaluates an expression with the reflector of a kind.
 macro_rules! reflector_of {
-    ($cache:expr, $kind:expr, $reflector:ident => $ask:expr) => {
+    ($cache:expr, $kind:expr, $reflector:ident => $value:expr) => {
+        reflector_of!(
+            $cache, $kind, $reflector => $value;
+            GameDeployment game_deployments, GameStatefulSet game_stateful_sets, HookRun hook_runs,
+            HookTemplate hook_templates, Pod pods, Revision revisions, Node nodes, Claim claims
+        )
+    };
+    ($cache:expr, $kind:expr, $reflector:ident => $value:expr; $($name:ident $field:ident),+) => {
         match $kind {
-            Kind::GameDeployment => {
-                let $reflector = &$cache.game_deployments;
-                $ask
-            }
-            Kind::GameStatefulSet => {
-                let $reflector = &$cache.game_stateful_sets;
-                $ask
-            }
-            Kind::HookRun => {
-                let $reflector = &$cache.hook_runs;
-                $ask
-            }
-            Kind::HookTemplate => {
-                let $reflector = &$cache.hook_templates;
-                $ask
-            }
-            Kind::Pod => {
-                let $reflector = &$cache.pods;
-                $ask
-            }
-            Kind::Revision => {
-                let $reflector = &$cache.revisions;
-                $ask
-            }
-            Kind::Node => {
-                let $reflector = &$cache.nodes;
-                $ask
-            }
-            Kind::Claim => {
-                let $reflector = &$cache.claims;
-                $ask
-            }
+            $(Kind::$name => {
+                let $reflector = &$cache.$field;
+                $value
+            })+
         }
     };
 }
 
 impl Cache {
-    /// Whether there is this workload, and not another one of its name.
+    /// Whether the workload with this name and uid exists.
     pub(crate) fn has_workload(
         &self,
         kind: WorkloadKind,
@@ -136,7 +112,7 @@ impl Cache {
         }
     }
 
-    /// A cache of these objects: of one namespace, or (None) of all.
+    /// An empty cache for the objects of one namespace, or of all if None.
     pub(crate) fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
         let sources = Kind::ALL.map(|kind| {
             let source = Source {
@@ -174,49 +150,23 @@ impl Cache {
         match kind {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
-                |_, _, _, object| {
-                    Ok(Some(Whole::new(
-                        object.read_within(MAX_TEMPLATE_BYTES)?,
-                        false,
-                    )))
-                },
-                move |routed| match routed {
-                    Routed::Changed(transition) => router.workload(transition),
-                    Routed::Broken(key, reason) => {
-                        router.broken("GameDeployment", key, reason);
-                    }
-                },
+                |_, _, _, object| workload(object),
+                routed(router, Some("GameDeployment"), Router::workload),
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
-                |_, _, _, object| {
-                    Ok(Some(Whole::new(
-                        object.read_within(MAX_TEMPLATE_BYTES)?,
-                        false,
-                    )))
-                },
-                move |routed| match routed {
-                    Routed::Changed(transition) => router.workload(transition),
-                    Routed::Broken(key, reason) => {
-                        router.broken("GameStatefulSet", key, reason);
-                    }
-                },
+                |_, _, _, object| workload(object),
+                routed(router, Some("GameStatefulSet"), Router::workload),
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
                 |_, _, _, object| Ok(Some(slim_run(object.read_within(MAX_HOOK_BYTES)?))),
-                move |routed| match routed {
-                    Routed::Changed(transition) => router.hook_run(transition),
-                    Routed::Broken(key, reason) => router.broken("HookRun", key, reason),
-                },
+                routed(router, Some("HookRun"), Router::hook_run),
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
                 |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
-                move |routed| match routed {
-                    Routed::Changed(transition) => router.hook_template(transition),
-                    Routed::Broken(key, reason) => router.broken("HookTemplate", key, reason),
-                },
+                routed(router, Some("HookTemplate"), Router::hook_template),
             )),
             Kind::Pod => {
                 let mut interner = Interner::default();
@@ -225,7 +175,7 @@ impl Cache {
                     move |previous, sight, identity, pod| {
                         CachedPod::read(previous, sight, identity, pod, &mut interner)
                     },
-                    changed(move |transition| router.pod(transition)),
+                    routed(router, None, Router::pod),
                 ))
             }
             Kind::Revision => watches.spawn(Arc::clone(&self.revisions).feed(
@@ -234,53 +184,52 @@ impl Cache {
                     Control::Foreign => Ok(None),
                     _ => Ok(CachedRevision::new(object.read_within(MAX_TEMPLATE_BYTES)?)),
                 },
-                changed(move |transition| router.revision(transition)),
+                routed(router, None, Router::revision),
             )),
             Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
                 source,
                 |_, _, _, node| Ok(NodeState::new(node.read()?)),
-                changed(move |transition| router.node(transition)),
+                routed(router, None, Router::node),
             )),
             Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
                 source,
                 |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
-                changed(move |transition| router.claim(transition)),
+                routed(router, None, Router::claim),
             )),
         };
     }
 
-    /// Whether every kind was listed once.
+    /// Whether every kind has been listed.
     pub(crate) fn is_ready(&self) -> bool {
         self.missing().is_empty()
     }
 
-    /// The kinds that were never listed.
+    /// The kinds that have not been listed yet.
     pub(crate) fn missing(&self) -> Vec<Kind> {
         let unlisted = |kind: &Kind| self.seen(*kind).borrow().listed == 0;
         self.sources.keys().copied().filter(unlisted).collect()
     }
 
-    /// Waits until every kind was listed once.
+    /// Waits until every kind has been listed.
     pub(crate) async fn filled(&self) {
         for kind in self.sources.keys() {
-            // The sender lives in self: waiting cannot fail.
+            // Cannot fail, because self holds the sender.
             let _ = self.seen(*kind).wait_for(|seen| seen.listed > 0).await;
         }
     }
 
-    /// How far a kind has been seen, to wait on.
+    /// The progress of a kind's watch.
     pub(crate) fn seen(&self, kind: Kind) -> Receiver<Seen> {
         reflector_of!(self, kind, reflector => reflector.seen())
     }
 
-    /// What there is to say of each kind.
     pub(crate) fn stats(&self) -> Vec<ReflectorStats> {
         let stats = |kind| {
             reflector_of!(self, kind, reflector => ReflectorStats {
                 kind,
                 objects: reflector.store().len(),
-                lists: reflector.seen().borrow().begun,
-                heard: reflector.heard(),
+                lists: reflector.seen().borrow().started,
+                last_event: reflector.last_event(),
             })
         };
         self.sources.keys().map(|kind| stats(*kind)).collect()
@@ -290,12 +239,12 @@ impl Cache {
         reflector_of!(self, kind, reflector => reflector.reach(version).await);
     }
 
-    /// Waits for a list begun from now on; one is asked for when the last one began `pause` ago.
-    async fn relist(&self, kind: Kind, pause: Duration) {
-        reflector_of!(self, kind, reflector => reflector.relist(pause).await);
+    /// Waits for a list that starts after the call, and at least `interval` after the last one.
+    async fn relist(&self, kind: Kind, interval: Duration) {
+        reflector_of!(self, kind, reflector => reflector.relist(interval).await);
     }
 
-    /// Whether an object of this uid is there and not Terminating.
+    /// Whether the cache shows the object, and not as Terminating.
     fn lives(&self, deleted: &Deleted) -> bool {
         reflector_of!(self, deleted.kind, reflector => {
             reflector
@@ -305,24 +254,34 @@ impl Cache {
     }
 }
 
-/// What a workload or revision may take, whose pod templates are kept as maps, in bytes. A thousand
-/// variables of containers take 1 MB, and 2 MB more as managed fields.
+/// Memory that a workload or revision may take, in bytes: their pod templates are kept as maps. A thousand
+/// environment variables take 1 MB, and 2 MB more in managed fields.
 const MAX_TEMPLATE_BYTES: usize = 16 << 20;
-/// What a HookTemplate or HookRun may take while it is read. What is kept of it is little more than its
-/// text.
+/// Memory that a HookTemplate or HookRun may take while it is parsed. The cached form takes little more than
+/// its text.
 const MAX_HOOK_BYTES: usize = 64 << 20;
 
-/// Whether an object with this name and uid is in a store.
+/// Whether an object with this name and uid is in the cache.
 fn has<T: Cached>(reflector: &Reflector<T>, namespace: &str, name: &str, uid: &str) -> bool {
     let found = reflector.store().get(namespace, name);
     found.is_some_and(|it| it.uid() == uid)
 }
 
-/// Routes changes of kinds for which an unreadable object is only logged.
-fn changed<T>(route: impl Fn(&Transition<T>)) -> impl Fn(&Routed<T>) {
-    move |routed| {
-        if let Routed::Changed(transition) = routed {
-            route(transition);
-        }
+/// Parses a workload. Its managed fields are kept: they show who set `paused`.
+fn workload<K: GameWorkload>(object: Object<'_>) -> Result<Option<Whole<K>>, serde_json::Error> {
+    let workload = object.read_within(MAX_TEMPLATE_BYTES)?;
+    Ok(Some(Whole::new(workload, false)))
+}
+
+/// Routes changes, and events for unreadable objects of the kinds that users write (`kind`).
+fn routed<T>(
+    router: Arc<Router>,
+    kind: Option<&'static str>,
+    route: impl Fn(&Router, &Transition<T>),
+) -> impl Fn(&Routed<T>) {
+    move |routed| match (routed, kind) {
+        (Routed::Changed(transition), _) => route(&router, transition),
+        (Routed::Broken(key, reason), Some(kind)) => router.broken(kind, key, reason),
+        (Routed::Broken(..), None) => {}
     }
 }

@@ -1,11 +1,10 @@
-//! Pods as the cache holds them: those of our workloads slim, those that nothing controls smaller still.
+//! The cached forms of pods: those of our workloads slim, orphans smaller still.
 //!
-//! All pods of the cluster come by one watch, because no selector tells ours from the others: what says
-//! whose a pod is, its owner reference, cannot be selected by, and labels are for users to change. A
-//! pod that lost one would be gone from the cache although its match goes on. So each event is first
-//! read as far as that reference. What another controller has is dropped there; of a pod that nothing
-//! controls only what its adoption is decided on is kept, for a workload may come whose selector
-//! matches it.
+//! All pods of the cluster come by one watch, because no selector matches ours alone: owner references cannot
+//! be selected, and users may change labels. A pod that lost a selected label would vanish from the cache
+//! although its match continues. So each event is first parsed as far as the owner references. Pods of other
+//! controllers are dropped there. Of an orphan only what decides its adoption is kept, because a workload
+//! that matches it may be created later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,18 +19,18 @@ use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
 use gamekeeper_core::plan::{Pod, PodPhase};
 
-/// A pod that nothing controls, or one of our workloads does.
+/// The cached form of a pod.
 #[derive(Clone, Debug)]
 pub enum CachedPod {
     /// A pod of one of our workloads.
     Own(Arc<Pod>),
-    /// A pod that nothing controls.
+    /// A pod without a controller.
     Orphan(Box<Orphan>),
 }
 
 impl CachedPod {
-    /// The cached form of a pod, whose state before this was `previous`; None for a pod of another
-    /// controller, which is not read any further.
+    /// Parses a pod whose previous state was `previous`. None for a pod of another controller, which is not
+    /// parsed.
     pub fn read(
         previous: Option<&CachedPod>,
         sight: Sight,
@@ -53,7 +52,7 @@ impl CachedPod {
         })
     }
 
-    /// A pod of one of our workloads.
+    /// The pod, if one of our workloads controls it.
     pub fn own(&self) -> Option<&Arc<Pod>> {
         match self {
             CachedPod::Own(pod) => Some(pod),
@@ -61,7 +60,7 @@ impl CachedPod {
         }
     }
 
-    /// A pod that nothing controls.
+    /// The pod, if it has no controller.
     pub fn orphan(&self) -> Option<&Orphan> {
         match self {
             CachedPod::Orphan(orphan) => Some(orphan),
@@ -100,20 +99,20 @@ impl Cached for CachedPod {
     }
 }
 
-/// What an adoption is decided on.
+/// The parts of a pod that decide its adoption.
 #[derive(Clone, Debug)]
 pub struct Orphan {
     namespace: Arc<str>,
     name: Arc<str>,
     uid: Box<str>,
     version: u64,
-    /// `key=value` by comma, held once for all pods that have the same.
+    /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
     terminating: bool,
 }
 
-/// A pod as far as an orphan is read.
+/// The parts of an orphan that are parsed.
 #[derive(Deserialize)]
 struct OrphanHead {
     metadata: Meta,
@@ -141,7 +140,7 @@ struct Status {
 impl Orphan {
     fn new(pod: OrphanHead, interner: &mut Interner) -> Self {
         let meta = pod.metadata;
-        let labels = meta.labels.unwrap_or_default().into_iter();
+        let labels = meta.labels.iter().flatten();
         let labels: Vec<String> = labels
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
@@ -168,7 +167,7 @@ impl Orphan {
         labels.map(owned).collect()
     }
 
-    /// Whether an adoption is decided alike on another state of it.
+    /// Whether another state of it makes no difference to its adoption.
     pub fn is_like(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.labels == other.labels
@@ -176,7 +175,7 @@ impl Orphan {
             && self.terminating == other.terminating
     }
 
-    /// As the planner sees it.
+    /// Its form for the planner.
     fn pod(&self) -> Option<Pod> {
         let terminating = self
             .terminating
@@ -202,8 +201,7 @@ impl Orphan {
 }
 
 impl Store<CachedPod> {
-    /// Pods that the workload with this uid controls, and those without a controller whose labels are
-    /// selected.
+    /// The pods that the workload with this uid controls, and the orphans that it selects.
     pub fn of_workload(
         &self,
         namespace: &str,
@@ -212,20 +210,16 @@ impl Store<CachedPod> {
     ) -> Vec<Arc<Pod>> {
         let own = self.controlled_by(namespace, Some(uid));
         let mut pods: Vec<_> = own.iter().filter_map(|pod| pod.own().cloned()).collect();
+        // Equal labels are compared with the selector once.
         let mut known: HashMap<Arc<str>, bool> = HashMap::new();
         for orphan in self.controlled_by(namespace, None) {
             let Some(orphan) = orphan.orphan() else {
                 continue;
             };
-            let is_selected = match known.get(&orphan.labels) {
-                Some(known) => *known,
-                None => {
-                    let is_selected = selected(&orphan.labels());
-                    known.insert(Arc::clone(&orphan.labels), is_selected);
-                    is_selected
-                }
-            };
-            if is_selected {
+            let is_selected = known
+                .entry(Arc::clone(&orphan.labels))
+                .or_insert_with(|| selected(&orphan.labels()));
+            if *is_selected {
                 pods.extend(orphan.pod().map(Arc::new));
             }
         }

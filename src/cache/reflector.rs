@@ -1,4 +1,4 @@
-//! The reflector of one kind: fed by one watch, shared by all readers, and able to say how far it has seen.
+//! The reflector of one kind: fed by one watch, shared by all readers, with the progress of the watch.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -14,15 +14,16 @@ use super::store::{Cached, Store, Transition};
 use super::watch::{Change, Identity, Object, Source};
 use crate::objects::ObjectKey;
 
-/// How far a reflector has seen.
+/// The progress of a reflector's watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// Every change up to this resourceVersion is in the store.
     pub version: u64,
-    pub begun: u64,
-    /// When the last of them was begun.
-    pub begun_at: Option<Instant>,
-    /// The list (counted by `begun`) that the store rests on; 0 before the first.
+    /// The number of lists that have started.
+    pub started: u64,
+    /// When the last list started.
+    pub started_at: Option<Instant>,
+    /// The number of the list that the store is based on; 0 before the first one.
     pub listed: u64,
 }
 
@@ -30,9 +31,9 @@ pub(crate) struct Seen {
 pub(crate) struct Reflector<T> {
     store: RwLock<Store<T>>,
     seen: watch::Sender<Seen>,
-    /// When the API server last said something; when this was made, if it never did.
-    heard: Mutex<Instant>,
-    /// The list (counted as in [`Seen::begun`]) that a caller waits for.
+    /// When the last watch event arrived, or when the reflector was created.
+    last_event: Mutex<Instant>,
+    /// The number of the list that callers wait for.
     wanted: watch::Sender<u64>,
 }
 
@@ -41,16 +42,16 @@ impl<T> Default for Reflector<T> {
         Self {
             store: RwLock::default(),
             seen: watch::Sender::default(),
-            heard: Mutex::new(Instant::now()),
+            last_event: Mutex::new(Instant::now()),
             wanted: watch::Sender::default(),
         }
     }
 }
 
 impl<T: Cached> Reflector<T> {
-    /// The store as it is now. Not to be held over an await.
+    /// The store. The guard must not be held over an await.
     pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
-        // A panic while writing leaves a store of whole objects; the next list fixes the rest.
+        // After a panic in a writer, each object in the store is still whole; the next list fixes the rest.
         self.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,33 +59,34 @@ impl<T: Cached> Reflector<T> {
         self.store().get(&key.namespace, &key.name)
     }
 
-    /// How far it has seen, to wait on.
     pub(crate) fn seen(&self) -> watch::Receiver<Seen> {
         self.seen.subscribe()
     }
 
-    /// When the API server last said anything about this kind: at least one bookmark a minute, if
-    /// the watch lives. Before it ever did, when the waiting for it began.
-    pub(crate) fn heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// When the last watch event arrived. A working watch has at least one bookmark a minute.
+    pub(crate) fn last_event(&self) -> Instant {
+        *self
+            .last_event
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every change up to this resourceVersion is in the store.
     pub(crate) async fn reach(&self, version: u64) {
         let reached = |seen: &Seen| seen.listed > 0 && seen.version >= version;
-        // The sender lives in self: waiting cannot fail.
+        // Cannot fail, because self holds the sender.
         let _ = self.seen().wait_for(reached).await;
     }
 
-    /// Waits until the store rests on a list that is begun from now on. Asks for one as soon as the last
-    /// began so long ago. One that is under way comes to its end; callers that wait share the next one.
-    pub(crate) async fn relist(&self, pause: Duration) {
+    /// Waits for a list that starts after the call, and at least `interval` after the last one. A list in
+    /// progress is completed first. Callers that wait at the same time share a list.
+    pub(crate) async fn relist(&self, interval: Duration) {
         let mut seen = self.seen();
         let now = *seen.borrow_and_update();
-        let next = now.begun + 1;
-        let ask = async {
-            if let Some(last) = now.begun_at {
-                sleep_until(last + pause).await;
+        let next = now.started + 1;
+        let request = async {
+            if let Some(last) = now.started_at {
+                sleep_until(last + interval).await;
             }
             self.wanted.send_if_modified(|wanted| {
                 let is_later = next > *wanted;
@@ -94,26 +96,26 @@ impl<T: Cached> Reflector<T> {
             pending::<()>().await
         };
         tokio::select! {
-            () = ask => {}
+            () = request => {}
             _ = seen.wait_for(|seen| seen.listed >= next) => {}
         }
     }
 
-    /// Returns when a caller waits for a list that has not begun, and none is in progress.
+    /// Returns when a caller waits for a list that has not started, and none is in progress.
     async fn list_is_due(&self) {
         let (mut seen, mut wanted) = (self.seen(), self.wanted.subscribe());
         loop {
-            let is_due = |wanted: &u64| *wanted > self.seen.borrow().begun;
-            // The senders live in self: waiting cannot fail.
+            let is_due = |wanted: &u64| *wanted > self.seen.borrow().started;
+            // Cannot fail, because self holds the senders.
             let _ = wanted.wait_for(is_due).await;
-            let _ = seen.wait_for(|seen| seen.listed == seen.begun).await;
+            let _ = seen.wait_for(|seen| seen.listed == seen.started).await;
             if is_due(&wanted.borrow()) {
                 return;
             }
         }
     }
 
-    /// Plays a whole list into it.
+    /// Feeds it a whole list.
     #[cfg(test)]
     pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
         let mut feed = Feed {
@@ -122,15 +124,15 @@ impl<T: Cached> Reflector<T> {
             route: |_: &Routed<T>| {},
             listing: None,
         };
-        feed.take_in(Change::<T>::ListBegin);
+        feed.apply(Change::<T>::ListBegin);
         for object in objects {
-            feed.take_in(Change::Listed(Identity::default(), object));
+            feed.apply(Change::Listed(Identity::default(), object));
         }
-        feed.take_in(Change::<T>::ListEnd(version));
+        feed.apply(Change::<T>::ListEnd(version));
     }
 
-    /// Feeds it from this source, forever. `convert` makes the cached form of an object that had
-    /// another one before, or none; it is not kept where that is None.
+    /// Feeds it from a watch, forever. `convert` makes the cached form of an object from its previous cached
+    /// form and its text, or None if it is not to be kept.
     pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
         C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, Unreadable>,
@@ -143,46 +145,46 @@ impl<T: Cached> Reflector<T> {
             listing: None,
         };
         let list_is_due = || self.list_is_due();
-        super::watch::watch(source, list_is_due, |change| feed.take_in(change)).await;
+        super::watch::watch(source, list_is_due, |change| feed.apply(change)).await;
     }
 }
 
-/// Why an object cannot be read.
+/// Why an object cannot be decoded.
 pub(super) type Unreadable = serde_json::Error;
 
-/// What the router is told.
+/// A change for the router.
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
-    /// An object cannot be read, and is not in the store.
+    /// An object that cannot be decoded, and is not in the store.
     Broken(ObjectKey, String),
 }
 
-/// Folds changes into a reflector.
+/// Applies changes to a reflector.
 struct Feed<'a, T, C, R> {
     reflector: &'a Reflector<T>,
     convert: C,
     route: R,
-    /// The objects of the list under way.
+    /// The objects of the list in progress.
     listing: Option<HashMap<ObjectKey, T>>,
 }
 
 impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
-    /// Takes one change in: first into the store, then to the router, then into how far it has seen.
-    fn take_in<O>(&mut self, change: Change<O>)
+    /// Applies a change: first to the store, then to the router, then to the progress.
+    fn apply<O>(&mut self, change: Change<O>)
     where
         C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
     {
-        // To ask for a list is our own doing.
+        // The start of a list is no sign of the server.
         if !matches!(change, Change::ListBegin) {
-            let heard = self.reflector.heard.lock();
-            *heard.unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            let last_event = self.reflector.last_event.lock();
+            *last_event.unwrap_or_else(PoisonError::into_inner) = Instant::now();
         }
         match change {
             Change::ListBegin => {
                 self.listing = Some(HashMap::new());
                 self.reflector.seen.send_modify(|seen| {
-                    seen.begun += 1;
-                    seen.begun_at = Some(Instant::now());
+                    seen.started += 1;
+                    seen.started_at = Some(Instant::now());
                 });
             }
             Change::Listed(identity, object) => {
@@ -214,7 +216,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         }
     }
 
-    /// The cached form of an object; None for one that is not kept, or cannot be read.
+    /// The cached form of an object; None if it is not kept or cannot be decoded.
     fn convert<O>(&mut self, sight: Sight, identity: &Identity, object: O) -> Option<T>
     where
         C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
@@ -239,9 +241,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             (self.route)(&Routed::Changed(transition));
         }
         self.reflector.seen.send_modify(|seen| {
-            // Also when it is lower than before: then the server's history was put back.
+            // It may be lower than before, if etcd was restored from a backup.
             seen.version = version;
-            seen.listed = seen.begun;
+            seen.listed = seen.started;
         });
     }
 
@@ -250,9 +252,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             listing.remove(&identity.key());
             return;
         }
-        let gone = self.write().remove(&identity.namespace, &identity.name);
-        if gone.is_some() {
-            (self.route)(&Routed::Changed((gone, None)));
+        let removed = self.write().remove(&identity.namespace, &identity.name);
+        if removed.is_some() {
+            (self.route)(&Routed::Changed((removed, None)));
         }
     }
 

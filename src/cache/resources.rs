@@ -1,4 +1,4 @@
-//! Resources of containers: one text for equal ones, and whether a kubelet has applied them.
+//! Resources of containers in a canonical form, and whether a kubelet has applied them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use gamekeeper_core::plan::quantity;
 
 type Quantities = BTreeMap<String, Quantity>;
 
-/// Canonical JSON of a container's resources: equal amounts give equal text.
+/// The canonical JSON of a container's resources: equal amounts have equal text.
 pub(super) fn canonical(resources: Option<&ResourceRequirements>) -> String {
     let amounts = |quantities: Option<&Quantities>| -> BTreeMap<String, String> {
         let quantities = quantities.into_iter().flatten();
@@ -27,8 +27,8 @@ pub(super) fn canonical(resources: Option<&ResourceRequirements>) -> String {
     .to_string()
 }
 
-/// Whether a kubelet reports to run a container with the cpu and memory that its spec wants.
-/// A kubelet that reports nothing has applied only "nothing wanted".
+/// Whether a kubelet reports that a container runs with the cpu and memory of its spec. A kubelet without a
+/// report has applied none.
 pub(super) fn applied(
     wanted: Option<&ResourceRequirements>,
     reported: Option<&ResourceRequirements>,

@@ -1,26 +1,26 @@
-//! Which workloads to reconcile after a change: from objects to the keys of the workloads they concern.
+//! Routes changes of objects to the queues of the workloads and runs that they concern.
 //!
-//! Both the old and the new object count, so that a workload also learns what was taken away.
+//! The old and the new object both count, so that a workload also observes a loss.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::kinds::{CachedHookRun, CachedHookTemplate, CachedRevision, NodeState, Whole};
+use super::kinds::{CachedHookRun, CachedRevision, NodeState, Whole};
 use super::pods::CachedPod;
 use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::ObjectKey;
-use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::WorkloadKind;
+use gamekeeper_core::api::{GameWorkload, HookTemplate};
 use gamekeeper_core::plan::{Claim, is_read_alike};
 
-/// Takes keys to reconcile; must not block.
+/// Receives keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
-/// Takes keys of workloads to reconcile; must not block.
+/// Receives keys of workloads to reconcile; must not block.
 pub(crate) type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
 
-/// Takes objects that cannot be read: their kind, their name, and why. Must not block.
+/// Receives objects that cannot be decoded: kind, key and reason. Must not block.
 pub(crate) type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
 
 /// Routes changes to the queues of the controllers.
@@ -45,12 +45,10 @@ impl Router {
         }
     }
 
-    /// A workload changed: it is queued itself.
+    /// Queues the workload, and updates the index.
     pub(crate) fn workload<K: GameWorkload>(&self, (old, new): &Transition<Whole<K>>) {
-        let mut workloads = self
-            .workloads
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let workloads = self.workloads.write();
+        let mut workloads = workloads.unwrap_or_else(PoisonError::into_inner);
         if let Some(old) = old {
             workloads.remove(old.uid());
         }
@@ -63,13 +61,12 @@ impl Router {
         }
     }
 
-    /// An object of this kind cannot be read.
     pub(crate) fn broken(&self, kind: &'static str, key: &ObjectKey, reason: &str) {
         (self.to_broken)(kind, key, reason);
     }
 
-    /// A run changed: it is queued, and so is the workload that waits for it, unless the change makes no
-    /// difference to a plan. Runs that go on measuring change all the time.
+    /// Queues the run, and its workload if the change makes a difference to a plan. A run changes with each
+    /// measurement.
     pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
@@ -83,7 +80,7 @@ impl Router {
         self.owners(transition);
     }
 
-    /// A pod changed: its controller is queued, or the workloads that might adopt it.
+    /// Queues the pod's controller, or the workloads that might adopt it.
     pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
         self.owners(transition);
         let [old, new] =
@@ -95,34 +92,34 @@ impl Router {
         }
         for orphan in [old, new].into_iter().flatten() {
             let labels = orphan.labels();
-            self.tell(self.read().selecting(orphan.namespace(), &labels));
+            self.queue(self.read().selecting(orphan.namespace(), &labels));
         }
     }
 
     pub(crate) fn revision(&self, transition: &Transition<CachedRevision>) {
         self.owners(transition);
         for orphan in sides(transition).filter(|revision| revision.controller().is_none()) {
-            self.tell(self.read().selecting(orphan.namespace(), &orphan.labels));
+            self.queue(self.read().selecting(orphan.namespace(), &orphan.labels));
         }
     }
 
-    /// A template changed: the workloads that name it are queued.
-    pub(crate) fn hook_template(&self, transition: &Transition<CachedHookTemplate>) {
+    /// Queues the workloads that name the template.
+    pub(crate) fn hook_template(&self, transition: &Transition<Whole<HookTemplate>>) {
         for template in sides(transition) {
-            self.tell(self.read().hooked(template.namespace(), template.name()));
+            self.queue(self.read().hooked(template.namespace(), template.name()));
         }
     }
 
-    /// A claim changed: its controller is queued, and the workload whose pods it is named after.
+    /// Queues the claim's controller, and the workload whose pods it is named after.
     pub(crate) fn claim(&self, transition: &Transition<Claim>) {
         self.owners(transition);
         for claim in sides(transition) {
-            self.tell(self.read().claiming(&claim.namespace, &claim.name));
+            self.queue(self.read().claiming(&claim.namespace, &claim.name));
         }
     }
 
-    /// A node was lost, or came back: workloads that force pods off lost nodes are queued. Its kubelet
-    /// was upgraded: those with native sidecars are.
+    /// Queues the workloads that force-delete pods on lost nodes if the node was lost or came back, and those
+    /// with native sidecars if its kubelet was upgraded.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
@@ -132,7 +129,7 @@ impl Router {
             return;
         }
         let workloads = self.read();
-        self.tell(workloads.all().filter(|it| {
+        self.queue(workloads.all().filter(|it| {
             (is_lost && it.forced_off_lost_nodes) || (is_upgraded && it.has_sidecars)
         }));
     }
@@ -142,19 +139,18 @@ impl Router {
             .filter_map(|side| side.controller())
             .collect();
         let workloads = self.read();
-        self.tell(controllers.into_iter().filter_map(|uid| workloads.get(uid)));
+        self.queue(controllers.into_iter().filter_map(|uid| workloads.get(uid)));
     }
 
-    fn tell<'w>(&self, workloads: impl Iterator<Item = &'w Entry>) {
+    fn queue<'w>(&self, workloads: impl Iterator<Item = &'w Entry>) {
         for workload in workloads {
             (self.to_workloads)(workload.kind, workload.key.clone());
         }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, WorkloadIndex> {
-        self.workloads
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        let workloads = self.workloads.read();
+        workloads.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,13 +169,13 @@ mod tests {
     use gamekeeper_core::api::names;
     use gamekeeper_core::api::{GameDeployment, GameStatefulSet};
 
-    /// A router that knows one workload, and the keys that it hands out.
+    /// A router that knows two workloads, and the keys that it queues.
     fn router() -> (Router, Arc<Mutex<BTreeSet<String>>>) {
-        let told = Arc::new(Mutex::new(BTreeSet::new()));
+        let queued = Arc::new(Mutex::new(BTreeSet::new()));
         let sink = |what: &'static str| -> Sink {
-            let told = Arc::clone(&told);
+            let queued = Arc::clone(&queued);
             Box::new(move |key| {
-                told.lock().unwrap().insert(format!("{what} {key}"));
+                queued.lock().unwrap().insert(format!("{what} {key}"));
             })
         };
         let broken: BrokenSink = Box::new(|_, _, _| {});
@@ -211,8 +207,8 @@ mod tests {
         });
         let world: GameStatefulSet = serde_json::from_value(world).unwrap();
         router.workload(&(None, Some(Arc::new(Whole::new(world, false)))));
-        told.lock().unwrap().clear();
-        (router, told)
+        queued.lock().unwrap().clear();
+        (router, queued)
     }
 
     fn pod(labels: Value, owner: Option<&str>) -> Option<Arc<CachedPod>> {
@@ -229,8 +225,8 @@ mod tests {
         pod.map(Arc::new)
     }
 
-    fn told(told: &Mutex<BTreeSet<String>>) -> Vec<String> {
-        std::mem::take(&mut *told.lock().unwrap())
+    fn queued(queued: &Mutex<BTreeSet<String>>) -> Vec<String> {
+        std::mem::take(&mut *queued.lock().unwrap())
             .into_iter()
             .collect()
     }
@@ -239,20 +235,20 @@ mod tests {
     fn a_pod_that_is_deleted_or_released_concerns_its_owner() {
         let (router, keys) = router();
         router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), None));
-        assert_eq!(told(&keys), ["workload games/lobby"]);
-        let let_go = pod(json!({"app": "other"}), None);
-        router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), let_go));
-        assert_eq!(told(&keys), ["workload games/lobby"]);
+        assert_eq!(queued(&keys), ["workload games/lobby"]);
+        let released = pod(json!({"app": "other"}), None);
+        router.pod(&(pod(json!({"app": "lobby"}), Some("lobby-uid")), released));
+        assert_eq!(queued(&keys), ["workload games/lobby"]);
     }
 
     #[test]
     fn an_orphan_concerns_the_workloads_that_select_it() {
         let (router, keys) = router();
         router.pod(&(None, pod(json!({"app": "lobby"}), None)));
-        assert_eq!(told(&keys), ["workload games/lobby"]);
+        assert_eq!(queued(&keys), ["workload games/lobby"]);
         router.pod(&(None, pod(json!({"app": "other"}), None)));
         router.pod(&(None, pod(json!({"app": "lobby"}), Some("another-uid"))));
-        assert!(told(&keys).is_empty());
+        assert!(queued(&keys).is_empty());
     }
 
     #[test]
@@ -265,7 +261,7 @@ mod tests {
             });
             let template = Whole::new(serde_json::from_value(template).unwrap(), true);
             router.hook_template(&(Some(Arc::new(template)), None));
-            told(&keys)
+            queued(&keys)
         };
         assert_eq!(template("games", "drained"), ["workload games/lobby"]);
         assert_eq!(template("games", "healthy"), ["workload games/lobby"]);
@@ -300,11 +296,11 @@ mod tests {
             (running(), run("world-uid", json!({"phase": "Running"}))),
         ] {
             router.hook_run(&transition);
-            let told = told(&keys);
-            assert!(told.contains(&"run games/check".to_owned()), "{told:?}");
+            let queued = queued(&keys);
+            assert!(queued.contains(&"run games/check".to_owned()), "{queued:?}");
             assert!(
-                told.contains(&"workload games/lobby".to_owned()),
-                "{told:?}"
+                queued.contains(&"workload games/lobby".to_owned()),
+                "{queued:?}"
             );
         }
     }
@@ -320,7 +316,7 @@ mod tests {
             )
         };
         router.hook_run(&(measured(1), measured(2)));
-        assert_eq!(told(&keys), ["run games/check"]);
+        assert_eq!(queued(&keys), ["run games/check"]);
     }
 
     #[test]
@@ -330,7 +326,7 @@ mod tests {
             let claim = json!({"metadata": {"namespace": "games", "name": name}});
             let claim = slim_claim(serde_json::from_value(claim).unwrap());
             router.claim(&(None, Some(Arc::new(claim))));
-            told(&keys)
+            queued(&keys)
         };
         assert_eq!(claim("data-world-0"), ["workload games/world"]);
         assert_eq!(claim("data-world-12"), ["workload games/world"]);
@@ -354,13 +350,13 @@ mod tests {
             NodeState::new(serde_json::from_value(node).unwrap()).map(Arc::new)
         };
         router.node(&(node("v1.31.0"), node("v1.32.0")));
-        assert_eq!(told(&keys), ["workload games/world"]);
+        assert_eq!(queued(&keys), ["workload games/world"]);
         router.node(&(node("v1.32.0"), node("v1.36.0")));
-        assert!(told(&keys).is_empty());
+        assert!(queued(&keys).is_empty());
     }
 
     #[test]
-    fn a_lost_node_concerns_the_workloads_that_force_pods_off_it() {
+    fn a_lost_node_concerns_the_workloads_that_force_delete_its_pods() {
         let (router, keys) = router();
         let node = |taint: &str| {
             let node = json!({
@@ -371,10 +367,10 @@ mod tests {
         };
         let lost = node("node.kubernetes.io/unreachable");
         router.node(&(None, lost.clone()));
-        assert_eq!(told(&keys), ["workload games/world"]);
+        assert_eq!(queued(&keys), ["workload games/world"]);
         router.node(&(lost.clone(), lost.clone()));
-        assert!(told(&keys).is_empty());
+        assert!(queued(&keys).is_empty());
         router.node(&(lost, node("node.kubernetes.io/not-ready")));
-        assert_eq!(told(&keys), ["workload games/world"]);
+        assert_eq!(queued(&keys), ["workload games/world"]);
     }
 }

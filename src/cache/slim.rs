@@ -1,7 +1,7 @@
-//! Folds what the API server sends of a pod into the slim [`Pod`] that the planner reads.
+//! Folds a pod of the API server into the slim [`Pod`] that the planner reads.
 //!
-//! A pure function of the pod's previous state and the new one: only so can it be known what the
-//! first status for a generation was (see [`FirstStatus`]).
+//! A pure function of the pod's previous and new state, because the first status of a generation is known
+//! only from the transition (see [`FirstStatus`]).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use gamekeeper_core::plan::{
     Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
 };
 
-/// Texts that many pods share, held once.
+/// Strings that many pods share.
 #[derive(Default)]
 pub struct Interner {
     texts: HashSet<Arc<str>>,
-    /// How many there may be before those that nothing else holds are dropped.
+    /// The size at which unused strings are dropped.
     limit: usize,
 }
 
-/// As many texts are always kept.
-const INTERNED: usize = 4096;
+/// The smallest limit of an interner.
+const MIN_LIMIT: usize = 4096;
 
 impl Interner {
-    /// The text, held once.
+    /// The shared string that is equal to this one.
     pub fn share(&mut self, text: String) -> Arc<str> {
         if let Some(known) = self.texts.get(text.as_str()) {
             return Arc::clone(known);
         }
         if self.texts.len() >= self.limit {
             self.texts.retain(|known| Arc::strong_count(known) > 1);
-            // Twice as many as are needed, or each new one would look for what can go.
-            self.limit = INTERNED.max(2 * self.texts.len());
+            // Twice the number in use, or each new string would cause another pass.
+            self.limit = MIN_LIMIT.max(2 * self.texts.len());
         }
         let shared: Arc<str> = text.into();
         self.texts.insert(Arc::clone(&shared));
@@ -47,12 +47,12 @@ impl Interner {
     }
 }
 
-/// How the new state of a pod came to be seen.
+/// The source of a pod's new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// By the watch, which missed nothing since the previous state.
+    /// The watch, which has missed no state since the previous one.
     Watched,
-    /// By a list: states in between may have been missed.
+    /// A list: states in between may have been missed.
     Listed,
 }
 
@@ -105,11 +105,10 @@ pub(super) fn slim(
     Some(slim)
 }
 
-/// A deletion cost; what is not a number counts as 0, as in Kubernetes.
+/// A deletion cost; 0 if it is not a number, as in Kubernetes.
 pub(super) fn cost(annotation: Option<&String>) -> i32 {
-    annotation
-        .and_then(|cost| cost.parse().ok())
-        .unwrap_or_default()
+    let cost = annotation.and_then(|cost| cost.parse().ok());
+    cost.unwrap_or_default()
 }
 
 fn record(
@@ -129,7 +128,6 @@ fn record(
     }
 }
 
-/// A phase by its name.
 pub(super) fn phase(phase: Option<&str>) -> PodPhase {
     match phase {
         Some("Running") => PodPhase::Running,
@@ -140,18 +138,18 @@ pub(super) fn phase(phase: Option<&str>) -> PodPhase {
     }
 }
 
-/// Why a pod ended before any container of it had run for ten seconds.
+/// The reason why a pod ended, if none of its containers ran for ten seconds.
 fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
     if !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
         return None;
     }
     let lists = [&status.init_container_statuses, &status.container_statuses];
     let reported = lists.into_iter().flatten().flatten();
-    if !reported.clone().all(ran_not_at_all) {
+    if !reported.clone().all(hardly_ran) {
         return None;
     }
-    let told = [&status.reason, &status.message];
-    let told: Vec<&str> = told.into_iter().flatten().map(String::as_str).collect();
+    let reasons = [&status.reason, &status.message].into_iter().flatten();
+    let reasons: Vec<&str> = reasons.map(String::as_str).collect();
     let of_container = |it: &core::ContainerStatus| {
         let ended = it.state.as_ref()?.terminated.as_ref()?;
         Some(format!(
@@ -159,17 +157,16 @@ fn ended_at_once(status: &core::PodStatus) -> Option<Arc<str>> {
             it.name, ended.exit_code
         ))
     };
-    let why = match told.is_empty() {
+    let why = match reasons.is_empty() {
         true => reported.rev().find_map(of_container).unwrap_or_default(),
-        false => told.join(": "),
+        false => reasons.join(": "),
     };
     Some(why.into())
 }
 
-/// Whether a container was never started, or ran once and for less than ten seconds. What is not
-/// known counts as a life.
-fn ran_not_at_all(container: &core::ContainerStatus) -> bool {
-    const LIFE: SignedDuration = SignedDuration::from_secs(10);
+/// Whether a container never started, or ran once for less than ten seconds. False if that is unknown.
+fn hardly_ran(container: &core::ContainerStatus) -> bool {
+    const MIN_RUN: SignedDuration = SignedDuration::from_secs(10);
     let state = container.state.clone().unwrap_or_default();
     let earlier = container.last_state.as_ref();
     if state.running.is_some()
@@ -180,7 +177,7 @@ fn ran_not_at_all(container: &core::ContainerStatus) -> bool {
     }
     state.terminated.is_none_or(|ended| {
         let times = ended.started_at.zip(ended.finished_at);
-        times.is_some_and(|(from, to)| to.0.duration_since(from.0) < LIFE)
+        times.is_some_and(|(from, to)| to.0.duration_since(from.0) < MIN_RUN)
     })
 }
 
@@ -228,7 +225,7 @@ fn resize(status: &core::PodStatus) -> Resize {
     }
 }
 
-/// Containers, and after them the init containers that keep running.
+/// Containers, and after them the native sidecars.
 fn containers(
     spec: &core::PodSpec,
     status: &core::PodStatus,
@@ -263,7 +260,6 @@ fn containers(
             }
         })
         .collect();
-    // They are kept for as long as the pod lives.
     containers.shrink_to_fit();
     containers
 }
@@ -284,8 +280,8 @@ fn container_status(
     }
 }
 
-/// Whether a container runs. One of which neither is said that it runs nor that it waits or has
-/// terminated waits, as the API has it, unless it is ready.
+/// Whether a container runs. A container without a state counts as waiting, as in the API, unless it is
+/// ready.
 fn is_running(reported: &core::ContainerStatus) -> bool {
     let state = reported.state.as_ref();
     let is_stopped = state.is_some_and(|it| it.waiting.is_some() || it.terminated.is_some());
@@ -297,10 +293,10 @@ fn started_at(reported: &core::ContainerStatus) -> Option<Timestamp> {
     running.started_at.as_ref().map(|time| time.0)
 }
 
-/// What is known of the first status for the pod's generation.
+/// The first status of the pod's generation, if it is known.
 ///
-/// It is learned only when the watch shows the kubelet's observedGeneration arrive there; once
-/// learned it stays true for as long as the generation stays, lists or not.
+/// It becomes known when the watch shows the kubelet's observedGeneration reach the generation, and remains
+/// known until the generation changes.
 fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<FirstStatus> {
     let previous = previous.filter(|previous| previous.uid == pod.uid)?;
     let known = previous.first_status.as_ref();
@@ -311,15 +307,13 @@ fn first_status(previous: Option<&Pod>, sight: Sight, pod: &Pod) -> Option<First
         previous.observed_generation < pod.generation && pod.observed_generation == pod.generation;
     (sight == Sight::Watched && arrived).then(|| FirstStatus {
         generation: pod.generation,
-        container_ids: pod
-            .containers
-            .iter()
-            .map(|container| match &container.status {
-                Some(status) => status.container_id.clone(),
-                None => String::new(),
-            })
-            .collect(),
+        container_ids: pod.containers.iter().map(container_id).collect(),
     })
+}
+
+fn container_id(container: &Container) -> String {
+    let status = container.status.as_ref();
+    status.map_or_else(String::new, |status| status.container_id.clone())
 }
 
 #[cfg(test)]

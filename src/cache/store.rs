@@ -1,13 +1,12 @@
-//! The index over the objects of one kind: by name, and by the object that controls them.
-//!
-//! Plain data: it is fed objects and answers questions, so tests need no API server.
+//! The objects of one kind, indexed by name and by controller. Plain data, without a client.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use crate::objects::ObjectKey;
 
-/// What the index must know of an object.
+/// The metadata of an object that the index needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// Namespace; empty for objects that have none.
@@ -26,7 +25,7 @@ pub struct Head<'a> {
 
 /// An object that can be cached.
 pub trait Cached: Send + Sync + 'static {
-    /// What the index must know of it.
+    /// The metadata that the index needs.
     fn head(&self) -> Head<'_>;
 
     /// Namespace; empty for objects that have none.
@@ -37,7 +36,7 @@ pub trait Cached: Send + Sync + 'static {
     fn name(&self) -> &str {
         self.head().name
     }
-    /// Name, for the index; shared with it by what is small beside its name.
+    /// Name, for the index. Small objects share it with the index.
     fn shared_name(&self) -> Arc<str> {
         self.name().into()
     }
@@ -57,7 +56,7 @@ pub trait Cached: Send + Sync + 'static {
     fn controller(&self) -> Option<&str> {
         self.head().controller
     }
-    /// What it is found by besides its name and its controller.
+    /// Further keys of the index.
     fn index_keys(&self) -> Vec<String> {
         Vec::new()
     }
@@ -77,9 +76,9 @@ pub struct Store<T> {
 
 struct Namespace<T> {
     objects: HashMap<Arc<str>, Arc<T>>,
-    /// Names by the uid of the controlling object; those without one under None.
+    /// Names by the uid of the controller, if there is one.
     controlled: HashMap<Option<Box<str>>, BTreeSet<Arc<str>>>,
-    /// Names by what objects are found by besides.
+    /// Names by [`Cached::index_keys`].
     indexed: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
@@ -107,65 +106,53 @@ impl<T: Cached> Store<T> {
         self.namespaces.get(namespace)?.objects.get(name).cloned()
     }
 
-    /// The objects that the object with this uid controls (None: those without a controller), by name.
+    /// The objects with this controller, or without one, sorted by name.
     pub fn controlled_by(&self, namespace: &str, controller: Option<&str>) -> Vec<Arc<T>> {
-        let Some(space) = self.namespaces.get(namespace) else {
-            return Vec::new();
-        };
-        let names = space.controlled.get(&controller.map(Box::from));
-        names
-            .into_iter()
-            .flatten()
-            .filter_map(|name| space.objects.get(name).cloned())
-            .collect()
+        let controller = controller.map(Box::from);
+        self.named(namespace, |space| space.controlled.get(&controller))
     }
 
-    /// The objects that are found by this, by name.
+    /// The objects with this key among their [`Cached::index_keys`], sorted by name.
     pub fn by_index(&self, namespace: &str, key: &str) -> Vec<Arc<T>> {
+        self.named(namespace, |space| space.indexed.get(key))
+    }
+
+    fn named(
+        &self,
+        namespace: &str,
+        names: impl Fn(&Namespace<T>) -> Option<&BTreeSet<Arc<str>>>,
+    ) -> Vec<Arc<T>> {
         let Some(space) = self.namespaces.get(namespace) else {
             return Vec::new();
         };
-        let names = space.indexed.get(key).into_iter().flatten();
-        names
-            .filter_map(|name| space.objects.get(name).cloned())
-            .collect()
-    }
-
-    /// All objects of a namespace.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
-        let space = self.namespaces.get(namespace);
-        space
-            .into_iter()
-            .flat_map(|space| space.objects.values().cloned())
-            .collect()
+        let names = names(space).into_iter().flatten();
+        let objects = names.filter_map(|name| space.objects.get(name).cloned());
+        objects.collect()
     }
 
     /// All objects.
     pub fn all(&self) -> Vec<Arc<T>> {
-        self.namespaces
-            .values()
-            .flat_map(|space| space.objects.values().cloned())
-            .collect()
+        let spaces = self.namespaces.values();
+        let objects = spaces.flat_map(|space| space.objects.values().cloned());
+        objects.collect()
     }
 
-    /// How many there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
-        self.namespaces.values().map(|s| s.objects.len()).sum()
+        self.namespaces.values().map(|it| it.objects.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether it has no objects.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
 
-    /// Stores an object in place of the one of the same name.
+    /// Inserts an object, or replaces the one with the same name.
     pub fn put(&mut self, object: T) -> Transition<T> {
         let old = self.remove(object.namespace(), object.name());
         let object = Arc::new(object);
-        let space = self
-            .namespaces
-            .entry(object.namespace().into())
-            .or_default();
+        let space = self.namespaces.entry(object.namespace().into());
+        let space = space.or_default();
         let name = object.shared_name();
         let controller = object.controller().map(Box::from);
         let names = space.controlled.entry(controller).or_default();
@@ -178,24 +165,17 @@ impl<T: Cached> Store<T> {
         (old, Some(object))
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub fn remove(&mut self, namespace: &str, name: &str) -> Option<Arc<T>> {
         let space = self.namespaces.get_mut(namespace)?;
         let old = space.objects.remove(name)?;
-        let controller = old.controller().map(Box::from);
-        if let Some(names) = space.controlled.get_mut(&controller) {
-            names.remove(name);
-            if names.is_empty() {
-                space.controlled.remove(&controller);
-            }
-        }
+        remove_name(
+            &mut space.controlled,
+            &old.controller().map(Box::from),
+            name,
+        );
         for key in old.index_keys() {
-            if let Some(names) = space.indexed.get_mut(&key) {
-                names.remove(name);
-                if names.is_empty() {
-                    space.indexed.remove(&key);
-                }
-            }
+            remove_name(&mut space.indexed, &key, name);
         }
         if space.objects.is_empty() {
             self.namespaces.remove(namespace);
@@ -203,13 +183,13 @@ impl<T: Cached> Store<T> {
         Some(old)
     }
 
-    /// Makes the store hold exactly these objects; tells what that changed, deletions included.
+    /// Replaces all objects, and returns the changes, deletions included.
     pub fn replace(&mut self, objects: HashMap<ObjectKey, T>) -> Vec<Transition<T>> {
         let mut transitions = Vec::new();
         for old in self.all() {
             if !objects.contains_key(&old.key()) {
-                let gone = self.remove(old.namespace(), old.name());
-                transitions.push((gone, None));
+                let removed = self.remove(old.namespace(), old.name());
+                transitions.push((removed, None));
             }
         }
         for object in objects.into_values() {
@@ -219,6 +199,16 @@ impl<T: Cached> Store<T> {
             }
         }
         transitions
+    }
+}
+
+/// Removes a name from an index, and its key with the last name.
+fn remove_name<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<Arc<str>>>, key: &K, name: &str) {
+    if let Some(names) = index.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
@@ -263,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_the_one_who_controls_them() {
+    fn objects_are_found_by_their_controller() {
         let mut store = Store::default();
         store.put(thing("b", Some("owner"), 1));
         store.put(thing("a", Some("owner"), 2));
@@ -274,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_found_by_what_they_are_akin_to() {
+    fn objects_are_found_by_their_index_keys() {
         let mut store = Store::default();
         for name in ["data-world-1", "data-world-2", "data-other-1"] {
             store.put(thing(name, None, 1));
@@ -292,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_object_changes_its_place() {
+    fn an_adopted_object_is_found_by_its_new_controller() {
         let mut store = Store::default();
         store.put(thing("a", None, 1));
         store.put(thing("a", Some("owner"), 2));
@@ -309,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_what_was_missed_and_nothing_else() {
+    fn a_list_returns_the_missed_changes_and_no_others() {
         let mut store = Store::default();
-        for name in ["gone", "changed", "same"] {
+        for name in ["deleted", "changed", "same"] {
             store.put(thing(name, None, 1));
         }
         let listed = [("changed", 2), ("same", 1), ("new", 3)];
@@ -319,7 +309,7 @@ mod tests {
             let object = thing(name, None, version);
             (object.key(), object)
         });
-        let mut told: Vec<_> = store
+        let mut changes: Vec<_> = store
             .replace(HashMap::from(listed))
             .iter()
             .map(|(old, new)| {
@@ -328,12 +318,12 @@ mod tests {
                 (name, version(old), version(new))
             })
             .collect();
-        told.sort();
+        changes.sort();
         let expected = [
             (Some("changed"), Some(1), Some(2)),
-            (Some("gone"), Some(1), None),
+            (Some("deleted"), Some(1), None),
             (Some("new"), None, Some(3)),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(changes, expected);
     }
 }

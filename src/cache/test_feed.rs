@@ -1,4 +1,4 @@
-//! Feeds a cache by hand, for tests.
+//! Feeds a cache in tests.
 
 use serde_json::{Value, json};
 

@@ -1,12 +1,12 @@
-//! One endless watch: lists, follows, resumes, and lists again when the server has forgotten.
+//! An endless watch: lists, watches, resumes, and relists when the resource version has expired.
 //!
-//! Why not `kube::runtime::watcher`: it starts streaming lists from resourceVersion 0 (a stale
-//! cache of the server will do), keeps bookmarks to itself (a quiet kind would never be known to
-//! have caught up), and one object that does not convert makes it drop the event without a name.
+//! `kube::runtime::watcher` is not used because it starts streaming lists at resourceVersion 0 (from the
+//! server's possibly stale cache), does not pass bookmarks on (without which a quiet kind never proves to be
+//! up to date), and drops the event of an object that cannot be decoded without naming the object.
 //!
-//! Guarantees: a list is never older than the request for it; between two lists every change is
-//! handed over once, in order. Of an object only its identity and its controller are read here; the rest
-//! is handed over as text, so that what is not wanted is not read at all.
+//! Guarantees: a list is never older than its request; between two lists every change is passed on once, in
+//! order. Of an object only the identity and the controller are decoded here. The rest is passed on as text,
+//! so that unneeded objects are not decoded at all.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,48 +27,46 @@ use crate::objects::ObjectKey;
 use gamekeeper_core::api::json_memory;
 use gamekeeper_core::causes::with_causes;
 
-/// Seconds after which the server ends a watch, which is then resumed where it stood.
+/// Seconds after which the server ends a watch, which is then resumed.
 const WATCH_SECONDS: u64 = 290;
-/// A watch that is silent for this long is dead (the server should have ended it).
+/// The timeout of a watch without events, after which the server should have ended it.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
-/// How long the answer to a request may take to begin, a page of a list to come, and a streamed list to
-/// go on: a server that is busy lets requests wait for half of that, and then refuses them.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Objects in a page of a list, where the server cannot stream it.
+/// The timeout of a response's head, of a page of a list, and of a streamed list without progress. An
+/// overloaded server queues requests for half of that time, and then refuses them.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Objects in a page of a list, if the server cannot stream lists.
 const PAGE_SIZE: usize = 500;
-/// A connection that lasted this long was a good one.
+/// A watch that lasted this long resets the backoff.
 const HEALTHY_AFTER: Duration = Duration::from_secs(1);
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_secs(10);
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
-/// What a watch hands over, with objects as `O`.
+/// What a watch passes on, with objects as `O`.
 #[derive(Debug)]
 pub(super) enum Change<O> {
-    /// A list begins: [`Change::Listed`] objects follow until [`Change::ListEnd`].
+    /// A list starts: [`Change::Listed`] objects follow until [`Change::ListEnd`].
     ListBegin,
-    /// An object of the list.
     Listed(Identity, O),
-    /// The list is complete: what it did not name is gone.
+    /// The list is complete: other objects do not exist.
     ListEnd(u64),
-    /// An object is new or changed.
+    /// An object is new or has changed.
     Applied(Identity, O),
-    /// An object is gone.
     Deleted(Identity),
-    /// Nothing changed up to this resourceVersion.
+    /// There are no further changes up to this resourceVersion.
     Bookmark(u64),
 }
 
 /// An object as text.
 #[derive(Clone, Copy, Debug)]
 pub enum Object<'a> {
-    /// The text of the object.
+    /// An item of a list.
     Item(&'a str),
     /// A line of a watch.
     Line(&'a [u8]),
 }
 
 impl Object<'_> {
-    /// Reads it.
+    /// Decodes it.
     pub fn read<K: DeserializeOwned>(self) -> Result<K, serde_json::Error> {
         match self {
             Object::Item(text) => serde_json::from_str(text),
@@ -78,23 +76,22 @@ impl Object<'_> {
         }
     }
 
-    /// Reads it unless it might take more than this in memory. Maps take many times the length of
-    /// their text, and its author chooses how many there are.
-    pub fn read_within<K: DeserializeOwned>(self, most: usize) -> Result<K, serde_json::Error> {
+    /// Decodes it unless it might take more than this in memory. Maps take many times the length of their
+    /// text, and their number is up to the object's author.
+    pub fn read_within<K: DeserializeOwned>(self, max: usize) -> Result<K, serde_json::Error> {
         let text = match self {
             Object::Item(text) => text.as_bytes(),
             Object::Line(text) => text,
         };
-        if json_memory(text) > most {
-            let most = most >> 20;
-            let why = format!("it would take more than {most} MiB of memory");
+        if json_memory(text) > max {
+            let why = format!("it would take more than {} MiB of memory", max >> 20);
             return Err(serde_json::Error::custom(why));
         }
         self.read()
     }
 }
 
-/// What can be read of any object.
+/// The identity of an object of any kind.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
@@ -123,19 +120,16 @@ impl Identity {
     }
 }
 
-/// A resourceVersion as a number, as Kubernetes documents them to compare.
+/// A resourceVersion as a number, by which Kubernetes documents them to be comparable.
 pub(super) fn version_number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
 
-/// Where to watch.
+/// A collection to watch.
 #[derive(Clone)]
 pub(crate) struct Source {
-    /// Client.
     pub client: Client,
-    /// Path of the collection.
     pub path: String,
-    /// Whether metadata is enough.
     pub metadata_only: bool,
     /// Whether the server can stream lists (Kubernetes 1.33 and up).
     pub streaming: bool,
@@ -171,34 +165,32 @@ impl WatchError {
     }
 }
 
-/// Watches forever. What `list_is_due` gives ends when there is to be a new list; it is asked for only
-/// while none is under way.
+/// Watches forever. Relists when `list_is_due` returns.
 pub(super) async fn watch<F: Future<Output = ()>>(
     mut source: Source,
     list_is_due: impl Fn() -> F,
-    mut hand_over: impl FnMut(Change<Object<'_>>),
+    mut pass_on: impl FnMut(Change<Object<'_>>),
 ) {
     let mut position: Option<String> = None;
-    let mut retry = FIRST_RETRY;
+    let mut backoff = MIN_BACKOFF;
     loop {
-        let begun = Instant::now();
+        let started = Instant::now();
         let from = position.clone();
         let result = tokio::select! {
             biased;
-            result = source.follow(&mut position, &mut hand_over) => result,
+            result = source.follow(&mut position, &mut pass_on) => result,
             () = list_is_due() => {
                 position = None;
                 continue;
             }
         };
-        // A server also ends watches whose events come faster than they are read; a pause here would
-        // make them fall behind more and more.
-        let went_well = begun.elapsed() > HEALTHY_AFTER || position != from;
-        if went_well {
-            retry = FIRST_RETRY;
+        // A server also ends watches whose client is too slow; a delay here would make it even slower.
+        let is_healthy = started.elapsed() > HEALTHY_AFTER || position != from;
+        if is_healthy {
+            backoff = MIN_BACKOFF;
         }
         match result {
-            Ok(()) if went_well => continue,
+            Ok(()) if is_healthy => continue,
             Ok(()) => debug!(path = source.path, "watch ended immediately"),
             Err(WatchError::Expired) => {
                 debug!(path = source.path, "watch expired; relisting");
@@ -212,20 +204,20 @@ pub(super) async fn watch<F: Future<Output = ()>>(
                 warn!(path = source.path, error = %with_causes(&error), "watch interrupted");
             }
         }
-        sleep(retry).await;
-        retry = (retry * 2).min(LAST_RETRY);
+        sleep(backoff).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
 impl Source {
-    /// One connection: from the position, or (without one) from a list on.
+    /// One watch, from the position or else from a list.
     async fn follow(
         &self,
         position: &mut Option<String>,
-        hand_over: &mut impl FnMut(Change<Object<'_>>),
+        pass_on: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<(), WatchError> {
         if position.is_none() && !self.streaming {
-            *position = Some(self.list(hand_over).await?);
+            *position = Some(self.list(pass_on).await?);
         }
         let start = match position.as_deref() {
             Some(version) => format!("resourceVersion={version}"),
@@ -235,9 +227,9 @@ impl Source {
             format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&{start}");
         let listing = position.is_none();
         if listing {
-            hand_over(Change::ListBegin);
+            pass_on(Change::ListBegin);
         }
-        let mut lines = match answer(self.client.request_stream(self.request(&query)?)).await {
+        let mut lines = match response(self.client.request_stream(self.request(&query)?)).await {
             Err(WatchError::Refused {
                 code: 400 | 422,
                 message,
@@ -249,36 +241,35 @@ impl Source {
         };
         let mut line = Vec::new();
         loop {
-            let limit = if position.is_none() {
-                ANSWER_TIMEOUT
-            } else {
-                SILENCE_TIMEOUT
+            let limit = match position {
+                None => RESPONSE_TIMEOUT,
+                Some(_) => SILENCE_TIMEOUT,
             };
             if !next_line(&mut lines, &mut line, limit).await? {
                 return Ok(());
             }
-            hear(&line, position, hand_over)?;
+            decode(&line, position, pass_on)?;
         }
     }
 
-    /// A list in pages, from the most recent state; gives the position to watch from.
+    /// Lists the most recent state in pages, and returns the position to watch from.
     async fn list(
         &self,
-        hand_over: &mut impl FnMut(Change<Object<'_>>),
+        pass_on: &mut impl FnMut(Change<Object<'_>>),
     ) -> Result<String, WatchError> {
-        hand_over(Change::ListBegin);
+        pass_on(Change::ListBegin);
         let mut query = format!("limit={PAGE_SIZE}");
         loop {
-            let text = answer(self.client.request_text(self.request(&query)?)).await?;
+            let text = response(self.client.request_text(self.request(&query)?)).await?;
             let page: Page = serde_json::from_str(&text)?;
             for item in page.items.iter().flatten() {
                 let head: Headed<Identity> = serde_json::from_str(item.get())?;
-                hand_over(Change::Listed(head.metadata, Object::Item(item.get())));
+                pass_on(Change::Listed(head.metadata, Object::Item(item.get())));
             }
             match page.metadata.next.as_deref() {
                 None | Some("") => {
                     let version = page.metadata.resource_version.into_owned();
-                    hand_over(Change::ListEnd(version_number(&version)));
+                    pass_on(Change::ListEnd(version_number(&version)));
                     return Ok(version);
                 }
                 Some(next) => query = format!("limit={PAGE_SIZE}&continue={next}"),
@@ -289,7 +280,7 @@ impl Source {
     /// The server's newest resourceVersion, from a list that cannot be stale.
     pub(crate) async fn newest(&self) -> Result<u64, kube::Error> {
         let request = self.request("limit=1").map_err(kube::Error::HttpError)?;
-        let text = timeout(ANSWER_TIMEOUT, self.client.request_text(request)).await;
+        let text = timeout(RESPONSE_TIMEOUT, self.client.request_text(request)).await;
         let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
         let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
         Ok(version_number(&page.metadata.resource_version))
@@ -313,18 +304,20 @@ impl From<http::Error> for WatchError {
     }
 }
 
-/// Waits for an answer, or the beginning of one.
-async fn answer<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, WatchError> {
-    let answer = timeout(ANSWER_TIMEOUT, answer).await;
-    let answer = answer.map_err(|_| WatchError::Silent(ANSWER_TIMEOUT))?;
-    answer.map_err(|error| match error {
+/// Waits for a response, or for its head.
+async fn response<T>(
+    response: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, WatchError> {
+    let response = timeout(RESPONSE_TIMEOUT, response).await;
+    let response = response.map_err(|_| WatchError::Silent(RESPONSE_TIMEOUT))?;
+    response.map_err(|error| match error {
         kube::Error::Api(status) => WatchError::of(&status),
         error => error.into(),
     })
 }
 
-/// Reads one line; false at the regular end of the stream. Half a line at the end is dropped: the
-/// watch is resumed before it.
+/// Reads one line; false at the regular end of the stream. An incomplete line is dropped, because the watch
+/// is resumed before it.
 async fn next_line(
     lines: &mut (impl AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
@@ -336,7 +329,6 @@ async fn next_line(
     Ok(line.ends_with(b"\n"))
 }
 
-/// One line of a watch.
 #[derive(Deserialize)]
 struct Line<'a, O> {
     #[serde(rename = "type", borrow)]
@@ -348,7 +340,7 @@ struct Line<'a, O> {
 struct Page<'a> {
     #[serde(borrow)]
     metadata: PageMeta<'a>,
-    /// None also where an empty list of metadata has `null`.
+    /// `null` in an empty list of PartialObjectMetadata.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -375,18 +367,18 @@ struct BookmarkMeta {
     annotations: BTreeMap<String, String>,
 }
 
-/// The object of a line, as far as every line has it: an error's has no metadata.
+/// The object of any line. An error has no metadata.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head {
     metadata: Identity,
 }
 
-/// Takes in one line of a watch.
-fn hear(
+/// Decodes one line of a watch.
+fn decode(
     text: &[u8],
     position: &mut Option<String>,
-    hand_over: &mut impl FnMut(Change<Object<'_>>),
+    pass_on: &mut impl FnMut(Change<Object<'_>>),
 ) -> Result<(), WatchError> {
     let line: Line<'_, Head> = serde_json::from_slice(text)?;
     let (identity, object) = (line.object.metadata, Object::Line(text));
@@ -400,8 +392,8 @@ fn hear(
         let ends_list = mark.annotations.contains_key("k8s.io/initial-events-end");
         match (listing, ends_list) {
             (true, false) => return Ok(()),
-            (true, true) => hand_over(Change::ListEnd(version)),
-            (false, _) => hand_over(Change::Bookmark(version)),
+            (true, true) => pass_on(Change::ListEnd(version)),
+            (false, _) => pass_on(Change::Bookmark(version)),
         }
         *position = Some(mark.resource_version);
         return Ok(());
@@ -409,7 +401,7 @@ fn hear(
     if !listing {
         *position = Some(identity.resource_version.clone());
     }
-    hand_over(match &*line.kind {
+    pass_on(match &*line.kind {
         "DELETED" => Change::Deleted(identity),
         _ if listing => Change::Listed(identity, object),
         _ => Change::Applied(identity, object),

@@ -1,7 +1,7 @@
-//! An index of the workloads by what concerns them: labels, claims, HookTemplates.
+//! An index of the workloads by the objects that concern them: labels, claims, HookTemplates.
 //!
-//! A cluster has thousands of claims and of pods that nothing controls, and a change of each is
-//! looked up here: so no lookup goes through all workloads.
+//! Each change of a claim or an orphan is looked up here, and a cluster has thousands of them. So a lookup
+//! must not iterate over all workloads.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,25 +14,23 @@ use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::api::names::{self, WorkloadKind};
 
-/// What is known of a workload.
 pub(super) struct Entry {
     pub kind: WorkloadKind,
     pub key: ObjectKey,
     selector: Option<Selector>,
-    /// Under what it is found.
     keys: BTreeSet<IndexKey>,
-    /// Whether its pods are forced off nodes that are lost.
+    /// Whether its pods on lost nodes are force-deleted.
     pub forced_off_lost_nodes: bool,
-    /// Whether its pods have init containers that keep running.
+    /// Whether its pods have native sidecars.
     pub has_sidecars: bool,
 }
 
-/// Something that objects and the workloads that they concern have in common.
+/// A property that objects and their workloads have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum IndexKey {
-    /// A label that its selector asks for; None when it asks for none by its value.
+    /// A label of the selector; None for a selector without `matchLabels`.
     Label(Option<(String, String)>),
-    /// What the names of claims begin with.
+    /// The prefix of the names of claims.
     ClaimPrefix(String),
     HookTemplate(String),
 }
@@ -46,7 +44,7 @@ fn has_sidecars(template: &Value) -> bool {
 #[derive(Default)]
 pub(super) struct WorkloadIndex {
     by_uid: HashMap<String, Entry>,
-    /// Uids by namespace and trait.
+    /// Uids by namespace and key.
     by_key: HashMap<String, HashMap<IndexKey, BTreeSet<String>>>,
 }
 
@@ -98,7 +96,7 @@ impl WorkloadIndex {
         }
     }
 
-    /// Of the labels that a workload selects by, the one that the fewest others are found under.
+    /// The label of a workload's selector that the fewest other workloads are indexed by.
     fn rarest_label<K: GameWorkload>(&self, workload: &Whole<K>) -> Option<(String, String)> {
         let by_key = self.by_key.get(workload.namespace());
         let others = |label: &(String, String)| {
@@ -117,21 +115,21 @@ impl WorkloadIndex {
         self.by_uid.values()
     }
 
-    /// Those that select what has these labels.
+    /// The workloads whose selector matches these labels.
     pub(super) fn selecting(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
     ) -> impl Iterator<Item = &Entry> {
-        let found = self.that_might_select(namespace, labels);
-        found.filter(|known| {
+        let candidates = self.candidates(namespace, labels);
+        candidates.filter(|known| {
             let selector = known.selector.as_ref();
             selector.is_some_and(|selector| selector.matches(labels))
         })
     }
 
-    /// Those whose selector is compared with these labels.
-    fn that_might_select(
+    /// The workloads whose selector is compared with these labels.
+    fn candidates(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
@@ -142,14 +140,14 @@ impl WorkloadIndex {
         labels.flat_map(move |label| self.found_by(namespace, &label))
     }
 
-    /// Those whose pods a claim of this name is named after.
+    /// The workloads with a pod that a claim of this name belongs to.
     pub(super) fn claiming(&self, namespace: &str, claim: &str) -> impl Iterator<Item = &Entry> {
         let prefix = names::split_ordinal(claim).map(|(prefix, _)| prefix.to_owned());
         let key = prefix.map(IndexKey::ClaimPrefix).into_iter();
         key.flat_map(move |prefix| self.found_by(namespace, &prefix))
     }
 
-    /// Those that name this HookTemplate.
+    /// The workloads that name this HookTemplate.
     pub(super) fn hooked(&self, namespace: &str, template: &str) -> impl Iterator<Item = &Entry> {
         self.found_by(namespace, &IndexKey::HookTemplate(template.to_owned()))
     }
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_thousand_workloads_few_are_compared_with_an_orphan() {
+    fn an_orphan_is_compared_with_few_of_a_thousand_workloads() {
         let mut known = WorkloadIndex::default();
         for number in 0..1_000 {
             let name = format!("lobby-{number}");
@@ -198,12 +196,12 @@ mod tests {
         }
         let labels = labels(&[("app", "game"), ("name", "lobby-17"), ("team", "lobby")]);
         assert_eq!(names(known.selecting("games", &labels)), ["lobby-17"]);
-        assert!(known.that_might_select("games", &labels).count() <= 3);
-        assert_eq!(known.that_might_select("other", &labels).count(), 0);
+        assert!(known.candidates("games", &labels).count() <= 3);
+        assert_eq!(known.candidates("other", &labels).count(), 0);
     }
 
     #[test]
-    fn a_selector_without_a_label_s_value_is_compared_with_all_orphans() {
+    fn a_selector_without_match_labels_is_compared_with_all_orphans() {
         let mut known = WorkloadIndex::default();
         let exists = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
         known.insert(&workload("any", exists));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_workloads_that_are_gone() {
+    fn removed_workloads_leave_nothing_in_the_index() {
         let mut known = WorkloadIndex::default();
         for name in ["a", "b"] {
             known.insert(&workload(name, json!({"matchLabels": {"app": "game"}})));

@@ -1,8 +1,8 @@
 //! Thin loops: read the cache, plan, apply, wait for the next change.
 //!
 //! A controller decides nothing. It connects the cache ([`crate::cache`]), the planner
-//! ([`gamekeeper_core::plan`]) and the applier ([`crate::apply`]). Many objects are reconciled side by side; an
-//! error or panic in one never stops another.
+//! ([`gamekeeper_core::plan`]) and the applier ([`crate::apply`]). Many objects are reconciled at the same time;
+//! an error or panic in one never stops another.
 
 mod hook_run;
 mod planners;
@@ -21,14 +21,12 @@ pub(crate) use planners::Planners;
 pub(crate) use queue::{Queue, Queues, work};
 pub(crate) use workload::Workloads;
 
-/// What a controller of workloads works with.
+/// What the controllers of workloads share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub cache: Arc<Cache>,
-    /// Writes that a plan asks for.
     pub applier: Applier,
     pub events: EventRecorder,
     pub metrics: Metrics,
-    /// Threads on which plans are made.
     pub planners: Arc<Planners>,
 }

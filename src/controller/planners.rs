@@ -1,8 +1,8 @@
 //! Threads on which plans are made.
 //!
-//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. On the threads that
-//! serve sockets and timers, some of them side by side would hold up all else, the renewal of the
-//! lease first. Each processor makes one plan at a time, and the others wait.
+//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the
+//! threads that serve sockets and timers would delay everything else, such as the renewal of the lease. Each
+//! processor makes one plan at a time; the others wait.
 
 use std::future::pending;
 use std::io;
@@ -11,17 +11,14 @@ use std::thread::available_parallelism;
 
 use tokio::runtime::{Builder, Runtime};
 
-/// The threads; they end with this.
+/// The threads; dropping this ends them.
 pub(crate) struct Planners {
-    /// None once it ends.
+    /// None while it is dropped.
     threads: Option<Runtime>,
 }
 
 impl Planners {
-    /// Starts them, one for each processor.
-    ///
-    /// # Errors
-    /// When the operating system gives no thread.
+    /// Starts one thread for each processor.
     pub(crate) fn start() -> io::Result<Self> {
         let threads = Builder::new_multi_thread()
             .thread_name("plans")
@@ -32,7 +29,7 @@ impl Planners {
         })
     }
 
-    /// Does some work there. A panic in it goes on here, and ends nothing else.
+    /// Runs a plan. A panic in it continues in the caller, and ends no other plan.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -71,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn plans_that_take_long_hold_up_no_other_work() {
+    async fn long_plans_do_not_delay_other_work() {
         let planners = Planners::start().expect("threads");
         let number = available_parallelism().map_or(1, usize::from);
         let ends = Arc::new(Barrier::new(number + 1));
@@ -79,7 +76,7 @@ mod tests {
             let ends = Arc::clone(&ends);
             planners.run(move || ends.wait())
         });
-        // Ends only if this thread goes on while all plans are under way.
+        // Ends only if this thread continues while all plans are in progress.
         let other_work = async { ends.wait() };
         tokio::join!(futures::future::join_all(plans), async {
             tokio::task::yield_now().await;

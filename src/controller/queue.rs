@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! - One worker reconciles an object at a time. An event meanwhile causes one more reconcile.
-//! - However often an object is added, it waits once. The events of a burst share a reconcile.
+//! - An object waits once, however often it is added. The events of a burst share a reconcile.
 //! - A failed reconcile is repeated after a backoff that grows with each failure in a row.
 //! - A namespace never delays another, however many objects it has and however long they take.
 //!
@@ -35,16 +35,15 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// An event brings the retry of a failed object forward to this at the latest.
 const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
-/// The longest Retry-After of a server that is respected.
+/// A longer Retry-After of a server is cut to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
-/// The shortest time between two reconciles that events cause: a thousand pods that change in a second
+/// The minimum time between two reconciles that events cause: a thousand pods that change in a second
 /// must not cause a thousand reconciles.
 const MIN_REST: Duration = Duration::from_millis(20);
 /// An object rests for this many times as long as its last plan took: ten thousand pods that change all
 /// the time take at most a fifth of a core for planning.
 const REST_PER_PLANNING: u32 = 4;
-/// The longest rest, however long the plan took.
 const MAX_REST: Duration = Duration::from_secs(1);
 
 /// When to reconcile an object again.
@@ -52,24 +51,23 @@ const MAX_REST: Duration = Duration::from_secs(1);
 pub(crate) enum Requeue {
     /// At the next event, or at this time.
     Settled(Option<Instant>),
-    /// At once, because there is more to do.
+    /// Immediately, because there is more to do.
     Now,
     /// After a backoff, because something failed; not before the server's Retry-After.
     Retry(Option<Duration>),
-    /// After the same backoff, because an object had changed, which is no failure.
+    /// After the same backoff, because an object had changed, which is not a failure.
     Conflict,
 }
 
-/// How a reconcile ended.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reconciled {
     pub requeue: Requeue,
-    /// How much processor time went into deciding what to do.
+    /// How long planning took.
     pub planning: Duration,
 }
 
 impl From<Requeue> for Reconciled {
-    /// A reconcile whose planning took no time.
     fn from(requeue: Requeue) -> Self {
         Self {
             requeue,
@@ -79,10 +77,10 @@ impl From<Requeue> for Reconciled {
 }
 
 impl Reconciled {
-    /// How long its object rests after it.
-    fn rest(&self, least: Duration) -> Duration {
+    /// How long its object rests.
+    fn rest(&self, min: Duration) -> Duration {
         let share = self.planning.saturating_mul(REST_PER_PLANNING);
-        share.clamp(least, MAX_REST)
+        share.clamp(min, MAX_REST)
     }
 }
 
@@ -97,10 +95,11 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     ready: RoundRobin<ObjectKey>,
-    /// The same keys, and since when they wait.
+    /// The same keys, and since when they have been ready.
     waiting: HashMap<ObjectKey, Instant>,
     running: HashMap<ObjectKey, InProgress>,
     timers: BTreeSet<(Instant, ObjectKey)>,
+    /// The times of `timers`, by key.
     due: HashMap<ObjectKey, Instant>,
     failed: HashMap<ObjectKey, Failed>,
     /// Keys that were just reconciled, and until when they rest.
@@ -111,8 +110,8 @@ struct State {
 /// A reconcile in progress.
 struct InProgress {
     since: Instant,
-    /// Whether there was an event for its object meanwhile.
-    touched: bool,
+    /// Whether there has been an event for its object since then.
+    is_dirty: bool,
     #[expect(dead_code, reason = "held, never read")]
     permit: Permit,
 }
@@ -124,7 +123,7 @@ struct Failed {
 }
 
 impl Queue {
-    /// An empty queue with this many concurrent reconciles.
+    /// The capacity is that of concurrent reconciles.
     pub(crate) fn new(reconciles: Capacity) -> Self {
         Self {
             state: Mutex::default(),
@@ -133,11 +132,10 @@ impl Queue {
         }
     }
 
-    /// Asks for a reconcile of an object.
     pub(crate) fn add(&self, key: ObjectKey) {
         let mut state = self.lock();
         if let Some(in_progress) = state.running.get_mut(&key) {
-            in_progress.touched = true;
+            in_progress.is_dirty = true;
             return;
         }
         let failed = state.failed.get(&key).map(|failed| failed.not_before);
@@ -155,8 +153,8 @@ impl Queue {
             let next_timer = {
                 let mut state = self.lock();
                 let now = Instant::now();
-                state.ring(now);
-                if let Some(key) = state.begin(now, &self.limiter) {
+                state.make_due_ready(now);
+                if let Some(key) = state.start(now, &self.limiter) {
                     return key;
                 }
                 state.timers.first().map(|(at, _)| *at)
@@ -174,7 +172,7 @@ impl Queue {
         }
     }
 
-    /// Records how the reconcile of an object ended.
+    /// Records the result of a reconcile.
     pub(crate) fn done(&self, key: ObjectKey, reconciled: impl Into<Reconciled>) {
         let reconciled = reconciled.into();
         let requeue = reconciled.requeue;
@@ -182,9 +180,9 @@ impl Queue {
         let now = Instant::now();
         let in_progress = state.running.remove(&key);
         if let Some(in_progress) = &in_progress {
-            state.stats.ended(in_progress.since, now, requeue);
+            state.stats.finished(in_progress.since, now, requeue);
         }
-        let touched = in_progress.is_some_and(|in_progress| in_progress.touched);
+        let is_dirty = in_progress.is_some_and(|in_progress| in_progress.is_dirty);
         state.clear_timer(&key);
         match requeue {
             Requeue::Retry(_) | Requeue::Conflict => {
@@ -202,7 +200,7 @@ impl Queue {
                         }),
                 };
                 state.failed.insert(key.clone(), failed);
-                let at = match touched {
+                let at = match is_dirty {
                     true => failed.not_before,
                     false => failed.not_before.max(now + backoff),
                 };
@@ -217,8 +215,8 @@ impl Queue {
                 state.failed.remove(&key);
                 state.resting.retain(|_, until| *until > now);
                 state.resting.insert(key.clone(), now + rest);
-                let touched = touched.then_some(now + rest);
-                if let Some(at) = [touched, wake].into_iter().flatten().min() {
+                let event = is_dirty.then_some(now + rest);
+                if let Some(at) = [event, wake].into_iter().flatten().min() {
                     state.set_timer(key, at);
                 }
             }
@@ -232,30 +230,29 @@ impl Queue {
     }
 }
 
-/// The backoff after this many failures in a row.
-fn backoff(in_a_row: u32) -> Duration {
-    let factor = 2_u32.saturating_pow(in_a_row);
+fn backoff(failures_in_a_row: u32) -> Duration {
+    let factor = 2_u32.saturating_pow(failures_in_a_row);
     MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF)
 }
 
 impl State {
     fn make_ready(&mut self, key: ObjectKey) {
         self.clear_timer(&key);
-        if let Entry::Vacant(place) = self.waiting.entry(key.clone()) {
-            place.insert(Instant::now());
+        if let Entry::Vacant(entry) = self.waiting.entry(key.clone()) {
+            entry.insert(Instant::now());
             self.stats.added();
             self.ready.push(&key.namespace.clone(), key);
         }
     }
 
-    /// Begins the next reconcile that the limiter admits.
-    fn begin(&mut self, now: Instant, limiter: &NamespaceLimiter) -> Option<ObjectKey> {
+    /// Starts the next reconcile that the limiter admits.
+    fn start(&mut self, now: Instant, limiter: &NamespaceLimiter) -> Option<ObjectKey> {
         let (key, permit) = self.ready.pop(|namespace| limiter.try_take(namespace))?;
         let since = self.waiting.remove(&key).unwrap_or(now);
-        self.stats.begun(since, now);
+        self.stats.started(since, now);
         let in_progress = InProgress {
             since: now,
-            touched: false,
+            is_dirty: false,
             permit,
         };
         self.running.insert(key.clone(), in_progress);
@@ -277,8 +274,7 @@ impl State {
         }
     }
 
-    /// Makes the keys ready whose timers are due.
-    fn ring(&mut self, now: Instant) {
+    fn make_due_ready(&mut self, now: Instant) {
         while let Some((at, _)) = self.timers.first()
             && *at <= now
             && let Some((_, key)) = self.timers.pop_first()
@@ -297,7 +293,7 @@ struct Completion {
 }
 
 impl Completion {
-    fn ended(&mut self, reconciled: Reconciled) {
+    fn set(&mut self, reconciled: Reconciled) {
         self.reconciled = reconciled;
     }
 }
@@ -308,9 +304,9 @@ impl Drop for Completion {
     }
 }
 
-/// Reconciles the objects of the queue until told to stop, then waits for the reconciles in progress.
+/// Reconciles the objects of the queue until `stop`, then waits for the reconciles in progress.
 ///
-/// A panic in one reconcile is a failure of that object alone.
+/// A panic in a reconcile is a failure of its object alone.
 pub(crate) async fn work<F, L>(queue: Arc<Queue>, mut stop: watch::Receiver<bool>, reconcile: F)
 where
     F: Fn(ObjectKey) -> L,
@@ -333,7 +329,7 @@ where
         };
         let reconcile = async move {
             match reconciling.await {
-                Ok(reconciled) => completion.ended(reconciled.into()),
+                Ok(reconciled) => completion.set(reconciled.into()),
                 Err(_) => error!("reconcile panicked; retrying"),
             }
         };

@@ -17,14 +17,14 @@ use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::ObjectKey;
 use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
-/// A plan that takes longer is logged: one of ten thousand pods takes a tenth of that.
+/// A longer plan is logged. One of ten thousand pods takes a tenth of this.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
 
 /// Reconciles the workloads of one kind.
 pub(crate) struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
-    /// What is remembered of each, by its name; taken out while it is reconciled.
+    /// By workload; taken out while it is reconciled.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
 
@@ -34,7 +34,6 @@ struct Remembered {
 }
 
 impl<K: Planned> Workloads<K> {
-    /// A controller of the workloads in this reflector that remembers nothing yet.
     pub(crate) fn new(shared: Shared, reflector: Arc<Reflector<Whole<K>>>) -> Self {
         Self {
             shared,
@@ -51,26 +50,23 @@ impl<K: Planned> Workloads<K> {
             return Requeue::Settled(None).into();
         };
         let metrics = &self.shared.metrics;
-        let asked = Instant::now();
+        let started = Instant::now();
         cache.caught_up(known.uid()).await;
-        metrics.caught_up(K::KIND, asked.elapsed());
+        metrics.caught_up(K::KIND, started.elapsed());
         let Some(workload) = self.reflector.get(&key) else {
             self.forget(&key);
             return Requeue::Settled(None).into();
         };
         let mut memory = self.recall(&key, workload.uid());
-        let begun = Instant::now();
+        let started = Instant::now();
         let reconciled = self.plan_and_apply(&workload, &mut memory).await;
         let of = WorkloadLabels {
             kind: K::KIND,
             namespace: key.namespace.clone(),
             name: key.name.clone(),
         };
-        metrics.reconciled(
-            of,
-            !matches!(reconciled.requeue, Requeue::Retry(_)),
-            begun.elapsed(),
-        );
+        let is_success = !matches!(reconciled.requeue, Requeue::Retry(_));
+        metrics.reconciled(of, is_success, started.elapsed());
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
         reconciled
@@ -78,13 +74,13 @@ impl<K: Planned> Workloads<K> {
 
     async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {
         let Planning {
-            seen,
+            read_at,
             now,
             revisions,
             plan,
             took,
         } = self.plan(workload, memory).await;
-        let mut target = target(workload, seen);
+        let mut target = target(workload, read_at);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
             Ok(plan) => plan,
@@ -141,7 +137,7 @@ impl<K: Planned> Workloads<K> {
     fn recall(&self, key: &ObjectKey, uid: &str) -> Memory {
         match self.memories().remove(key) {
             Some(remembered) if remembered.uid == uid => remembered.memory,
-            // Another object of the same name: what was said of the old one is void.
+            // Another object of the same name: the memory of the old one is void.
             _ => Memory::default(),
         }
     }
@@ -149,7 +145,7 @@ impl<K: Planned> Workloads<K> {
     fn forget(&self, key: &ObjectKey) {
         if let Some(remembered) = self.memories().remove(key) {
             self.shared.cache.expectations.forget(&remembered.uid);
-            info!("gone");
+            info!("the workload was deleted");
         }
     }
 
@@ -158,16 +154,15 @@ impl<K: Planned> Workloads<K> {
     }
 }
 
-/// A plan, and what went into it.
+/// A plan and its inputs.
 struct Planning<S> {
-    /// When the cache was read for it.
-    seen: Instant,
-    /// The same by the wall clock.
+    /// When the cache was read.
+    read_at: Instant,
+    /// The same on the wall clock.
     now: Timestamp,
-    /// The revisions that there are.
     revisions: Vec<Arc<Revision>>,
     plan: Result<Plan<S>, InvalidWorkload>,
-    /// How long it took, the reading included.
+    /// How long reading and planning took.
     took: Duration,
 }
 
@@ -177,20 +172,20 @@ impl<S> Planning<S> {
         workload: &Whole<K>,
         memory: MemorySnapshot,
     ) -> Self {
-        let seen = Instant::now();
+        let read_at = Instant::now();
         let world = world(cache, workload, memory);
         let plan = workload.object.plan(&world);
         Self {
-            seen,
+            read_at,
             now: world.now,
             plan,
-            took: seen.elapsed(),
+            took: read_at.elapsed(),
             revisions: world.revisions,
         }
     }
 }
 
-fn target<K: Planned>(workload: &Whole<K>, seen: Instant) -> Target {
+fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     let meta = workload.object.meta();
     let labels = &workload.object.label_selector().match_labels;
     let [pre_delete, pre_inplace, _] = workload.object.pod_hooks();
@@ -204,18 +199,17 @@ fn target<K: Planned>(workload: &Whole<K>, seen: Instant) -> Target {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         selector_labels: labels.clone().unwrap_or_default(),
         hooked: before.iter().any(|strategy| strategy.hook.is_some()),
-        seen,
+        read_at,
     }
 }
 
-/// A moment of the wall clock on the monotonic one.
+/// A time of the wall clock on the monotonic clock.
 fn instant(at: Timestamp, now: Timestamp) -> Instant {
     let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    // A little later rather than a little too early, when there is nothing to do yet.
+    // Rather a little late than early, when there is nothing to do yet.
     Instant::now() + ahead.max(Duration::from_millis(10))
 }
 
-/// When to reconcile again after a plan was applied.
 fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
     match report.outcome {
         ApplyOutcome::Done => {

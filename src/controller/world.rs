@@ -1,4 +1,4 @@
-//! Gathers what a plan is made from.
+//! Collects the inputs of a plan.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,6 @@ impl MemorySnapshot {
     }
 }
 
-/// Everything that the planner sees of a workload.
 pub(super) fn world<K: GameWorkload>(
     cache: &Cache,
     workload: &Whole<K>,
@@ -84,18 +83,16 @@ pub(super) fn world<K: GameWorkload>(
     }
 }
 
-/// What matters of nodes to a plan.
+/// What a plan reads about nodes, by their names.
 #[derive(Default)]
 struct Nodes {
-    /// Their deletion costs.
     node_costs: BTreeMap<String, i32>,
-    /// Those that are lost.
     lost_nodes: BTreeSet<String>,
-    /// Versions of kubelets that ignore other images of native sidecars.
+    /// Versions of kubelets that do not update images of native sidecars.
     old_kubelets: BTreeMap<String, Arc<str>>,
 }
 
-/// What matters of the nodes that these pods are bound to.
+/// The nodes that these pods are bound to.
 fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
     let store = cache.nodes.store();
     let names: HashSet<&String> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();
@@ -115,7 +112,7 @@ fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
     nodes
 }
 
-/// Claims that are named after the workload's pods, or that it owns.
+/// The claims that are named after the workload's pods, or that it owns.
 fn claims<K: GameWorkload>(cache: &Cache, workload: &Whole<K>) -> BTreeMap<String, Arc<Claim>> {
     if workload.object.claim_templates().is_empty() {
         return BTreeMap::new();

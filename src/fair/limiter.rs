@@ -1,30 +1,30 @@
 //! A concurrency limit that no namespace can use up alone.
 //!
-//! A hook server that never answers holds its calls until they time out, which may take an hour. Ten
-//! thousand runs of one tenant write statuses all the time. So a namespace may take only a part of the
-//! shared permits, and each namespace has reserved permits that no other can take. However many servers
-//! hang, the hooks, reconciles and writes of other namespaces go on.
+//! Calls to a hook server that never responds take until their timeout, which may be an hour; ten thousand runs of
+//! one tenant write statuses all the time. So a namespace may take only a part of the shared permits, and each
+//! namespace has reserved permits that no other can take. The hooks, reconciles and writes of other namespaces
+//! continue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Namespaces that are remembered; beyond that, those without a permit are forgotten.
+/// With more namespaces, those without a permit are removed.
 const MAX_IDLE_NAMESPACES: usize = 256;
 
-/// How many permits there are.
+/// The numbers of permits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     /// Shared by all namespaces.
     pub shared: usize,
-    /// The most of those that one namespace can take.
+    /// The most shared permits of one namespace.
     pub per_namespace: usize,
-    /// In addition, for each namespace alone.
+    /// Reserved for each namespace, in addition.
     pub reserved: usize,
 }
 
-/// Hands out permits for one kind of work.
+/// The permits for one kind of work.
 #[derive(Debug)]
 pub(crate) struct NamespaceLimiter {
     capacity: Capacity,
@@ -34,19 +34,18 @@ pub(crate) struct NamespaceLimiter {
 
 #[derive(Clone, Debug)]
 struct Namespace {
-    /// What it may take of the shared permits.
+    /// Limits its shared permits.
     share: Arc<Semaphore>,
     own: Arc<Semaphore>,
 }
 
-/// A permit; dropping it gives it back.
+/// Released when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit(
     #[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>,
 );
 
 impl NamespaceLimiter {
-    /// A limiter with all its permits free.
     pub(crate) fn new(capacity: Capacity) -> Self {
         NamespaceLimiter {
             capacity,
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_permit_taken_without_waiting_counts_like_any_other() {
+    async fn permits_taken_without_waiting_count_as_well() {
         let limiter = limiter();
         let greedy: Vec<_> = std::iter::from_fn(|| limiter.try_take("greedy")).collect();
         assert_eq!(greedy.len(), 7);
@@ -137,7 +136,7 @@ mod tests {
         timeout(Duration::ZERO, limiter.take(namespace)).await.ok()
     }
 
-    async fn as_many_as_it_gets(limiter: &NamespaceLimiter, namespace: &str) -> Vec<Permit> {
+    async fn take_all(limiter: &NamespaceLimiter, namespace: &str) -> Vec<Permit> {
         let mut taken = Vec::new();
         while let Some(permit) = at_once(limiter, namespace).await {
             taken.push(permit);
@@ -148,34 +147,34 @@ mod tests {
     #[tokio::test]
     async fn a_single_namespace_gets_nearly_all_and_leaves_some_to_others() {
         let limiter = limiter();
-        let greedy = as_many_as_it_gets(&limiter, "greedy").await;
+        let greedy = take_all(&limiter, "greedy").await;
         assert_eq!(greedy.len(), 7);
-        assert_eq!(as_many_as_it_gets(&limiter, "other").await.len(), 3);
+        assert_eq!(take_all(&limiter, "other").await.len(), 3);
         drop(greedy);
-        assert_eq!(as_many_as_it_gets(&limiter, "greedy").await.len(), 7);
+        assert_eq!(take_all(&limiter, "greedy").await.len(), 7);
     }
 
     #[tokio::test]
-    async fn however_many_namespaces_are_greedy_another_one_gets_a_permit() {
+    async fn another_namespace_gets_a_permit_however_many_are_greedy() {
         let limiter = limiter();
         let mut taken = Vec::new();
         for number in 0..2 * MAX_IDLE_NAMESPACES {
             let name = format!("greedy-{number}");
-            taken.extend(as_many_as_it_gets(&limiter, &name).await);
+            taken.extend(take_all(&limiter, &name).await);
         }
         assert_eq!(taken.len(), 8 + 2 * MAX_IDLE_NAMESPACES);
         assert!(at_once(&limiter, "other").await.is_some());
-        // A namespace with a permit is not forgotten, or it would get more than its share.
+        // A namespace with a permit is kept: otherwise it would get more than its share.
         assert!(at_once(&limiter, "greedy-0").await.is_none());
         drop(taken);
         assert!(at_once(&limiter, "greedy-0").await.is_some());
-        assert_eq!(limiter.remembered(), 1);
+        assert_eq!(limiter.namespaces(), 1);
     }
 
     #[tokio::test]
-    async fn the_next_free_permit_goes_to_the_one_that_waits() {
+    async fn a_released_permit_goes_to_a_waiting_task() {
         let limiter = Arc::new(limiter());
-        let mut taken = as_many_as_it_gets(&limiter, "greedy").await;
+        let mut taken = take_all(&limiter, "greedy").await;
         let waiting = Arc::clone(&limiter);
         let waiting = tokio::spawn(async move { waiting.take("greedy").await });
         tokio::task::yield_now().await;
@@ -187,7 +186,7 @@ mod tests {
     }
 
     impl NamespaceLimiter {
-        fn remembered(&self) -> usize {
+        fn namespaces(&self) -> usize {
             self.namespaces.lock().expect("namespaces").len()
         }
 

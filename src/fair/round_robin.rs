@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_much_waiting_delays_no_other() {
+    fn a_namespace_with_many_items_delays_no_other() {
         let mut queue = RoundRobin::default();
         for number in 0..1_000 {
             queue.push("greedy", number);

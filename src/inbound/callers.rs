@@ -1,8 +1,7 @@
-//! What callers may take up: connections, and memory for what they ask and what they are told.
+//! The limits of callers: their connections, and the memory of their requests and responses.
 //!
-//! Every address that reaches the port is heard: API servers show no certificate by which to know them, nor
-//! do kubelets. So each address has a share of its own: a caller that asks for more keeps no other one
-//! waiting, and all of them together cannot fill the process.
+//! API servers and kubelets present no client certificate, so callers cannot be authenticated. Instead, each address
+//! has its own limits: a caller that exceeds them delays no other, and all together cannot exhaust the process.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,15 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Connections at a time from one address; API servers keep few, and keep them.
+/// API servers open few connections, and reuse them.
 const MAX_CONNECTIONS_PER_CALLER: usize = 32;
-/// Memory for what one address asks and is told, and for what all are, in bytes. Twice the largest objects that an
-/// API server can hold fit into the first.
+/// In bytes. The largest objects of an API server fit into it twice.
 const MAX_MEMORY_PER_CALLER: usize = 64 << 20;
 const MAX_MEMORY: usize = 128 << 20;
-/// What a parsed question takes for each map in it, and for each further value: a map's first node has
-/// room for eleven entries at once.
+/// The memory of a map in parsed JSON: its first node has room for eleven entries.
 const BYTES_PER_MAP: usize = 700;
+/// The memory of any other value.
 const BYTES_PER_VALUE: usize = 160;
 
 pub(super) struct Callers {
@@ -26,14 +24,14 @@ pub(super) struct Callers {
     known: Mutex<HashMap<IpAddr, Weak<Caller>>>,
 }
 
-/// The callers from one address. Known for as long as something is held for them.
+/// The callers from one address; kept while they use anything.
 pub(crate) struct Caller {
     connections: Arc<Semaphore>,
     own: Arc<Semaphore>,
     of_all: Arc<Semaphore>,
 }
 
-/// A caller, or all together, would hold too much.
+/// A caller, or all together, would use too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitExceeded;
 
@@ -64,14 +62,13 @@ impl Callers {
 }
 
 impl Caller {
-    /// One connection more, for as long as this is held.
+    /// Counts one more connection until the permit is dropped.
     pub(super) fn connect(&self) -> Result<OwnedSemaphorePermit, LimitExceeded> {
         Arc::clone(&self.connections)
             .try_acquire_owned()
             .map_err(|_| LimitExceeded)
     }
 
-    /// A budget of which nothing is used yet.
     pub(crate) fn budget(self: Arc<Self>) -> MemoryBudget {
         MemoryBudget {
             caller: self,
@@ -80,17 +77,14 @@ impl Caller {
     }
 }
 
-/// The memory counted for one request; given back when it is dropped.
+/// The memory of one request, counted until this is dropped.
 pub(crate) struct MemoryBudget {
     caller: Arc<Caller>,
     taken: Vec<OwnedSemaphorePermit>,
 }
 
 impl MemoryBudget {
-    /// Takes so many bytes more.
-    ///
-    /// # Errors
-    /// When they are not there.
+    /// Counts more bytes.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         let bytes = u32::try_from(bytes).map_err(|_| LimitExceeded)?;
         let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
@@ -101,10 +95,7 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Takes what this text takes when it is parsed.
-    ///
-    /// # Errors
-    /// When that is not there.
+    /// Counts the memory of this JSON text when it is parsed.
     pub(crate) fn take_parsed(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
         let sizes = text.iter().map(|byte| match byte {
             b'{' => BYTES_PER_MAP,
@@ -114,7 +105,7 @@ impl MemoryBudget {
         self.take(sizes.sum())
     }
 
-    /// Merges it into what was taken before, so that many small chunks take no more memory.
+    /// Merges permits, so that those of many small chunks use no more memory.
     fn keep(&mut self, permit: OwnedSemaphorePermit) {
         let same = self
             .taken
@@ -152,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_per_caller_and_in_total_and_is_given_back() {
+    fn memory_is_limited_per_caller_and_in_total_until_it_is_dropped() {
         let callers = Callers::default();
         let mut first = callers.caller(address(1)).budget();
         assert_eq!(first.take(MAX_MEMORY_PER_CALLER), Ok(()));
@@ -174,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_grows_when_parsed_is_counted_before() {
+    fn the_memory_of_parsed_json_is_counted_before_it_is_parsed() {
         let callers = Callers::default();
         let maps = br#"{"":0},"#.repeat(1 << 20);
         let text = vec![b'x'; 8 << 20];

@@ -1,5 +1,4 @@
-//! One connection: TLS where it is spoken, then HTTP, each with its time. A caller that says nothing is not
-//! waited for.
+//! One connection: TLS if it is used, then HTTP, each with timeouts, so that silent callers are disconnected.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,22 +16,22 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tracing::debug;
 
-/// How long TLS may take, and then the first request.
+/// The timeout of the TLS handshake, and then of the first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection that is to be closed may take for requests already sent.
+/// How long a connection may take to finish its requests when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection may be idle, or take to read an answer; API servers close theirs after 90 s.
+/// How long a connection may be idle, or take to read a response. API servers close theirs after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often a peer is asked whether it is still there, and how long it may take to answer.
+/// The interval of keep-alive pings, and their timeout.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
-/// Requests at a time; an API server that has more opens another connection.
+/// Concurrent requests of a connection. An API server with more opens another connection.
 const MAX_STREAMS: u32 = 32;
-/// What may arrive of requests on a connection before it is read.
+/// The bytes of requests that a connection buffers.
 const WINDOW: u32 = 256 << 10;
 
 /// Serves one connection with TLS.
 pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Router) {
-    // Without it, small answers wait for acknowledgements.
+    // Small responses must not wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let stream = match timeout(FIRST_REQUEST_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -43,31 +42,31 @@ pub(super) async fn encrypted(stream: TcpStream, acceptor: TlsAcceptor, app: Rou
     serve(stream, is_http2, app).await;
 }
 
-/// Serves one connection without TLS. Kubelets and Prometheus speak HTTP/1.1 on such.
+/// Serves one connection without TLS. Kubelets and Prometheus use HTTP/1.1 without TLS.
 pub(super) async fn plain(stream: TcpStream, app: Router) {
     let _ = stream.set_nodelay(true);
     serve(stream, false, app).await;
 }
 
-/// Speaks HTTP until the connection ends, or nothing is asked on it.
+/// Serves HTTP until the connection ends or is idle for too long.
 async fn serve<S>(stream: S, is_http2: bool, app: Router)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (in_progress, asked) = watch::channel(0);
+    let (sender, in_progress) = watch::channel(0);
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let one = RequestInProgress::begin(&in_progress);
-        let answer = app.clone().oneshot(request);
+        let guard = RequestInProgress::start(&sender);
+        let response = app.clone().oneshot(request);
         async {
-            let _one = one;
-            answer.await
+            let _guard = guard;
+            response.await
         }
     });
     let http = http(is_http2);
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = &mut served => ended,
-        () = silence(asked) => {
+        () = until_idle(in_progress) => {
             served.as_mut().graceful_shutdown();
             timeout(CLOSE_TIMEOUT, served).await.unwrap_or(Ok(()))
         }
@@ -77,7 +76,7 @@ where
     }
 }
 
-/// HTTP in a version that is known: to find it out by what is sent first has no time limit.
+/// HTTP in a given version. Its automatic detection would have no timeout.
 fn http(is_http2: bool) -> Builder<TokioExecutor> {
     let mut http = match is_http2 {
         true => Builder::new(TokioExecutor::new()).http2_only(),
@@ -98,11 +97,11 @@ fn http(is_http2: bool) -> Builder<TokioExecutor> {
     http
 }
 
-/// A request that is not answered yet.
+/// Counts a request until it is dropped.
 struct RequestInProgress(watch::Sender<usize>);
 
 impl RequestInProgress {
-    fn begin(count: &watch::Sender<usize>) -> Self {
+    fn start(count: &watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count += 1);
         RequestInProgress(count.clone())
     }
@@ -114,13 +113,13 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// Returns when nothing was asked for too long, counted from the last answer.
-async fn silence(mut in_progress: watch::Receiver<usize>) {
+/// Returns when there has been no request for too long since the last response.
+async fn until_idle(mut in_progress: watch::Receiver<usize>) {
     let mut limit = FIRST_REQUEST_TIMEOUT;
     loop {
-        let is_quiet = *in_progress.borrow_and_update() == 0;
+        let is_idle = *in_progress.borrow_and_update() == 0;
         let changed = in_progress.changed();
-        let changed = match is_quiet {
+        let changed = match is_idle {
             true => timeout(limit, changed).await,
             false => Ok(changed.await),
         };

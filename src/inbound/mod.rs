@@ -1,8 +1,8 @@
-//! Servers that any pod may call: the webhook's, and that of metrics and probes.
+//! Servers that any pod may call: those of the webhook, and of metrics and probes.
 //!
-//! Neither knows its callers, so both have the same bounds for each address and in total: on connections,
-//! their duration, and the memory of requests and responses ([`Caller`]). Where all connections are
-//! taken, the address that holds most loses its oldest one, so that a kubelet's probe always gets through.
+//! They do not authenticate callers, so they limit each address and all together: the number and duration of
+//! connections, and the memory of requests and responses ([`Caller`]). If all connections are in use, the oldest one
+//! of the address with most is closed, so that a kubelet's probe always succeeds.
 
 mod callers;
 mod connection;
@@ -23,11 +23,9 @@ pub(crate) use callers::{Caller, MemoryBudget};
 use callers::Callers;
 use connection::{encrypted, plain};
 
-/// Connections at a time.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Serves a listener for as long as the process lives, with TLS where there is an acceptor for it. Each
-/// request has an `Extension<Arc<Caller>>`.
+/// Serves a listener forever, with TLS if there is an acceptor. Each request has an `Extension<Arc<Caller>>`.
 pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router) {
     let callers = Callers::default();
     let mut open = OpenConnections::default();
@@ -35,7 +33,7 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Most often there are no file descriptors left.
+                // Usually because no file descriptors are left.
                 warn!(%error, "cannot accept connections");
                 sleep(Duration::from_secs(1)).await;
                 continue;
@@ -60,7 +58,6 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: 
     }
 }
 
-/// The connections that are open, by their age.
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
@@ -68,7 +65,7 @@ struct OpenConnections {
 }
 
 impl OpenConnections {
-    /// One connection more; another one is ended for it where there are too many.
+    /// Adds a connection; closes another one if there are too many.
     fn add(&mut self, address: IpAddr, connection: AbortHandle) {
         self.by_age.insert(self.next, (address, connection));
         self.next += 1;
@@ -77,7 +74,7 @@ impl OpenConnections {
         }
         self.by_age.retain(|_, (_, it)| !it.is_finished());
         if self.by_age.len() > MAX_CONNECTIONS
-            && let Some(age) = self.to_end()
+            && let Some(age) = self.to_close()
             && let Some((address, connection)) = self.by_age.remove(&age)
         {
             debug!(%address, "too many connections; closing the oldest one");
@@ -85,17 +82,15 @@ impl OpenConnections {
         }
     }
 
-    /// The oldest connection of the address that holds most.
-    fn to_end(&self) -> Option<u64> {
-        let mut held: HashMap<IpAddr, usize> = HashMap::new();
+    /// The oldest connection of the address with most.
+    fn to_close(&self) -> Option<u64> {
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (address, _) in self.by_age.values() {
-            *held.entry(*address).or_default() += 1;
+            *counts.entry(*address).or_default() += 1;
         }
-        let most = held.values().max()?;
-        let oldest = self
-            .by_age
-            .iter()
-            .find(|(_, (address, _))| held.get(address) == Some(most));
+        let most = counts.values().max()?;
+        let mut connections = self.by_age.iter();
+        let oldest = connections.find(|(_, (address, _))| counts.get(address) == Some(most));
         oldest.map(|(age, _)| *age)
     }
 }

@@ -1,4 +1,4 @@
-//! Connections to the API server: HTTP/2, no rate limit of our own, no retries behind our back.
+//! The client of the API server: HTTP/2, without a client-side rate limit and without hidden retries.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,35 +18,33 @@ use super::connection::FencedConnector;
 use super::fence::{Fence, FenceLayer, is_read};
 use super::requests::ApiRequests;
 
-/// What the API server's metrics and audit log call us.
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
-/// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection on which nothing happened for this long is asked whether it lives.
+/// Idle connections are pinged after this time.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// What may be under way to us on one stream, as Go's client has it. A watch whose window is full
-/// while a thousand pods change is ended by the API server as too slow.
+/// The flow-control window of a stream, as in Go's client. The API server ends a watch as too slow if its window is
+/// full while a thousand pods change.
 const STREAM_WINDOW: u32 = 4 << 20;
 /// The same for all streams of a connection.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// Why there is no client.
+/// The client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    /// The name of the server is none.
+    /// The configured server name is not a host name.
     #[error("tls-server-name {0:?} is not a host name")]
     ServerName(String),
 }
 
 /// A client whose writes pass the fence.
 ///
-/// Only the request counter is further inside than the fence, so nothing delays a write between fence
-/// and connection. Writes have a connection of their own, which checks the same fence again.
+/// Only the request counter is between the fence and the connection, so nothing delays a write there. Writes have
+/// their own connection, which checks the fence again.
 pub(super) fn client(
     config: &Config,
     fence: Arc<Fence>,
@@ -74,7 +72,7 @@ pub(super) fn client(
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
-/// TLS on connections, where the configuration wants it.
+/// TLS, if the configuration has it.
 fn https<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, ClientError> {
     let mut https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
@@ -89,7 +87,6 @@ fn https<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, ClientEr
     Ok(https.enable_all_versions().wrap_connector(connector))
 }
 
-/// HTTP on connections.
 fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
     Http::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -101,7 +98,7 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
         .build(connector)
 }
 
-/// What reads and writes go out on.
+/// Separate connections for reads and writes.
 #[derive(Clone)]
 struct Connections {
     reads: Http<HttpsConnector<HttpConnector>, Body>,
@@ -114,7 +111,7 @@ impl Service<Request<Body>> for Connections {
     type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // Connections are made when they are needed.
+        // Connections are opened on demand.
         Poll::Ready(Ok(()))
     }
 

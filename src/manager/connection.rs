@@ -1,9 +1,8 @@
 //! Connections for writes, on which nothing is sent without the lease.
 //!
-//! Between the moment a write is let through and its bytes on the wire there are queues: for a stream
-//! of the connection, for a turn of the task that serves it. The process may be stopped in any of
-//! them. So whatever goes to the kernel is checked once more, and the kernel is told not to deliver
-//! late what a broken network holds up: no longer than until another process may take the lease.
+//! After the fence has admitted a request, it may still wait for a stream of the connection, or for the task that
+//! serves the connection, and the process may be frozen meanwhile. So the fence is checked again before each write
+//! to the socket. The kernel stops resending data before another process may acquire the lease.
 
 use std::future::Future;
 use std::io::{Error, IoSlice};
@@ -21,11 +20,11 @@ use tower::{BoxError, Service};
 
 use super::fence::{Fence, NotLeader};
 
-/// How long the kernel resends data that is not acknowledged: as long as other candidates wait after
-/// a leader's deadline.
+/// How long the kernel resends data that is not acknowledged: the time from a leader's deadline to the expiry of
+/// its lease.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes connections behind a fence.
+/// Opens connections behind a fence.
 #[derive(Clone)]
 pub(super) struct FencedConnector {
     inner: HttpConnector,
@@ -33,9 +32,8 @@ pub(super) struct FencedConnector {
 }
 
 impl FencedConnector {
-    /// Connections of this connector, behind this fence.
     pub(super) fn new(mut inner: HttpConnector, fence: Arc<Fence>) -> Self {
-        // Operators run on Linux; elsewhere the workspace only builds.
+        // The operator runs on Linux. On other systems the workspace only has to build.
         #[cfg(target_os = "linux")]
         inner.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
         Self { inner, fence }
@@ -56,7 +54,7 @@ impl Service<Uri> for FencedConnector {
         let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             let stream = connecting.await?;
-            // When the process ends, what was not delivered yet is not delivered any more.
+            // The kernel discards undelivered data when the process ends.
             stream.inner().set_zero_linger()?;
             Ok(FencedStream { stream, fence })
         })
@@ -73,7 +71,7 @@ impl FencedStream {
         Pin::new(&mut self.get_mut().stream)
     }
 
-    /// The stream, if something may be sent on it.
+    /// The stream, if the fence is open.
     fn open(self: Pin<&mut Self>) -> Result<Pin<&mut TokioIo<TcpStream>>, Error> {
         match self.fence.is_open() {
             true => Ok(self.stream()),

@@ -1,8 +1,8 @@
-//! Invariant 9. The fence before the API server: without the lease, no write is sent.
+//! Invariant 9. The fence in front of the API server: without the lease, no write is sent.
 //!
-//! Leadership can be lost between a decision and its write, while a request waits for a connection
-//! for example. So the lease is checked at the last place there is: the transport, right before the
-//! request is sent. And a request that has not been answered when the lease runs out is given up.
+//! Leadership can be lost between a decision and its write, for example while a request waits for a connection. So
+//! the lease is checked in the transport, right before the request is sent. A request without a response is
+//! aborted when the lease expires.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,100 +14,100 @@ use http::{Method, Request};
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
-/// Holds writes back while this process does not hold the lease; open until a deadline.
+/// Refuses writes while this process does not hold the lease.
 #[derive(Debug)]
-pub(super) struct Fence(Mutex<Until>);
+pub(super) struct Fence(Mutex<State>);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Until {
+enum State {
     Closed,
-    Open(Instant),
-    Always,
+    OpenUntil(Instant),
+    AlwaysOpen,
 }
 
-/// A write was not begun, or given up, because this process does not lead.
+/// A write was not sent, or aborted, because this process does not lead.
 #[derive(Debug, thiserror::Error)]
 #[error("this process does not hold the lease; nothing is written")]
 pub(super) struct NotLeader;
 
 impl Fence {
-    /// A fence for a process that must hold a lease: closed.
+    /// For a process that must acquire a lease.
     pub(super) fn closed() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Until::Closed)))
+        Arc::new(Self(Mutex::new(State::Closed)))
     }
 
-    /// A fence for a process that needs no lease: always open.
+    /// For a process that needs no lease.
     pub(super) fn always_open() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Until::Always)))
+        Arc::new(Self(Mutex::new(State::AlwaysOpen)))
     }
 
     pub(super) fn open_until(&self, deadline: Instant) {
-        self.set(Until::Open(deadline));
+        self.set(State::OpenUntil(deadline));
     }
 
     pub(super) fn close(&self) {
-        self.set(Until::Closed);
+        self.set(State::Closed);
     }
 
-    fn set(&self, until: Until) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    fn set(&self, state: State) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    fn until(&self) -> Until {
+    fn state(&self) -> State {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether writes pass.
     pub(super) fn is_open(&self) -> bool {
-        match self.until() {
-            Until::Closed => false,
-            Until::Open(deadline) => Instant::now() < deadline,
-            Until::Always => true,
+        match self.state() {
+            State::Closed => false,
+            State::OpenUntil(deadline) => Instant::now() < deadline,
+            State::AlwaysOpen => true,
         }
     }
 
-    /// Returns when the fence is closed or its deadline is over.
-    async fn shut(&self) {
+    /// Returns when the fence is closed or its deadline has passed.
+    async fn until_closed(&self) {
         loop {
-            match self.until() {
-                Until::Closed => return,
-                Until::Always => std::future::pending().await,
-                // The lease may be renewed meanwhile; then it is waited for again.
-                Until::Open(deadline) if Instant::now() < deadline => sleep_until(deadline).await,
-                Until::Open(_) => return,
+            match self.state() {
+                State::Closed => return,
+                State::AlwaysOpen => std::future::pending().await,
+                // Loops, because the lease may be renewed in the meantime.
+                State::OpenUntil(deadline) if Instant::now() < deadline => {
+                    sleep_until(deadline).await;
+                }
+                State::OpenUntil(_) => return,
             }
         }
     }
 }
 
-/// Whether a request changes nothing: reads need no lease.
+/// Whether a request changes nothing. Reads need no lease.
 pub(super) fn is_read<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
 }
 
-/// Puts a fence before every write.
+/// Puts a fence in front of every write.
 #[derive(Clone)]
 pub(super) struct FenceLayer(pub Arc<Fence>);
 
 impl<S> Layer<S> for FenceLayer {
-    type Service = Gated<S>;
+    type Service = FencedService<S>;
 
-    fn layer(&self, inner: S) -> Gated<S> {
-        Gated {
+    fn layer(&self, inner: S) -> FencedService<S> {
+        FencedService {
             inner,
             fence: Arc::clone(&self.0),
         }
     }
 }
 
-/// A service behind a fence.
 #[derive(Clone)]
-pub(super) struct Gated<S> {
+pub(super) struct FencedService<S> {
     inner: S,
     fence: Arc<Fence>,
 }
 
-impl<S, B> Service<Request<B>> for Gated<S>
+impl<S, B> Service<Request<B>> for FencedService<S>
 where
     S: Service<Request<B>>,
     S::Future: Send + 'static,
@@ -123,19 +123,19 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         if is_read(&request) {
-            let answer = self.inner.call(request);
-            return Box::pin(async { answer.await.map_err(Into::into) });
+            let response = self.inner.call(request);
+            return Box::pin(async { response.await.map_err(Into::into) });
         }
         if !self.fence.is_open() {
             return Box::pin(async { Err(NotLeader.into()) });
         }
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             tokio::select! {
                 biased;
-                answer = answer => answer.map_err(Into::into),
-                () = fence.shut() => Err(NotLeader.into()),
+                response = response => response.map_err(Into::into),
+                () = fence.until_closed() => Err(NotLeader.into()),
             }
         })
     }
@@ -157,50 +157,50 @@ mod tests {
         request
     }
 
-    /// A server that takes 5 s for each answer, and counts requests.
-    async fn ask(fence: &Arc<Fence>, method: Method, sent: &AtomicUsize) -> Result<(), BoxError> {
+    /// Sends a request to a server that responds after 5 s, and counts the responses.
+    async fn send(fence: &Arc<Fence>, method: Method, count: &AtomicUsize) -> Result<(), BoxError> {
         let server = service_fn(async |_: Request<()>| {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok::<_, Infallible>(())
         });
         let fenced = FenceLayer(Arc::clone(fence)).layer(server);
-        let answer = fenced.oneshot(request(method)).await;
-        sent.fetch_add(usize::from(answer.is_ok()), Ordering::SeqCst);
-        answer
+        let response = fenced.oneshot(request(method)).await;
+        count.fetch_add(usize::from(response.is_ok()), Ordering::SeqCst);
+        response
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_the_lease_only_reads_are_sent() {
         let fence = Fence::closed();
-        let sent = AtomicUsize::new(0);
+        let count = AtomicUsize::new(0);
         for method in [Method::POST, Method::PATCH, Method::PUT, Method::DELETE] {
-            let refused = ask(&fence, method, &sent).await.unwrap_err();
-            assert!(refused.is::<NotLeader>());
+            let error = send(&fence, method, &count).await.unwrap_err();
+            assert!(error.is::<NotLeader>());
         }
-        assert!(ask(&fence, Method::GET, &sent).await.is_ok());
-        assert_eq!(sent.load(Ordering::SeqCst), 1);
+        assert!(send(&fence, Method::GET, &count).await.is_ok());
+        assert_eq!(count.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_is_given_up_when_the_lease_runs_out() {
+    async fn a_write_is_aborted_when_the_lease_expires() {
         let fence = Fence::closed();
-        let sent = AtomicUsize::new(0);
+        let count = AtomicUsize::new(0);
         fence.open_until(Instant::now() + Duration::from_secs(2));
-        let begun = Instant::now();
-        assert!(ask(&fence, Method::POST, &sent).await.is_err());
-        assert_eq!(begun.elapsed(), Duration::from_secs(2));
+        let started = Instant::now();
+        assert!(send(&fence, Method::POST, &count).await.is_err());
+        assert_eq!(started.elapsed(), Duration::from_secs(2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewed_lease_lets_a_slow_write_end() {
+    async fn a_slow_write_completes_if_the_lease_is_renewed() {
         let fence = Fence::closed();
-        let sent = AtomicUsize::new(0);
+        let count = AtomicUsize::new(0);
         fence.open_until(Instant::now() + Duration::from_secs(2));
         let renew = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             fence.open_until(Instant::now() + Duration::from_secs(10));
         };
-        let (answer, ()) = tokio::join!(ask(&fence, Method::POST, &sent), renew);
-        assert!(answer.is_ok());
+        let (response, ()) = tokio::join!(send(&fence, Method::POST, &count), renew);
+        assert!(response.is_ok());
     }
 }

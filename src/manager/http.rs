@@ -1,8 +1,8 @@
-//! What the process says of itself over HTTP.
+//! The HTTP server of probes and metrics.
 //!
-//! Every pod of the cluster may reach the port, so it is served within the bounds of [`crate::inbound`], and
-//! a page of metrics is rendered once for all scrapes within a second, away from the threads that serve
-//! timers and sockets.
+//! Every pod of the cluster may reach the port, so it is served within the limits of [`crate::inbound`], and a
+//! page of metrics is rendered once for all scrapes within a second, outside the threads that serve timers and
+//! sockets.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,20 +23,17 @@ use crate::cache::Cache;
 use crate::inbound::{Caller, MemoryBudget};
 use crate::webhook::ServingCertificate;
 
-/// What there is to say.
+/// The parts of the process that the server reads; empty until they have started.
 #[derive(Default)]
 pub(super) struct Health {
-    /// The caches, once there are any.
     pub cache: OnceLock<Arc<Cache>>,
-    /// The webhook's certificate, where there is a webhook.
+    /// Stays empty if there is no webhook.
     pub webhook: OnceLock<Arc<ServingCertificate>>,
-    /// The metrics, once there are any.
     pub metrics: OnceLock<Arc<MetricsRegistry>>,
-    page: Page,
+    page: CachedPage,
 }
 
-/// The routes: /healthz (the process answers), /readyz (the caches are filled, and the webhook has a
-/// certificate), /metrics.
+/// /healthz (the process responds), /readyz (the caches are synced, and the webhook has a certificate), /metrics.
 pub(super) fn routes(health: Arc<Health>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
@@ -46,21 +43,21 @@ pub(super) fn routes(health: Arc<Health>) -> Router {
 }
 
 async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
-    let not_yet = |what: String| (StatusCode::SERVICE_UNAVAILABLE, what);
+    let not_ready = |why: String| (StatusCode::SERVICE_UNAVAILABLE, why);
     let Some(cache) = health.cache.get() else {
-        return not_yet("the API server has not responded yet".into());
+        return not_ready("the API server has not responded yet".into());
     };
     let missing = cache.missing();
     if !missing.is_empty() {
-        return not_yet(format!("the caches are not synced yet: {missing:?}"));
+        return not_ready(format!("the caches are not synced yet: {missing:?}"));
     }
     match health.webhook.get().is_none_or(|it| it.is_ready()) {
         true => (StatusCode::OK, "ok".into()),
-        false => not_yet("the webhook has no certificate yet".into()),
+        false => not_ready("the webhook has no certificate yet".into()),
     }
 }
 
-/// What Prometheus is told about the page.
+/// The content type of the metrics page.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 async fn metrics(
@@ -68,7 +65,7 @@ async fn metrics(
     Extension(caller): Extension<Arc<Caller>>,
 ) -> Result<impl IntoResponse, StatusCode> {
     let page = match health.metrics.get().cloned() {
-        Some(metrics) => health.page.of(move || metrics.page()).await,
+        Some(metrics) => health.page.get(move || metrics.page()).await,
         None => Ok("# EOF\n".into()),
     };
     let page = page.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
@@ -82,7 +79,7 @@ async fn metrics(
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], Body::from(body)))
 }
 
-/// A page on its way to a caller, whose memory it takes until it is sent.
+/// A page that is being sent to a caller. It counts towards the caller's memory until then.
 struct PageBody {
     page: Arc<str>,
     _budget: MemoryBudget,
@@ -94,30 +91,30 @@ impl AsRef<[u8]> for PageBody {
     }
 }
 
-/// How long a page is kept.
+/// How long a page is cached.
 const PAGE_LIFETIME: Duration = Duration::from_secs(1);
 
 /// The newest page of metrics, and when it was rendered.
 #[derive(Default)]
-struct Page(Arc<Mutex<Option<Rendered>>>);
+struct CachedPage(Arc<Mutex<Option<Rendered>>>);
 
 type Rendered = (Instant, Arc<str>);
 
-impl Page {
-    /// The page of this second. One is rendered at a time, also when its caller has gone.
-    async fn of(
+impl CachedPage {
+    /// The cached page, or a new one. One page is rendered at a time, even if its caller has disconnected.
+    async fn get(
         &self,
         render: impl FnOnce() -> Result<String, fmt::Error> + Send + 'static,
     ) -> Result<Arc<str>, fmt::Error> {
-        let mut kept = Arc::clone(&self.0).lock_owned().await;
-        if let Some((at, page)) = &*kept
+        let mut cached = Arc::clone(&self.0).lock_owned().await;
+        if let Some((at, page)) = &*cached
             && at.elapsed() < PAGE_LIFETIME
         {
             return Ok(Arc::clone(page));
         }
         let rendered = spawn_blocking(move || {
             let page: Arc<str> = render()?.into();
-            *kept = Some((Instant::now(), Arc::clone(&page)));
+            *cached = Some((Instant::now(), Arc::clone(&page)));
             Ok(page)
         });
         rendered.await.unwrap_or(Err(fmt::Error))

@@ -1,13 +1,11 @@
 //! Leader election on a Lease, by the rules of client-go.
 //!
-//! A holder that stops renewing is only taken to be gone when its record has not changed for a
-//! whole lease duration on our own monotonic clock: no wall clock is trusted. Every write
-//! carries the resourceVersion it was decided on, so that two candidates that try at once cannot both win. The
-//! leader may write until a while before others may take over: see [`Fence`].
+//! A lease expires when it has not changed for its whole duration on the candidate's own monotonic clock: no wall
+//! clock is trusted. Every write carries the resourceVersion it is based on, so that of two candidates only one can
+//! win. The leader stops writing some time before others may take the lease: see [`Fence`].
 //!
-//! A candidate watches the lease, so that it knows at once when it is given back, and to the moment
-//! when it is over. A process that has lost the lease ends: others may have led meanwhile, and what
-//! this process knows and intends is from before.
+//! A candidate watches the lease, so that it knows immediately when the lease is released, and exactly when it
+//! expires. A process that has lost the lease ends: its caches and plans may be older than writes of another leader.
 
 mod record;
 
@@ -22,45 +20,41 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
-use self::record::{LeaseAction, Record, taken};
+use self::record::{LeaseAction, Record, acquired};
 use super::fence::Fence;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::causes::with_causes;
 
-/// After its last renewal the leader may write for this long.
+/// How long the leader may write after a renewal.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Pause between attempts.
+/// The pause between attempts.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// A candidate's pause is longer by up to so many times itself, so that candidates that failed at once do
-/// not go on trying at once.
+/// The pause of a candidate is extended by up to this factor, so that candidates do not retry at the same time.
 const JITTER: f64 = 1.2;
 
-/// Takes part in the election.
+/// A candidate, or the leader.
 pub(super) struct Elector {
     leases: Api<Lease>,
     /// Name of the lease.
     name: String,
     identity: String,
     fence: Arc<Fence>,
-    /// The lease as it was last seen.
-    seen: Option<Record>,
-    /// Whether it may have changed without our knowing: a write was not answered, or refused.
-    unsure: bool,
-    /// When the last renewal that succeeded was begun.
+    /// The lease as last observed.
+    observed: Option<Record>,
+    /// Whether it may have changed since then: a write failed, or got no response.
+    is_stale: bool,
+    /// When the last successful renewal was started.
     renewed: Instant,
 }
 
-/// What an attempt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
-    /// To lead from now on.
-    Take,
-    /// To go on leading.
-    Keep,
+    Acquire,
+    Renew,
 }
 
 impl Elector {
-    /// A candidate for the lease of this name. The client must not be behind the fence.
+    /// The client must not be behind the fence.
     pub(super) fn new(
         client: Client,
         namespace: &str,
@@ -73,8 +67,8 @@ impl Elector {
             name,
             identity,
             fence,
-            seen: None,
-            unsure: true,
+            observed: None,
+            is_stale: true,
             renewed: Instant::now(),
         }
     }
@@ -82,7 +76,7 @@ impl Elector {
     pub(super) async fn acquire(&mut self) {
         info!(identity = self.identity, "waiting for the lease");
         loop {
-            match self.attempt(Goal::Take).await {
+            match self.attempt(Goal::Acquire).await {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) if is_conflict(&error) => {
@@ -95,32 +89,32 @@ impl Elector {
         info!("leading");
     }
 
-    /// Keeps leading; returns when the lease is lost.
+    /// Renews the lease until it is lost.
     pub(super) async fn hold(&mut self) {
-        while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.keep()).await {}
+        while let Ok(true) = timeout_at(self.renewed + RENEW_DEADLINE, self.renew()).await {}
         self.fence.close();
         warn!("lost the lease");
     }
 
-    /// Renews it once, however many attempts that takes; false when it is not ours any more.
-    async fn keep(&mut self) -> bool {
+    /// Renews the lease once, with retries; false if another process holds it.
+    async fn renew(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;
-            // A process that was stopped for long must not go on, even if no other leads now.
+            // A process that was frozen for long must not continue, even if no other process leads now.
             if self.renewed.elapsed() >= RENEW_DEADLINE {
                 return false;
             }
-            match self.attempt(Goal::Keep).await {
+            match self.attempt(Goal::Renew).await {
                 Ok(held) => return held,
                 Err(error) => warn!(error = %with_causes(&error), "cannot renew the lease yet"),
             }
         }
     }
 
-    /// Gives the lease back, so that the next leader need not wait.
+    /// Releases the lease, so that the next leader need not wait for its expiry.
     pub(super) async fn release(&mut self) {
         self.fence.close();
-        match timeout(RETRY_PERIOD, self.give_back()).await {
+        match timeout(RETRY_PERIOD, self.try_release()).await {
             Ok(Ok(true)) => info!("released the lease"),
             Ok(Ok(false)) => {}
             Ok(Err(error)) => {
@@ -130,42 +124,44 @@ impl Elector {
         }
     }
 
-    async fn give_back(&mut self) -> Result<bool, kube::Error> {
+    async fn try_release(&mut self) -> Result<bool, kube::Error> {
         loop {
-            // A renewal that was broken off may have been written all the same.
+            // An aborted renewal may have been written.
             self.read().await?;
-            let Some(record) = self.seen.as_ref().filter(|it| it.version().is_some()) else {
+            let Some(record) = self.observed.as_ref().filter(|it| it.version().is_some()) else {
                 return Ok(false);
             };
             if record.action(&self.identity) != LeaseAction::Renew {
                 return Ok(false);
             }
-            match self.write(record.given_back()).await {
+            match self.write(record.released()).await {
                 Err(error) if is_conflict(&error) => {}
                 written => return written.map(|()| true),
             }
         }
     }
 
-    /// One attempt to take or renew it; tells whether it is ours.
+    /// Tries once to acquire or renew the lease; returns whether this process holds it.
     async fn attempt(&mut self, goal: Goal) -> Result<bool, kube::Error> {
-        let asked = Instant::now();
+        let started = Instant::now();
         let attempt = timeout(RENEW_DEADLINE / 2, self.try_once(goal)).await;
         let held = attempt.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))?;
         if held {
-            self.renewed = asked;
-            self.fence.open_until(asked + RENEW_DEADLINE);
+            self.renewed = started;
+            self.fence.open_until(started + RENEW_DEADLINE);
         }
         Ok(held)
     }
 
     async fn try_once(&mut self, goal: Goal) -> Result<bool, kube::Error> {
-        if self.unsure || self.action() != LeaseAction::Renew {
+        if self.is_stale || self.action() != LeaseAction::Renew {
             self.read().await?;
         }
-        let lease = match (self.action(), &self.seen, goal) {
+        let lease = match (self.action(), &self.observed, goal) {
             (LeaseAction::Renew, Some(record), _) => record.renewed(),
-            (LeaseAction::Take, record, Goal::Take) => taken(record.as_ref(), &self.identity),
+            (LeaseAction::Acquire, record, Goal::Acquire) => {
+                acquired(record.as_ref(), &self.identity)
+            }
             _ => return Ok(false),
         };
         self.write(lease).await?;
@@ -173,27 +169,27 @@ impl Elector {
     }
 
     fn action(&self) -> LeaseAction {
-        let record = self.seen.as_ref();
-        record.map_or(LeaseAction::Take, |record| record.action(&self.identity))
+        let record = self.observed.as_ref();
+        record.map_or(LeaseAction::Acquire, |it| it.action(&self.identity))
     }
 
-    /// Reads the lease, not from a cache.
+    /// Reads the lease from the API server.
     async fn read(&mut self) -> Result<(), kube::Error> {
-        self.unsure = true;
+        self.is_stale = true;
         match self.leases.get_opt(&self.name).await? {
-            Some(lease) => self.see(lease),
+            Some(lease) => self.observe(lease),
             None => {
-                if let Some(record) = &mut self.seen {
-                    record.is_gone();
+                if let Some(record) = &mut self.observed {
+                    record.was_deleted();
                 }
             }
         }
-        self.unsure = false;
+        self.is_stale = false;
         Ok(())
     }
 
-    fn see(&mut self, lease: Lease) {
-        self.seen = Some(Record::seen(lease, self.seen.as_ref()));
+    fn observe(&mut self, lease: Lease) {
+        self.observed = Some(Record::new(lease, self.observed.as_ref()));
     }
 
     async fn write(&mut self, mut lease: Lease) -> Result<(), kube::Error> {
@@ -202,18 +198,18 @@ impl Elector {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        self.unsure = true;
+        self.is_stale = true;
         let written = match lease.metadata.resource_version {
             Some(_) => self.leases.replace(&self.name, &params, &lease).await?,
             None => self.leases.create(&params, &lease).await?,
         };
-        self.unsure = false;
-        self.see(written);
+        self.is_stale = false;
+        self.observe(written);
         Ok(())
     }
 
-    /// Waits until another attempt may succeed: the lease was given back or has expired. A candidate that
-    /// has watched it for longer than a pause, until the server ended the watch, tries again at once.
+    /// Waits until another attempt may succeed: the lease was released or has expired. Returns immediately if the
+    /// server has ended a watch that was longer than the pause.
     async fn wait_for_next_attempt(&mut self) {
         let pause = Instant::now() + RETRY_PERIOD.mul_f64(1.0 + JITTER * random_fraction());
         if self.action() == LeaseAction::Wait
@@ -221,9 +217,9 @@ impl Elector {
         {
             debug!(%error, "polling the lease instead of watching it");
         }
-        let next = match (self.action(), &self.seen) {
+        let next = match (self.action(), &self.observed) {
             (LeaseAction::Wait, Some(record)) => pause.min(record.expiry()),
-            (LeaseAction::Take, Some(_)) if !self.unsure => return,
+            (LeaseAction::Acquire, Some(_)) if !self.is_stale => return,
             _ => pause,
         };
         sleep_until(next).await;
@@ -233,7 +229,7 @@ impl Elector {
     async fn watch(&mut self) -> Result<(), kube::Error> {
         let params = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         let leases = self.leases.clone();
-        let Some(record) = &self.seen else {
+        let Some(record) = &self.observed else {
             return Ok(());
         };
         let version = record.version().unwrap_or_default().to_owned();
@@ -241,14 +237,14 @@ impl Elector {
             return Ok(());
         };
         let mut events = events?.boxed();
-        while let (LeaseAction::Wait, Some(record)) = (self.action(), &self.seen) {
+        while let (LeaseAction::Wait, Some(record)) = (self.action(), &self.observed) {
             match timeout_at(record.expiry(), events.next()).await {
                 Ok(Some(event)) => match event? {
-                    WatchEvent::Added(lease) | WatchEvent::Modified(lease) => self.see(lease),
+                    WatchEvent::Added(lease) | WatchEvent::Modified(lease) => self.observe(lease),
                     _ => return Ok(()),
                 },
                 Ok(None) => return Ok(()),
-                // It is over; the loop ends.
+                // The lease has expired, which ends the loop.
                 Err(_) => {}
             }
         }
@@ -256,7 +252,7 @@ impl Elector {
     }
 }
 
-/// Any number from 0 to 1.
+/// From 0 to 1.
 fn random_fraction() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     random as f64 / u64::MAX as f64

@@ -37,61 +37,61 @@ use crate::provider::{HttpOptions, Probe, ProbeError};
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
 
-/// Why the process ends.
+/// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// There is no cluster to talk to.
+    /// There is no cluster configuration.
     #[error(
         "no cluster configuration: {0}; set KUBECONFIG, or run in a pod with a service account"
     )]
     Config(#[from] kube::config::InferConfigError),
-    /// There is no client for it.
+    /// The configuration of the client is invalid.
     #[error("cannot connect to the cluster: {0}")]
     Client(#[from] ClientError),
-    /// The address is taken, or not ours.
+    /// The process cannot listen on the address of probes and metrics.
     #[error("--listen {0}: {1}")]
     Listen(std::net::SocketAddr, std::io::Error),
-    /// The address of the webhook is taken, or not ours.
+    /// The process cannot listen on the address of the webhook.
     #[error("--webhook-listen {0}: {1}")]
     WebhookListen(std::net::SocketAddr, std::io::Error),
-    /// The webhook has no threads to work on.
+    /// The threads of the webhook could not be started.
     #[error("cannot serve admission: {0}")]
     Webhook(std::io::Error),
-    /// Plans have no threads to be made on.
+    /// The threads of the planner could not be started.
     #[error("cannot start the planners: {0}")]
     Planners(std::io::Error),
-    /// Hooks cannot be measured.
+    /// The providers of hooks could not be started.
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    /// Signals cannot be heard.
+    /// The process cannot handle signals.
     #[error("cannot listen for signals: {0}")]
     Signals(std::io::Error),
-    /// Another process may lead.
+    /// Another process may lead now.
     #[error("lost the lease; exiting, so that the process restarts with empty caches")]
     LeaseLost,
-    /// Others may see what this process does not.
+    /// The caches of the new leader did not catch up with the API server.
     #[error(
         "the caches lag behind the API server {} s after this process became the leader; \
         releasing the lease: {why}", limit.as_secs()
     )]
     Behind {
-        /// How long it tried.
+        /// The time limit.
         limit: Duration,
-        /// What was in the way.
+        /// The last error.
         why: String,
     },
-    /// A part that never ends has ended.
+    /// A task that should never end has ended.
     #[error("a watch or server of this process ended: {0:?}")]
     Broken(Option<Result<(), JoinError>>),
 }
 
-/// Runs the operator until it is told to stop.
+/// Runs the operator until SIGTERM or SIGINT.
 pub async fn run(options: Options) -> Result<(), RunError> {
     options.init_logging();
-    descriptors::raise();
-    // Fails only when a provider is installed already, which is as good.
+    descriptors::raise_limit();
+    // Fails only if a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let stop = terminated().map_err(RunError::Signals)?;
+    let stop = stop_signal().map_err(RunError::Signals)?;
     let listener = TcpListener::bind(options.listen).await;
     let listener = listener.map_err(|error| RunError::Listen(options.listen, error))?;
     let webhook_listener = webhook_listener(&options.webhook).await?;
@@ -108,7 +108,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     let instance = instance();
     let elector = match options.leader_elect {
         true => {
-            // The lease itself is written before the fence is open.
+            // The lease is written before the fence is open.
             let client = self::client(&config, Fence::always_open(), &counters.requests)?;
             let namespace = &config.default_namespace;
             let (lease, fence) = (options.lease_name.clone(), Arc::clone(&fence));
@@ -119,31 +119,26 @@ pub async fn run(options: Options) -> Result<(), RunError> {
     };
 
     let health = Arc::new(Health::default());
-    let mut lasting = JoinSet::new();
-    lasting.spawn(inbound::serve(
-        listener,
-        None,
-        http::routes(Arc::clone(&health)),
-    ));
+    let mut background = JoinSet::new();
+    let routes = http::routes(Arc::clone(&health));
+    background.spawn(inbound::serve(listener, None, routes));
     if let Some(listener) = webhook_listener {
         let target = webhook::WebhookTarget {
             client: self::client(&config, Fence::always_open(), &counters.requests)?,
             namespace: config.default_namespace.clone(),
             scope: options.namespace.clone(),
         };
-        let of_health = Arc::clone(&health);
-        let cache = move || of_health.cache.get().cloned();
-        let figures = counters.admission.clone();
-        let serving = webhook::start(
+        let with_cache = Arc::clone(&health);
+        let certificate = webhook::start(
             &options.webhook,
             listener,
             target,
-            cache,
-            figures,
-            &mut lasting,
+            move || with_cache.cache.get().cloned(),
+            counters.admission.clone(),
+            &mut background,
         );
         // It is set only here.
-        let _ = health.webhook.set(serving.map_err(RunError::Webhook)?);
+        let _ = health.webhook.set(certificate.map_err(RunError::Webhook)?);
     }
     let work = async {
         let http = HttpOptions {
@@ -168,14 +163,12 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         operator.run(elector, stop.clone()).await
     };
     tokio::select! {
-        ended = work => ended,
-        ended = lasting.join_next() => Err(RunError::Broken(ended)),
-        // Before there is anything to finish.
+        result = work => result,
+        ended = background.join_next() => Err(RunError::Broken(ended)),
         () = stopped_early(stop.clone(), Arc::clone(&health)) => Ok(()),
     }
 }
 
-/// Where admission is served, if it is.
 async fn webhook_listener(
     options: &webhook::WebhookOptions,
 ) -> Result<Option<TcpListener>, RunError> {
@@ -187,7 +180,7 @@ async fn webhook_listener(
     Ok(Some(listener))
 }
 
-/// Returns when the process is told to stop before it has begun to work.
+/// Returns on a signal that arrives before the caches start, when there is nothing to finish.
 async fn stopped_early(mut stop: watch::Receiver<bool>, health: Arc<Health>) {
     let _ = stop.wait_for(|stop| *stop).await;
     if health.cache.get().is_some() {
@@ -196,29 +189,29 @@ async fn stopped_early(mut stop: watch::Receiver<bool>, health: Arc<Health>) {
 }
 
 /// Becomes true at SIGTERM or SIGINT.
-fn terminated() -> std::io::Result<watch::Receiver<bool>> {
+fn stop_signal() -> std::io::Result<watch::Receiver<bool>> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (tell, told) = watch::channel(false);
+    let (sender, stop) = watch::channel(false);
     tokio::spawn(async move {
         tokio::select! {
             _ = term.recv() => {}
             _ = interrupt.recv() => {}
         }
         info!("received a signal; shutting down");
-        tell.send_replace(true);
+        sender.send_replace(true);
     });
-    Ok(told)
+    Ok(stop)
 }
 
-/// A name for this process that no other has.
+/// A unique name of this process.
 fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let random = RandomState::new().build_hasher().finish();
     format!("{}_{random:016x}", host.trim())
 }
 
-/// Whether the server can stream lists; waits until there is a server.
+/// Whether the API server can stream lists; waits for its response.
 async fn can_stream_lists(client: &Client) -> bool {
     loop {
         match client.apiserver_version().await {

@@ -1,4 +1,4 @@
-//! The controllers, the watches they live on, and when they may work.
+//! The controllers and their watches, and when the controllers run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,15 +35,15 @@ const HOOK_RUN_CAPACITY: Capacity = Capacity {
     per_namespace: 12_288,
     reserved: 64,
 };
-/// How long reconciles may take to end at shutdown.
+/// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long is waited after a comparison that failed, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How long a new leader may take to see what the API server has; a list of all pods fits into it.
+/// The backoff of comparisons of the caches with the API server.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// How long the caches of a new leader may take to catch up with the API server. A list of all pods fits into it.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The controllers and all that they share.
+/// The controllers and what they share.
 pub(super) struct Operator {
     cache: Arc<Cache>,
     requests: Requests,
@@ -54,11 +54,12 @@ pub(super) struct Operator {
     counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
-    lasting: JoinSet<()>,
+    background: JoinSet<()>,
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, which signs as `instance`. The fence is the client's.
+    /// Starts the watches, and the writer of events, which reports `instance` as its name. The fence is that of the
+    /// client.
     pub(super) fn new(
         client: &Client,
         namespace: Option<&str>,
@@ -79,8 +80,8 @@ impl Operator {
             sink(&hook_runs),
             broken(events.clone(), fence),
         );
-        let mut lasting = cache.start(&Arc::new(router));
-        lasting.spawn(writer.run(requests.clone(), instance));
+        let mut background = cache.start(&Arc::new(router));
+        background.spawn(writer.run(requests.clone(), instance));
         Self {
             cache,
             requests,
@@ -90,7 +91,7 @@ impl Operator {
             hook_runs,
             counters,
             probe,
-            lasting,
+            background,
         }
     }
 
@@ -98,7 +99,6 @@ impl Operator {
         Arc::clone(&self.cache)
     }
 
-    /// The queues, by the name of their controller.
     pub(super) fn queues(&self) -> Queues {
         Queues(vec![
             ("gamedeployment", Arc::clone(&self.game_deployments)),
@@ -107,19 +107,19 @@ impl Operator {
         ])
     }
 
-    /// Works until told to stop: always, or (with an elector) while this process leads.
+    /// Runs the controllers until `stop`: always, or (with an elector) while this process leads.
     pub(super) async fn run(
         mut self,
         elector: Option<Elector>,
         stop: watch::Receiver<bool>,
     ) -> Result<(), RunError> {
-        let mut lasting = std::mem::take(&mut self.lasting);
-        let mut told = stop.clone();
+        let mut background = std::mem::take(&mut self.background);
+        let mut stopped = stop.clone();
         let work = async {
             tokio::select! {
                 biased;
-                _ = told.wait_for(|stop| *stop) => return Ok(()),
-                () = self.sees_all() => {}
+                _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+                () = self.synced() => {}
             }
             match elector {
                 Some(elector) => self.lead(elector, stop).await,
@@ -127,20 +127,20 @@ impl Operator {
             }
         };
         tokio::select! {
-            ended = work => ended,
-            ended = lasting.join_next() => Err(RunError::Broken(ended)),
+            result = work => result,
+            ended = background.join_next() => Err(RunError::Broken(ended)),
         }
     }
 
-    /// Waits until this process has seen every kind and may read what a leader compares its caches with.
-    /// Without these permissions it is no candidate.
-    async fn sees_all(&self) {
+    /// Waits until all caches are synced, and can be compared with the API server. A process without these
+    /// permissions is not a candidate.
+    async fn synced(&self) {
         self.cache.filled().await;
-        until_compared(|| self.cache.is_comparable(), |_| {}).await;
+        retry(|| self.cache.is_comparable(), |_| {}).await;
     }
 
-    /// Works while this process leads, until it is told to stop or loses the lease. A leader that cannot
-    /// see the cluster gives the lease back, because another candidate may see it.
+    /// Runs the controllers while this process leads, until `stop`. A leader that cannot read the cluster
+    /// releases the lease, because another candidate may be able to.
     async fn lead(
         &self,
         mut elector: Elector,
@@ -164,7 +164,7 @@ impl Operator {
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             end.send_replace(true);
-            // Reconciles end while the lease is still held.
+            // Reconciles finish while the lease is still held.
             tokio::select! {
                 _ = &mut controllers => {}
                 () = elector.hold() => {}
@@ -175,14 +175,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Runs the controllers until told to stop, on caches that show what the API server had when it was
-    /// called.
+    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
-        let mut told = stop.clone();
+        let mut stopped = stop.clone();
         tokio::select! {
-            _ = told.wait_for(|stop| *stop) => return Ok(()),
-            caught_up = in_time(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
+            _ = stopped.wait_for(|stop| *stop) => return Ok(()),
+            caught_up = retry_for(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
         }
         for run in cache.hook_runs.store().all() {
             self.hook_runs.add(run.key());
@@ -244,42 +243,40 @@ async fn control_workloads<K: Planned>(
     work(Arc::clone(queue), stop, reconcile).await;
 }
 
-/// Tries to catch up until that succeeds, for at most so long; then tells what was in the way.
-async fn in_time<F>(limit: Duration, catch_up: impl Fn() -> F) -> Result<(), RunError>
+/// Retries a comparison of the caches with the API server until it succeeds, but not longer than the limit.
+async fn retry_for<F>(limit: Duration, compare: impl Fn() -> F) -> Result<(), RunError>
 where
     F: Future<Output = Result<(), kube::Error>>,
 {
     let mut why = None;
-    let caught_up = until_compared(catch_up, |error| why = Some(error));
-    let caught_up = timeout(limit, caught_up).await;
-    caught_up.map_err(|_| RunError::Behind {
+    let compared = retry(compare, |error| why = Some(error));
+    let compared = timeout(limit, compared).await;
+    compared.map_err(|_| RunError::Behind {
         limit,
         why: why.unwrap_or_else(|| "no response to a list or watch".to_owned()),
     })
 }
 
-/// Tries to compare the caches with the API server, less and less often, and tells what was in the way.
-async fn until_compared<F>(compare: impl Fn() -> F, mut told: impl FnMut(String))
+/// Retries a comparison of the caches with the API server until it succeeds.
+async fn retry<F>(compare: impl Fn() -> F, mut on_error: impl FnMut(String))
 where
     F: Future<Output = Result<(), kube::Error>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = MIN_BACKOFF;
     while let Err(error) = compare().await {
         let error = with_causes(&error);
         warn!(error, "cannot compare the caches with the API server");
-        told(error);
-        sleep(pause).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        on_error(error);
+        sleep(backoff).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
-/// Puts keys into a queue.
 fn sink(queue: &Arc<Queue>) -> Sink {
     let queue = Arc::clone(queue);
     Box::new(move |key| queue.add(key))
 }
 
-/// Puts keys into the queue of their kind.
 fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>) -> WorkloadSink {
     let (deployments, sets) = (Arc::clone(game_deployments), Arc::clone(game_stateful_sets));
     Box::new(move |kind, key| match kind {
@@ -288,8 +285,8 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
     })
 }
 
-/// Publishes events for objects that cannot be read. A standby only logs them; when it becomes the leader,
-/// its new lists show them again.
+/// Publishes events about objects that cannot be decoded. A standby does not: it lists them again when it becomes
+/// the leader.
 fn broken(events: EventRecorder, fence: Arc<Fence>) -> BrokenSink {
     Box::new(move |kind, key, reason| {
         if !fence.is_open() {
@@ -320,7 +317,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn refused() -> kube::Error {
+    fn forbidden() -> kube::Error {
         let message = "pods is forbidden: cannot list resource pods";
         kube::Error::Api(
             kube::core::Status::failure(message, "Forbidden")
@@ -330,30 +327,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_operator_that_may_not_read_a_kind_gives_up_and_names_it() {
-        let begun = Instant::now();
-        let ended = in_time(LIMIT, || async { Err(refused()) }).await;
-        let why = ended.expect_err("it gives up").to_string();
+    async fn a_missing_permission_ends_the_retries_and_is_in_the_error() {
+        let started = Instant::now();
+        let result = retry_for(LIMIT, || async { Err(forbidden()) }).await;
+        let error = result.expect_err("a permission is missing").to_string();
         assert!(
-            why.contains("30 s") && why.contains("cannot list resource pods"),
-            "{why}"
+            error.contains("30 s") && error.contains("cannot list resource pods"),
+            "{error}"
         );
-        assert_eq!(begun.elapsed(), LIMIT);
-        assert!(in_time(LIMIT, std::future::pending).await.is_err());
+        assert_eq!(started.elapsed(), LIMIT);
+        assert!(retry_for(LIMIT, std::future::pending).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_outage_is_waited_for() {
-        let tries = Cell::new(0);
-        let third = || {
-            tries.set(tries.get() + 1);
-            let outcome = if tries.get() < 3 {
-                Err(refused())
-            } else {
-                Ok(())
+    async fn a_short_outage_is_retried() {
+        let attempts = Cell::new(0);
+        let compare = || {
+            attempts.set(attempts.get() + 1);
+            let result = match attempts.get() < 3 {
+                true => Err(forbidden()),
+                false => Ok(()),
             };
-            async { outcome }
+            async { result }
         };
-        assert!(in_time(LIMIT, third).await.is_ok());
+        assert!(retry_for(LIMIT, compare).await.is_ok());
     }
 }

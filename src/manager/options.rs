@@ -1,4 +1,4 @@
-//! What `gamekeeper run` can be told.
+//! The options of `gamekeeper run`.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ pub enum LogFormat {
 }
 
 impl Options {
-    /// Sets logging up for the whole process.
+    /// Initializes logging for the process.
     pub fn init_logging(&self) {
         let logging = tracing_subscriber::fmt()
             .with_env_filter(&self.log_level)
@@ -76,8 +76,7 @@ impl Options {
     }
 }
 
-/// Takes what can be read as levels. A lone word that is none would be taken for the name of a module,
-/// and of all others nothing would be logged.
+/// Checks a filter. The parser takes an unknown level for the name of a module, and would log nothing of all others.
 fn log_level(text: &str) -> Result<String, String> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').filter(|it| !it.contains('='));
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_level_that_would_log_nothing_is_refused() {
+    fn an_unknown_log_level_is_refused() {
         for good in ["info", "WARN", "off", "info,gamekeeper::plan=debug"] {
             assert_eq!(log_level(good), Ok(good.to_owned()));
         }
@@ -108,8 +107,8 @@ mod tests {
             ("", "\"\" is not a log level"),
             ("gamekeeper=loud", "expected one of"),
         ] {
-            let said = log_level(bad).expect_err(bad);
-            assert!(said.contains(word), "{bad}: {said}");
+            let error = log_level(bad).expect_err(bad);
+            assert!(error.contains(word), "{bad}: {error}");
         }
     }
 }

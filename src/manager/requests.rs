@@ -1,4 +1,4 @@
-//! Counts requests to the API server, under the names that client-go gives them.
+//! Metrics of requests to the API server, under the names of client-go.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-use crate::metrics::{Counts, Timing, Timings};
+use crate::metrics::{Counts, Timings};
 
 /// Buckets of client-go.
 const BUCKETS: [f64; 12] = [
@@ -21,7 +21,7 @@ const BUCKETS: [f64; 12] = [
 
 #[derive(Clone, Debug)]
 pub(super) struct ApiRequests {
-    answers: Counts<ResponseLabels>,
+    responses: Counts<ResponseLabels>,
     durations: Timings<RequestLabels>,
 }
 
@@ -39,17 +39,16 @@ struct RequestLabels {
 impl Default for ApiRequests {
     fn default() -> Self {
         Self {
-            answers: Counts::default(),
-            durations: Timings::new(|| Timing::new(&BUCKETS)),
+            responses: Counts::default(),
+            durations: Timings::with_buckets(&BUCKETS),
         }
     }
 }
 
 impl ApiRequests {
-    /// Counts a request, and how long its answer took to begin.
     fn count(&self, method: &'static str, code: Option<StatusCode>, took: Duration) {
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_str().to_owned());
-        self.answers.add(ResponseLabels { code, method });
+        self.responses.increment(ResponseLabels { code, method });
         self.durations.observe(RequestLabels { verb: method }, took);
     }
 }
@@ -57,14 +56,14 @@ impl ApiRequests {
 impl Collector for ApiRequests {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Requests to the API server";
-        self.answers.encode(&mut to, "rest_client_requests", help)?;
+        self.responses
+            .encode(&mut to, "rest_client_requests", help)?;
         let name = "rest_client_request_duration_seconds";
         let help = "Time until the API server starts to respond";
         self.durations.encode(&mut to, name, help)
     }
 }
 
-/// The method as a label; there are no others.
 fn label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -108,13 +107,13 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let method = label(request.method());
         let requests = self.requests.clone();
-        let begun = Instant::now();
-        let answer = self.inner.call(request);
+        let started = Instant::now();
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            let code = answer.as_ref().ok().map(Response::status);
-            requests.count(method, code, begun.elapsed());
-            answer
+            let response = response.await;
+            let code = response.as_ref().ok().map(Response::status);
+            requests.count(method, code, started.elapsed());
+            response
         })
     }
 }
@@ -142,7 +141,7 @@ mod tests {
             });
             let mut request = Request::new(());
             *request.method_mut() = method;
-            // Whether it went well is what is counted.
+            // The metrics show the result.
             let _ = requests.layer(server).oneshot(request).await;
         }
         let mut registry = Registry::default();

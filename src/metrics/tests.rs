@@ -1,4 +1,4 @@
-//! What is counted is what is shown, until it is forgotten.
+//! The text page of counted families.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -9,43 +9,44 @@ use super::*;
 type Label = [(&'static str, &'static str); 1];
 
 #[derive(Debug)]
-struct Shown {
+struct Families {
     calls: Counts<Label>,
     waits: Timings<Label>,
 }
 
-impl Collector for Shown {
-    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        self.calls.encode(&mut to, "calls", "Calls")?;
-        self.waits.encode(&mut to, "wait_seconds", "Waits")?;
-        self.waits.encode_extremes(&mut to, "wait_seconds", "Waits")
+impl Families {
+    fn new() -> Self {
+        Self {
+            calls: Counts::default(),
+            waits: Timings::with_buckets(&[0.5, 10.0]),
+        }
+    }
+
+    fn page(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut page = String::new();
+        encode(&mut page, &registry).expect("a page");
+        page
     }
 }
 
-fn page(shown: Shown) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(shown));
-    let mut page = String::new();
-    encode(&mut page, &registry).expect("text takes everything");
-    page
-}
-
-fn nothing() -> Shown {
-    Shown {
-        calls: Counts::default(),
-        waits: Timings::new(|| Timing::new(&[0.5, 10.0])),
+impl Collector for Families {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        self.calls.encode(&mut to, "calls", "Calls")?;
+        self.waits
+            .encode_with_extremes(&mut to, "wait_seconds", "Waits")
     }
 }
 
 #[test]
 fn a_duration_is_counted_in_the_first_bucket_that_holds_it() {
-    let shown = nothing();
+    let families = Families::new();
     for millis in [500, 750, 10_000, 20_000] {
-        shown
-            .waits
-            .observe([("of", "a")], Duration::from_millis(millis));
+        let took = Duration::from_millis(millis);
+        families.waits.observe([("of", "a")], took);
     }
-    let page = page(shown);
+    let page = families.page();
     for line in [
         "wait_seconds_count{of=\"a\"} 4",
         "wait_seconds_sum{of=\"a\"} 31.25",
@@ -60,31 +61,32 @@ fn a_duration_is_counted_in_the_first_bucket_that_holds_it() {
 }
 
 #[test]
-fn a_type_is_shown_before_anything_is_counted() {
-    let page = page(nothing());
+fn a_family_without_series_is_listed() {
+    let page = Families::new().page();
     for line in ["# TYPE calls counter", "# TYPE wait_seconds histogram"] {
         assert!(page.lines().any(|found| found == line), "{line}\n{page}");
     }
 }
 
 #[test]
-fn what_is_forgotten_is_not_shown() {
-    let shown = nothing();
-    shown.calls.add([("of", "a")]);
-    shown.calls.add([("of", "a")]);
-    shown.calls.add([("of", "b")]);
-    shown.calls.retain(|[(_, of)]| *of == "a");
-    let page = page(shown);
+fn removed_series_are_not_listed() {
+    let families = Families::new();
+    families.calls.increment([("of", "a")]);
+    families.calls.increment([("of", "a")]);
+    families.calls.increment([("of", "b")]);
+    families.calls.retain(|[(_, of)]| *of == "a");
+    let page = families.page();
     assert!(page.contains("calls_total{of=\"a\"} 2"), "{page}");
     assert!(!page.contains("\"b\""), "{page}");
 }
 
 #[test]
-fn a_part_is_a_copy() {
+fn a_filtered_family_does_not_change_with_the_original() {
     let calls = Counts::default();
-    calls.add([("of", "a")]);
-    calls.add([("of", "b")]);
-    let part = calls.part(|[(_, of)]| *of == "a");
-    calls.add([("of", "a")]);
-    assert_eq!(part.lock().clone().into_values().collect::<Vec<_>>(), [1]);
+    calls.increment([("of", "a")]);
+    calls.increment([("of", "b")]);
+    let filtered = calls.filtered(|[(_, of)]| *of == "a");
+    calls.increment([("of", "a")]);
+    let counts: Vec<_> = filtered.lock().values().copied().collect();
+    assert_eq!(counts, [1]);
 }

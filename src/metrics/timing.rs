@@ -1,30 +1,33 @@
-//! How long something took, again and again.
+//! Histograms of durations.
 
 use std::fmt;
 use std::time::Duration;
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 
-/// A histogram that also knows its longest and its shortest.
+use super::Value;
+
+/// A histogram, in seconds, that also knows its minimum and maximum.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
+    /// The upper bounds of the buckets.
     bounds: &'static [f64],
     /// One count for each bound, and one for what is longer than all.
     counts: Box<[u64]>,
     sum: f64,
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
 }
 
 impl Timing {
-    /// Nothing observed yet; `bounds` are the upper bounds of its buckets, in seconds.
     pub(crate) fn new(bounds: &'static [f64]) -> Self {
         Self {
             bounds,
             counts: vec![0; bounds.len() + 1].into(),
             sum: 0.0,
-            least: f64::INFINITY,
-            most: 0.0,
+            min: f64::INFINITY,
+            max: 0.0,
         }
     }
 
@@ -33,21 +36,23 @@ impl Timing {
         let bucket = self.bounds.partition_point(|bound| *bound < took);
         self.counts[bucket] += 1;
         self.sum += took;
-        self.least = self.least.min(took);
-        self.most = self.most.max(took);
+        self.min = self.min.min(took);
+        self.max = self.max.max(took);
     }
 
-    /// The shortest, in seconds.
-    pub(crate) fn least(&self) -> f64 {
-        self.least
+    pub(super) fn min(&self) -> f64 {
+        self.min
     }
 
-    /// The longest, in seconds.
-    pub(crate) fn most(&self) -> f64 {
-        self.most
+    pub(super) fn max(&self) -> f64 {
+        self.max
     }
+}
 
-    pub(super) fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
+impl Value for Timing {
+    const TYPE: MetricType = MetricType::Histogram;
+
+    fn encode(&self, mut to: MetricEncoder<'_>) -> fmt::Result {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.zip(self.counts.iter().copied()).collect();
         let count = self.counts.iter().sum();

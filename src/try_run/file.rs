@@ -1,5 +1,4 @@
-//! From a file to a run: which template, whether it is written as the API server would take it, and
-//! the values of its arguments.
+//! The run of a file: selects the template, checks it as the API server would, and sets its arguments.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,56 +11,55 @@ use gamekeeper_core::api::{Argument, HookRun, HookRunSpec, HookTemplate, HookTem
 use gamekeeper_core::lint::yaml::{self, Document};
 use gamekeeper_core::plan::hook_run::{missing_arguments, run_arguments, used_arguments};
 
-/// Why a file cannot be tried.
+/// Why a file cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}: {1}")]
     Unreadable(String, std::io::Error),
-    /// It is no YAML, from this line on.
+    /// It is not YAML, from this line on.
     #[error("{0}:{1}: is not YAML: {2}")]
-    NoYaml(String, usize, String),
-    /// There is nothing in it to try.
+    NotYaml(String, usize, String),
+    /// It has no matching object.
     #[error("{0} has no HookTemplate or HookRun{1}")]
     Nothing(String, String),
-    /// There is too much.
+    /// It has several matching objects.
     #[error("there are several: choose one of {0} with --name")]
     Several(String),
-    /// A field is not known.
+    /// The object has an unknown field.
     #[error("{0}:{1}: {2}: check its spelling and position")]
     UnknownField(String, usize, Finding),
-    /// The object is not of its kind.
+    /// A field has a wrong type.
     #[error("{0}")]
     Malformed(serde_json::Error),
     /// Arguments have no value.
     #[error("no value for {0}: add --arg NAME=VALUE for each")]
     NoValue(String),
-    /// A value is for nothing.
+    /// An option sets an unknown argument.
     #[error("the template has no argument {0}: check its spelling")]
-    UnusedValue(String),
+    UnknownArgument(String),
 }
 
-/// Reads the run that the command line asks for.
 pub(super) fn read(options: &Options) -> Result<HookRunSpec, FileError> {
-    let shown = options.file.display().to_string();
+    let file = options.file.display().to_string();
     let text =
-        contents(&options.file).map_err(|error| FileError::Unreadable(shown.clone(), error))?;
-    let document = choose(&shown, &text, options.name.as_deref())?;
-    let template = template(&shown, document)?;
-    let given: Vec<Argument> = options.args.iter().map(argument).collect();
+        contents(&options.file).map_err(|error| FileError::Unreadable(file.clone(), error))?;
+    let document = choose(&file, &text, options.name.as_deref())?;
+    let template = template(&file, document)?;
+    let args: Vec<Argument> = options.args.iter().map(argument).collect();
     let declared = template.args.iter().map(|argument| argument.name.clone());
     let known: Vec<String> = declared
         .chain(template.metrics.iter().flat_map(used_arguments))
         .collect();
-    if let Some(unused) = given.iter().find(|it| !known.contains(&it.name)) {
-        return Err(FileError::UnusedValue(unused.name.clone()));
+    if let Some(unknown) = args.iter().find(|it| !known.contains(&it.name)) {
+        return Err(FileError::UnknownArgument(unknown.name.clone()));
     }
-    let missing = missing_arguments(&template, &given);
+    let missing = missing_arguments(&template, &args);
     if !missing.is_empty() {
         return Err(FileError::NoValue(missing.join(", ")));
     }
     Ok(HookRunSpec {
-        args: run_arguments(&template, &given),
+        args: run_arguments(&template, &args),
         metrics: template.metrics,
         policy: template.policy,
         dry_run: template.dry_run,
@@ -87,12 +85,12 @@ fn argument((name, value): &(String, String)) -> Argument {
     }
 }
 
-/// The one HookTemplate or HookRun of a file that is meant.
-fn choose(shown: &str, text: &str, wanted: Option<&str>) -> Result<Document, FileError> {
+/// The only HookTemplate or HookRun of a file, or the one of this name.
+fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, FileError> {
     let mut found = Vec::new();
     let documents = yaml::read(text);
     for document in
-        documents.map_err(|(line, why)| FileError::NoYaml(shown.to_owned(), line, why))?
+        documents.map_err(|(line, why)| FileError::NotYaml(file.to_owned(), line, why))?
     {
         let object = &document.object;
         let name = object["metadata"]["name"]
@@ -114,24 +112,22 @@ fn choose(shown: &str, text: &str, wanted: Option<&str>) -> Result<Document, Fil
         }
         (None, _) => {
             let named = wanted.map(|name| format!(" named {name}"));
-            Err(FileError::Nothing(
-                shown.to_owned(),
-                named.unwrap_or_default(),
-            ))
+            let named = named.unwrap_or_default();
+            Err(FileError::Nothing(file.to_owned(), named))
         }
     }
 }
 
-/// What an object says, as a template. A field that is misspelt would do nothing, and a condition that
-/// does nothing lets everything pass.
-fn template(shown: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
+/// The template of an object. Unknown fields are errors: without its misspelt condition, a metric would always
+/// succeed.
+fn template(file: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
     let kind = document.object["kind"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     if let Some(unknown) = unknown_fields(&kind, &document.object).into_iter().next() {
         let line = document.line(&unknown.field);
-        return Err(FileError::UnknownField(shown.to_owned(), line, unknown));
+        return Err(FileError::UnknownField(file.to_owned(), line, unknown));
     }
     let object: Value = document.object;
     if kind == "HookTemplate" {
@@ -201,7 +197,7 @@ spec:
     }
 
     #[test]
-    fn what_is_missing_misspelt_or_ambiguous_is_named() {
+    fn errors_name_what_is_missing_misspelt_or_ambiguous() {
         let ip = [("PodIP", "127.0.0.1")];
         let two = format!(
             "{TEMPLATE}---{}",
@@ -248,7 +244,7 @@ spec:
     }
 
     #[test]
-    fn a_file_is_read_as_kubectl_reads_it() {
+    fn files_have_the_yaml_dialect_and_lists_of_kubectl() {
         let text = TEMPLATE.replace("url:", "insecure: yes, timeoutSeconds: 017, url:");
         let items = text.replace("\n", "\n  ").replacen("kind", "- kind", 1);
         let items = items.replacen("  - kind", "- kind", 1);

@@ -1,8 +1,8 @@
-//! `gamekeeper try`: runs a template from the command line, without a cluster, so that its author sees
-//! what it measures before a pod depends on it.
+//! `gamekeeper try`: runs a HookTemplate from the command line, without a cluster, so that its author sees the
+//! measurements before a pod depends on them.
 //!
-//! The calls, conditions and limits are those of the operator. What only a cluster has (Secrets,
-//! pods, Jobs) ends in an error that says so; an argument's value can be given instead.
+//! Calls, conditions and limits are those of the operator. Metrics that need a cluster (Secrets, pods, Jobs) end in
+//! an error; the value of an argument can be set instead.
 
 mod file;
 
@@ -24,7 +24,7 @@ use gamekeeper_core::plan::hook_run::{
     Measured, Outcome, Rules, assess, is_under_way, next_number,
 };
 
-/// The wait when nothing is due: until a call ends, or the user interrupts.
+/// The wait if nothing is due.
 const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Flags of `gamekeeper try`.
@@ -50,18 +50,18 @@ fn named_value(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Why nothing could be tried.
+/// Why a template cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum TryError {
-    /// The file does not say what to do.
+    /// The file is invalid.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Measurements cannot be made.
+    /// The providers could not be started.
     #[error(transparent)]
     Probe(#[from] ProbeError),
 }
 
-/// The exit code that tells how a run ended; 2 also stands for one that could not begin.
+/// The exit code of a phase. Code 2 also means that the run could not start.
 pub fn exit_code(phase: HookPhase) -> u8 {
     match phase {
         HookPhase::Successful => 0,
@@ -71,53 +71,53 @@ pub fn exit_code(phase: HookPhase) -> u8 {
     }
 }
 
-/// Runs a template once, and says each thing as it happens. An interrupt terminates the run.
+/// Runs a template once, and prints each measurement. An interrupt terminates the run.
 ///
 /// # Errors
-/// When there is nothing that could be run.
-pub async fn run(options: &Options, say: impl Fn(String)) -> Result<HookRunStatus, TryError> {
+/// If the file or the options are invalid.
+pub async fn run(options: &Options, print: impl Fn(String)) -> Result<HookRunStatus, TryError> {
     let spec = file::read(options)?;
     let http = HttpOptions {
         allow_link_local: options.hook_allow_link_local,
-        // The machine is that of the user who tries it.
+        // The command runs on the user's own machine.
         allow_loopback: true,
     };
     let probe = Probe::new(http, None)?;
-    Ok(TryRun::new(spec, probe, say).run_to_end().await)
+    Ok(TryRun::new(spec, probe, print).run_to_end().await)
 }
 
 /// A run in progress.
-struct TryRun<S> {
+struct TryRun<P> {
     run: Arc<HookRun>,
     probe: Probe,
-    say: S,
+    print: P,
     status: HookRunStatus,
-    begun: (Timestamp, Instant),
+    started: (Timestamp, Instant),
     running: BTreeSet<usize>,
     calls: JoinSet<(Call, Timestamp, Outcome)>,
 }
 
-impl<S: Fn(String)> TryRun<S> {
-    fn new(spec: HookRunSpec, probe: Probe, say: S) -> Self {
-        let begun = (Timestamp::now(), Instant::now());
+impl<P: Fn(String)> TryRun<P> {
+    fn new(spec: HookRunSpec, probe: Probe, print: P) -> Self {
+        let started = (Timestamp::now(), Instant::now());
         let mut run = HookRun::new("try", spec);
-        // What servers know repeated calls by; no other try has it.
-        run.metadata.uid = Some(format!("try-{}-{}", std::process::id(), begun.0));
+        // Unique, because servers recognize repeated calls by it.
+        run.metadata.uid = Some(format!("try-{}-{}", std::process::id(), started.0));
         TryRun {
             run: Arc::new(run),
             probe,
-            say,
+            print,
             status: HookRunStatus::default(),
-            begun,
+            started,
             running: BTreeSet::new(),
             calls: JoinSet::new(),
         }
     }
 
-    /// The time, which no step of the wall clock disturbs.
+    /// The current time, independent of changes of the wall clock.
     fn now(&self) -> Timestamp {
-        let passed = self.begun.1.elapsed();
-        self.begun.0.checked_add(passed).unwrap_or(Timestamp::MAX)
+        let (at, instant) = &self.started;
+        at.checked_add(instant.elapsed()).unwrap_or(Timestamp::MAX)
     }
 
     async fn run_to_end(mut self) -> HookRunStatus {
@@ -171,7 +171,7 @@ impl<S: Fn(String)> TryRun<S> {
         let message = outcome.message.as_deref().unwrap_or_default();
         let shown = if message.is_empty() { value } else { message };
         let line = format!("{name} {}: {} {shown}", call.number, outcome.phase);
-        (self.say)(line.trim_end().to_owned());
+        (self.print)(line.trim_end().to_owned());
         Measured {
             metric: call.metric,
             started,
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_end_has_an_exit_code_of_its_own() {
+    fn each_completed_phase_has_its_own_exit_code() {
         use HookPhase::{Error, Failed, Inconclusive, Successful};
         let codes = [Successful, Failed, Error, Inconclusive].map(exit_code);
         assert_eq!(codes, [0, 1, 2, 3]);

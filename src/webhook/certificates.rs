@@ -1,11 +1,9 @@
-//! The certificates, and when what is due. Pure but for the keys, which are random.
+//! The certificates, and when they are due for renewal. Pure except for the random keys.
 //!
-//! Each serving certificate has a certificate authority of its own, which signs it and nothing else:
-//! the authority's key is thrown away, so there is none to be stolen. A new pair is announced first
-//! (its authority joins the bundle that API servers trust) and served only later, when every API
-//! server has seen it; the old authority is trusted until it runs out, because another replica may
-//! serve its certificate for a little longer. So no API server is ever asked to trust an
-//! authority that it has not been told of.
+//! Each serving certificate has its own certificate authority, which signs nothing else: its key is discarded, so it
+//! cannot be stolen. A new pair is announced first: its authority is added to the bundle that API servers trust. It
+//! is served later, when all API servers have the new bundle. The old authority stays in the bundle until it expires,
+//! because another replica may serve its certificate a little longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,44 +20,42 @@ use rustls::sign::CertifiedKey;
 
 pub(super) type Data = BTreeMap<String, ByteString>;
 
-/// A serving certificate, with the authority that has signed it.
+/// A serving certificate and the authority that signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pair {
     pub authority: String,
     pub certificate: String,
     pub key: String,
-    /// The host names that it is for.
+    /// Its host names.
     pub names: String,
     pub from: Timestamp,
     pub until: Timestamp,
 }
 
-/// All that is kept.
+/// The contents of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Certificates {
-    /// What is served.
+    /// The pair that is served.
     pub current: Pair,
-    /// What will be.
+    /// The pair that is announced.
     pub next: Option<Pair>,
-    /// The authority of what was served before, and until when it is trusted.
+    /// The previous authority, and until when it is trusted.
     pub old: Option<(String, Timestamp)>,
 }
 
-/// What is to be done about them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
-    /// There are none that could be served: make some, and serve them at once.
-    Begin,
-    /// Make the next pair, so that it can be trusted before it is served.
+    /// Create the first pair, and serve it immediately.
+    Create,
+    /// Create the next pair, so that it is trusted before it is served.
     Announce,
     /// Serve the next pair.
     Promote,
-    /// The old authority has run out.
-    Forget,
+    /// Remove the old authority, which has expired.
+    RemoveOld,
 }
 
-/// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CertificateError {
     #[error("cannot create a certificate: {0}")]
@@ -76,7 +72,7 @@ impl Pair {
         now: Timestamp,
         lifetime: Duration,
     ) -> Result<Self, CertificateError> {
-        // Clocks differ a little.
+        // The clocks of API servers differ a little.
         let from = now - Duration::from_secs(60);
         let until = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
         let params = |names: &[String], common_name: String| {
@@ -109,7 +105,7 @@ impl Pair {
         })
     }
 
-    /// The pair as TLS wants it.
+    /// The certificate and key for TLS.
     pub(super) fn serving_key(&self) -> Result<CertifiedKey, CertificateError> {
         let chain = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
@@ -144,7 +140,7 @@ impl Pair {
 }
 
 impl Certificates {
-    pub(super) fn begin(current: Pair) -> Self {
+    pub(super) fn new(current: Pair) -> Self {
         Certificates {
             current,
             next: None,
@@ -152,7 +148,7 @@ impl Certificates {
         }
     }
 
-    /// Reads what a Secret holds; None when nothing in it could be served.
+    /// Reads the data of a Secret; None if it has no valid certificate.
     pub(super) fn read(data: &Data) -> Option<Self> {
         let current = Pair::read(data, "")?;
         let until = text(data, "old-until").and_then(|until| until.parse().ok());
@@ -165,7 +161,7 @@ impl Certificates {
         })
     }
 
-    /// What the Secret is to hold.
+    /// The data of the Secret.
     pub(super) fn write(&self) -> Data {
         let mut data = Data::new();
         self.current.write(&mut data, "");
@@ -183,7 +179,7 @@ impl Certificates {
         data
     }
 
-    /// The authorities that API servers are to trust.
+    /// The CA bundle for API servers.
     pub(super) fn bundle(&self) -> String {
         let next = self.next.iter().map(|next| next.authority.as_str());
         let old = self.old.iter().map(|(old, _)| old.as_str());
@@ -194,7 +190,7 @@ impl Certificates {
         all.collect()
     }
 
-    /// The next pair becomes the current one.
+    /// Makes the next pair the current one.
     pub(super) fn promote(self) -> Self {
         match self.next {
             Some(next) => Certificates {
@@ -207,7 +203,7 @@ impl Certificates {
     }
 }
 
-/// What is to be done. `announced` tells whether API servers are told of all authorities.
+/// `announced` is whether the webhook's configuration has the current bundle.
 pub(super) fn due(
     certificates: Option<&Certificates>,
     names: &[String],
@@ -216,17 +212,17 @@ pub(super) fn due(
     announced: bool,
 ) -> Due {
     let Some(Certificates { current, next, old }) = certificates else {
-        return Due::Begin;
+        return Due::Create;
     };
     if current.until <= now {
-        return Due::Begin;
+        return Due::Create;
     }
     if let Some(next) = next {
-        let settled = next
+        let trusted = next
             .from
-            .checked_add(settling(lifetime))
+            .checked_add(announcement_time(lifetime))
             .unwrap_or(Timestamp::MAX);
-        return match announced && settled <= now {
+        return match announced && trusted <= now {
             true => Due::Promote,
             false => Due::Nothing,
         };
@@ -237,19 +233,19 @@ pub(super) fn due(
         return Due::Announce;
     }
     match old {
-        Some((_, until)) if *until <= now => Due::Forget,
+        Some((_, until)) if *until <= now => Due::RemoveOld,
         _ => Due::Nothing,
     }
 }
 
-/// How long a pair is announced before it is served: long enough for every API server to have
-/// followed the webhook's configuration, and for every replica to have looked at the Secret.
-pub(super) fn settling(lifetime: Duration) -> Duration {
+/// How long a pair is announced before it is served: enough for all API servers to load the webhook's configuration,
+/// and for all replicas to read the Secret.
+pub(super) fn announcement_time(lifetime: Duration) -> Duration {
     lifetime / 10
 }
 
-fn since_epoch(moment: Timestamp) -> Duration {
-    Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
+fn since_epoch(time: Timestamp) -> Duration {
+    Duration::from_secs(u64::try_from(time.as_second()).unwrap_or_default())
 }
 
 fn text(data: &Data, name: &str) -> Option<String> {

@@ -1,12 +1,11 @@
-//! What the API server itself says of a pod template, before anything is stored.
+//! The API server's validation of a pod template, before the workload is stored.
 //!
-//! It is asked to create a `PodTemplate`, as a strict dry run. That is validated as the template of a
-//! native workload is, unknown fields included, and nothing else stands in its way: quotas, limit
-//! ranges and pod security judge pods, and what they say of one may change any day, so it is no
-//! reason to refuse a workload.
+//! The webhook creates a `PodTemplate` as a strict dry run, which the API server validates like the template of a
+//! native workload, including unknown fields. Quotas, limit ranges and pod security do not apply to it: their
+//! verdict on a pod may change at any time, so it is no reason to refuse a workload.
 //!
-//! Only a clear verdict counts. When there is none in time, for whatever reason, the object passes:
-//! the operator makes the same dry run, with a pod, before it touches the first running one.
+//! Without a clear verdict in time the object is admitted: the operator makes a dry run with a pod before it
+//! updates the first running one.
 
 use std::time::Duration;
 
@@ -21,22 +20,19 @@ use tracing::warn;
 
 use super::log_limiter::LogLimiter;
 use super::metrics::AdmissionMetrics;
-use super::review::{AdmissionRequest, concerns_a_spec};
+use super::review::{AdmissionRequest, concerns_spec};
 use gamekeeper_core::admission::{Finding, is_dns_label};
 use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
-/// The timeout of all dry runs for one object: well below the timeout
-/// that the chart gives the webhook.
+/// The timeout of all dry runs for one object, well below the webhook's timeout in the chart.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Concurrent dry runs; more wait, at most until the timeout.
+/// Concurrent dry runs; further ones wait until the timeout.
 const MAX_DRY_RUNS: usize = 32;
 
-/// What the API server says of the pod templates of a request.
+/// The API server's findings about the pod templates of a request.
 #[derive(Debug, Default)]
 pub(super) struct DryRunFindings {
-    /// Of the object that is to be stored.
     pub object: Vec<Finding>,
-    /// Of the one that is.
     pub old_object: Vec<Finding>,
 }
 
@@ -81,46 +77,46 @@ impl DryRun {
         }
     }
 
-    /// What the API server says, if the request brings in another template.
-    pub(super) async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
+    /// Validates the template of a request that changes it.
+    pub(super) async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
         if !changes_template(request) {
             return DryRunFindings::default();
         }
-        let judged = timeout(DRY_RUN_TIMEOUT, self.compare(request)).await;
-        let judged = judged.unwrap_or(Err(Undecided::Late));
-        let outcome = match &judged {
-            Ok(judgement) if judgement.object.is_empty() => "accepted",
+        let checked = timeout(DRY_RUN_TIMEOUT, self.check_both(request)).await;
+        let checked = checked.unwrap_or(Err(Undecided::Late));
+        let outcome = match &checked {
+            Ok(findings) if findings.object.is_empty() => "accepted",
             Ok(_) => "refused",
             Err(why) => why.outcome(),
         };
         self.metrics.dry_run(outcome);
-        judged.unwrap_or_else(|why| {
-            if let Some(unsaid) = self.log.admit() {
-                tell(request, &why, unsaid);
+        checked.unwrap_or_else(|why| {
+            if let Some(suppressed) = self.log.admit() {
+                log_undecided(request, &why, suppressed);
             }
             DryRunFindings::default()
         })
     }
 
-    /// Asks about the new template, and, if that is refused, what it would have said to the old one.
-    async fn compare(&self, request: &AdmissionRequest) -> Result<DryRunFindings, Undecided> {
+    /// Validates the new template, and the old one if the new one is refused.
+    async fn check_both(&self, request: &AdmissionRequest) -> Result<DryRunFindings, Undecided> {
         // The semaphore is never closed.
         let _permit = self.limiter.acquire().await.map_err(|_| Undecided::Late)?;
-        let object = self.ask(&request.namespace, &request.object).await?;
+        let object = self.send(&request.namespace, &request.object).await?;
         let is_new = request.old_object.is_null();
         let old_object = match object.is_empty() || is_new {
             true => Vec::new(),
-            false => self.ask(&request.namespace, &request.old_object).await?,
+            false => self.send(&request.namespace, &request.old_object).await?,
         };
         Ok(DryRunFindings { object, old_object })
     }
 
-    async fn ask(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
+    async fn send(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
-            // It becomes a part of a path, and any caller of the port may have written it.
+            // It becomes a part of the path, and any caller of the port may have written it.
+            let namespace = cut(namespace);
             return Err(Undecided::Unclear(format!(
-                "{:?} is not a namespace",
-                cut(namespace)
+                "{namespace:?} is not a namespace"
             )));
         }
         let path = format!(
@@ -139,8 +135,8 @@ impl DryRun {
     }
 }
 
-/// Logs that a template passes. Any caller of the port may have written all of the request.
-fn tell(request: &AdmissionRequest, why: &Undecided, unsaid: u32) {
+/// Logs that a template was not validated. Any caller of the port may have written the request.
+fn log_undecided(request: &AdmissionRequest, why: &Undecided, suppressed: u32) {
     let text = |pointer| request.object.pointer(pointer).and_then(Value::as_str);
     let kind = cut(text("/kind").unwrap_or_default());
     let name = cut(text("/metadata/name").unwrap_or_default());
@@ -149,11 +145,15 @@ fn tell(request: &AdmissionRequest, why: &Undecided, unsaid: u32) {
     let why = cut(&why);
     warn!(
         kind,
-        namespace, name, why, unsaid, "admitting a pod template without the API server's verdict"
+        namespace,
+        name,
+        why,
+        suppressed,
+        "admitting a pod template without the API server's verdict"
     );
 }
 
-/// The beginning of a text, as long as a name may be.
+/// Cuts a text to the maximum length of a name.
 fn cut(text: &str) -> &str {
     match text.char_indices().nth(MAX_NAME) {
         Some((end, _)) => &text[..end],
@@ -168,11 +168,11 @@ fn changes_template(request: &AdmissionRequest) -> bool {
     let differs = ["template", "volumeClaimTemplates"]
         .into_iter()
         .any(differs);
-    is_workload && differs && concerns_a_spec(request)
+    is_workload && differs && concerns_spec(request)
 }
 
-/// The template as the API server knows templates. Claims are volumes of each pod, and replace a volume of
-/// the same name; the others keep their index, because findings name it.
+/// The PodTemplate of a workload. Its claims are volumes of each pod, and replace volumes of the same name; other
+/// volumes keep their index, because findings contain it.
 fn pod_template(workload: &Value) -> Value {
     let mut template = workload["spec"]["template"].clone();
     let claims = workload["spec"]["volumeClaimTemplates"].as_array();
@@ -190,7 +190,6 @@ fn pod_template(workload: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PodTemplate",
-        // A name that no other object can have.
         "metadata": {"generateName": "gamekeeper-dry-run-"},
         "template": template,
     })
@@ -201,8 +200,8 @@ fn own_volumes(workload: &Value) -> &[Value] {
     volumes.map_or(&[], Vec::as_slice)
 }
 
-/// What an error response says of the template. Policies and other webhooks also judge PodTemplates,
-/// but they name no fields, or not under the object's own name.
+/// The findings of an error response. Policies and other webhooks may refuse a PodTemplate too, but their responses
+/// contain no causes for its fields.
 fn verdict(status: &Status, own_volumes: usize) -> Result<Vec<Finding>, Undecided> {
     const UNREADABLE: &str = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
     let message = status.message.clone();
@@ -218,7 +217,7 @@ fn verdict(status: &Status, own_volumes: usize) -> Result<Vec<Finding>, Undecide
     }
 }
 
-/// Fields that the server does not know; or, of another type than it wants, one that it does not place.
+/// Unknown fields; or a field of a wrong type, for which the API server gives no path.
 fn unreadable(why: &str) -> Vec<Finding> {
     let unknown = why.strip_prefix("strict decoding error: ");
     let fields = unknown.and_then(|list| {
@@ -242,7 +241,7 @@ fn unreadable(why: &str) -> Vec<Finding> {
     }
 }
 
-/// One finding for each cause; None when some cause is not about the template.
+/// One finding for each cause; None if a cause is not about the template.
 fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
     let details = status.details.as_ref()?;
     if details.kind != "PodTemplate" || details.causes.is_empty() {
@@ -250,7 +249,7 @@ fn invalid(status: &Status, own_volumes: usize) -> Option<Vec<Finding>> {
     }
     let mut findings = Vec::new();
     for cause in &details.causes {
-        // Volumes that the claims bring have names that our own rules look at, where they are written.
+        // The operator's own rules check the names of claims, at their own paths.
         if !is_of_claim(&cause.field, own_volumes) {
             findings.push(Finding::error(of_workload(&cause.field)?, &cause.message));
         }
@@ -264,12 +263,12 @@ fn is_of_claim(field: &str, own_volumes: usize) -> bool {
     index.is_some_and(|index| index >= own_volumes)
 }
 
-/// Where a field of the PodTemplate stands in the workload.
+/// The path in the workload of a path in the PodTemplate.
 fn of_workload(field: &str) -> Option<String> {
     let rest = field.strip_prefix("template")?;
     let of_metadata = [".labels", ".annotations"];
     match rest {
-        // The API server leaves out a part of their path.
+        // The API server omits a part of their path.
         _ if of_metadata.contains(&rest) => Some(format!("spec.template.metadata{rest}")),
         "" => Some("spec.template".to_owned()),
         _ if rest.starts_with('.') => Some(format!("spec.template{rest}")),

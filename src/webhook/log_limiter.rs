@@ -1,12 +1,13 @@
-//! Limits log lines that any caller of the port can cause.
+//! A limit for log lines that any caller of the port can cause.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lines that may be written in a row, and after how long there may be one more.
+/// Lines that may be written without a pause.
 const BURST: u32 = 10;
+/// The time after which one more line may be written.
 const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits the lines of one log message.
@@ -15,15 +16,16 @@ pub(super) struct LogLimiter(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Lines that were written, and when the last refill was.
+    /// Lines that count towards the burst.
     used: u32,
+    /// When `used` was last reduced.
     since: Option<Instant>,
-    /// Lines suppressed since the last one.
+    /// Lines suppressed since the last written one.
     suppressed: u32,
 }
 
 impl LogLimiter {
-    /// Some when a line may be written now, with how many were suppressed before it.
+    /// Some if a line may be written now, with the number of lines that were suppressed before it.
     pub(super) fn admit(&self) -> Option<u32> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -50,13 +52,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_logged_as_a_few_lines_that_count_the_suppressed_ones() {
         let limiter = LogLimiter::default();
-        let told = (0..1_000).filter_map(|_| limiter.admit()).count();
-        assert_eq!(told, BURST as usize);
+        let written = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(written, BURST as usize);
         tokio::time::advance(REFILL_INTERVAL).await;
         assert_eq!(limiter.admit(), Some(990));
         assert_eq!(limiter.admit(), None);
         tokio::time::advance(BURST * REFILL_INTERVAL).await;
-        let told = (0..1_000).filter_map(|_| limiter.admit()).count();
-        assert_eq!(told, BURST as usize);
+        let written = (0..1_000).filter_map(|_| limiter.admit()).count();
+        assert_eq!(written, BURST as usize);
     }
 }

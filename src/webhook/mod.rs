@@ -1,13 +1,11 @@
-//! Admission over HTTPS: the API server asks here before it stores one of our objects, and gets the
-//! findings of [`gamekeeper_core::admission`].
+//! The admission webhook: responds with the findings of [`gamekeeper_core::admission`] over HTTPS.
 //!
-//! What it promises: only requests for our four kinds come here, and when no operator answers, all
-//! of them pass (the webhook's failurePolicy is Ignore, its timeout short): the rules
-//! in the CRDs still hold, and the operator itself tells in conditions what a webhook would have
-//! refused. So it can be wrong, late or dead without harm to any pod.
+//! Only requests for the four custom resources are sent here. If no replica responds, the API server admits the
+//! objects (failurePolicy Ignore, with a short timeout): the rules in the CRDs still apply, and the operator reports
+//! invalid objects in conditions. So an outage of the webhook harms no pod.
 //!
-//! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews
-//! them ([`rotation`]), and all pick them up without a restart.
+//! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews them
+//! ([`rotation`]), and all replicas load them without a restart.
 
 mod certificates;
 mod dry_run;
@@ -62,41 +60,38 @@ pub struct WebhookOptions {
     pub webhook_certificate_lifetime: Duration,
 }
 
-/// Below that, renewal would be all that operators do.
-const SHORTEST_LIFETIME: Duration = Duration::from_secs(30);
+/// Shorter lifetimes would be renewed all the time.
+const MIN_LIFETIME: Duration = Duration::from_secs(30);
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let lifetime = Duration::try_from(parse_duration(text)?).unwrap_or_default();
-    match lifetime < SHORTEST_LIFETIME {
-        true => Err(format!("must be {} s or more", SHORTEST_LIFETIME.as_secs())),
+    match lifetime < MIN_LIFETIME {
+        true => Err(format!("must be {} s or more", MIN_LIFETIME.as_secs())),
         false => Ok(lifetime),
     }
 }
 
-/// The cluster that the webhook works for.
+/// The cluster that the webhook serves.
 pub(crate) struct WebhookTarget {
-    /// A client whose writes no lease holds back: standbys renew certificates and try templates too.
+    /// A client without a fence: standbys renew certificates and dry-run templates too.
     pub client: Client,
     /// The operator's own namespace.
     pub namespace: String,
-    /// The one namespace whose objects it knows; all when None.
+    /// The only namespace that the cache holds; None if it holds all.
     pub scope: Option<String>,
 }
 
-/// Serves admission on a listener, with what the cache knows as soon as there is one.
-///
-/// # Errors
-/// When the operating system gives no threads.
+/// Serves admission on a listener. `cache` returns None until the cache exists.
 pub(crate) fn start(
     options: &WebhookOptions,
     listener: TcpListener,
     target: WebhookTarget,
     cache: impl Fn() -> Option<Arc<Cache>> + Send + Sync + 'static,
     metrics: AdmissionMetrics,
-    lasting: &mut JoinSet<()>,
+    background: &mut JoinSet<()>,
 ) -> std::io::Result<Arc<ServingCertificate>> {
-    metrics.begin();
-    let serving = Arc::new(ServingCertificate::default());
+    metrics.init();
+    let certificate = Arc::new(ServingCertificate::default());
     let reviewer = Reviewer {
         evaluation: EvaluationPool::start()?,
         dry_run: DryRun::new(target.client.clone(), metrics.clone()),
@@ -109,14 +104,14 @@ pub(crate) fn start(
         &target.namespace,
         &options.webhook_name,
         options.webhook_certificate_lifetime,
-        Arc::clone(&serving),
+        Arc::clone(&certificate),
         metrics,
     );
-    lasting.spawn(rotation.run());
-    lasting.spawn(server::serve(
+    background.spawn(rotation.run());
+    background.spawn(server::serve(
         listener,
-        Arc::clone(&serving),
+        Arc::clone(&certificate),
         Arc::new(reviewer),
     ));
-    Ok(serving)
+    Ok(certificate)
 }

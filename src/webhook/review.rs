@@ -1,4 +1,4 @@
-//! One review: from the API server's question to its answer. Pure.
+//! One review, from the request to the response. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -7,18 +7,15 @@ use super::dry_run::DryRunFindings;
 use gamekeeper_core::admission::{Finding, Templates, check, lies_in};
 use gamekeeper_core::api::GROUP;
 
-/// Longest warning: longer ones are cut, because the API server cuts all of them together.
+/// Longer warnings are cut: the API server limits their total length.
 const MAX_WARNING: usize = 500;
-/// Most warnings.
 const MAX_WARNINGS: usize = 8;
 
-/// What the API server asks.
 #[derive(Debug, Deserialize)]
 pub(super) struct AdmissionReview {
     pub request: AdmissionRequest,
 }
 
-/// The request that is reviewed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AdmissionRequest {
@@ -41,28 +38,27 @@ pub(super) struct AdmissionResponse {
 }
 
 impl AdmissionResponse {
-    /// The answer in its envelope.
     pub(super) fn into_review(self) -> Value {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": self})
     }
 }
 
-/// Reviews a request, with what the API server says of its pod templates.
+/// Reviews a request, given the findings of the API server about its pod templates.
 pub(super) fn review(
     request: &AdmissionRequest,
     templates: &Templates,
-    by_server: &DryRunFindings,
+    dry_run: &DryRunFindings,
 ) -> AdmissionResponse {
-    let mut findings = match concerns_a_spec(request) {
-        true => found(&request.object, templates, &by_server.object),
+    let mut findings = match concerns_spec(request) {
+        true => findings(&request.object, templates, &dry_run.object),
         false => Vec::new(),
     };
     if request.operation == "UPDATE" && !findings.is_empty() {
-        let before = match request.object["spec"] == request.old_object["spec"] {
+        let old = match request.object["spec"] == request.old_object["spec"] {
             true => findings.clone(),
-            false => found(&request.old_object, templates, &by_server.old_object),
+            false => self::findings(&request.old_object, templates, &dry_run.old_object),
         };
-        spare_what_was_wrong_before(&mut findings, &before);
+        downgrade_old(&mut findings, &old);
     }
     let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
         findings.into_iter().partition(Finding::is_error);
@@ -70,41 +66,40 @@ pub(super) fn review(
         uid: request.uid.clone(),
         allowed: errors.is_empty(),
         status: (!errors.is_empty()).then(|| refusal(&request.object, &errors)),
-        warnings: warnings.iter().take(MAX_WARNINGS).map(shown).collect(),
+        warnings: warnings.iter().take(MAX_WARNINGS).map(warning).collect(),
     }
 }
 
-/// Whether the request is about what a user asks for. An object that is on its way out must lose its
-/// finalizers, whatever its spec says.
-pub(super) fn concerns_a_spec(request: &AdmissionRequest) -> bool {
+/// Whether the request writes a spec that matters. The spec of an object that is being deleted does not, because
+/// its finalizers must be removable.
+pub(super) fn concerns_spec(request: &AdmissionRequest) -> bool {
     let is_written = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-    let goes = !request.object["metadata"]["deletionTimestamp"].is_null();
-    is_written && request.sub_resource.is_empty() && !goes
+    let is_deleted = !request.object["metadata"]["deletionTimestamp"].is_null();
+    is_written && request.sub_resource.is_empty() && !is_deleted
 }
 
-/// What is wrong with an object. Where our own rules speak of a field, or of one in it, they say what to
-/// write instead, and the API server need not be heard.
-fn found(object: &Value, templates: &Templates, by_server: &[Finding]) -> Vec<Finding> {
+/// The findings of the operator's own rules, and those of the API server about other fields: the rules also say what
+/// to write instead.
+fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<Finding> {
     let mut findings = check(object, templates);
-    let is_said = |field: &str| findings.iter().any(|ours| lies_in(&ours.field, field));
-    let more = by_server.iter().filter(|it| !is_said(&it.field)).cloned();
-    let more: Vec<Finding> = more.collect();
-    findings.extend(more);
+    let is_known = |field: &str| findings.iter().any(|it| lies_in(&it.field, field));
+    let others = dry_run.iter().filter(|it| !is_known(&it.field)).cloned();
+    let others: Vec<Finding> = others.collect();
+    findings.extend(others);
     findings
 }
 
-/// What was stored may stay as it is: only what a change brings in is refused, and a change that
-/// leaves the spec alone is never refused.
-fn spare_what_was_wrong_before(findings: &mut [Finding], before: &[Finding]) {
+/// Turns findings that the stored object already has into warnings. So a change that does not touch the spec is
+/// never refused.
+fn downgrade_old(findings: &mut [Finding], old: &[Finding]) {
     for finding in findings {
-        if before.contains(finding) {
+        if old.contains(finding) {
             *finding = finding.clone().as_warning();
         }
     }
 }
 
-/// A warning as kubectl shows it.
-fn shown(finding: &Finding) -> String {
+fn warning(finding: &Finding) -> String {
     let text = finding.to_string();
     match text.char_indices().nth(MAX_WARNING) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -112,7 +107,7 @@ fn shown(finding: &Finding) -> String {
     }
 }
 
-/// A refusal in the form of the API server's own, so that kubectl shows both alike.
+/// A refusal in the format of the API server, so that kubectl prints both in the same way.
 fn refusal(object: &Value, errors: &[Finding]) -> Value {
     let messages: Vec<String> = errors.iter().map(Finding::to_string).collect();
     let cause = |error: &Finding| json!({"reason": "FieldValueInvalid", "message": error.message, "field": error.field});

@@ -1,8 +1,8 @@
-//! Rotates the certificates: checks the Secret at intervals, does what is due, serves the current
-//! certificate, and puts the CA bundle into the webhook's configuration.
+//! Rotation of the certificates: checks the Secret at intervals, renews the certificates when they are due, serves
+//! the current one, and writes the CA bundle to the webhook's configuration.
 //!
-//! Every replica does it. The Secret is written with the resourceVersion that the decision rests on. So of
-//! two replicas that find the same thing due, one gets a conflict, and takes what the other has made.
+//! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so that
+//! of two replicas one gets a conflict, and uses the certificates of the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +25,8 @@ use gamekeeper_core::causes::with_causes;
 
 /// The shortest and the longest time between two checks of the Secret.
 const CHECK_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
-/// The timeout of one check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why certificates are not what they should be.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
     #[error("Secret {0} does not exist: create it, empty, in the operator's namespace")]
@@ -40,23 +38,21 @@ enum RotationError {
 }
 
 impl RotationError {
-    /// Whether what was to be written was not as it had been read, or may not be written.
+    /// Whether the object has changed since it was read, or its change is invalid.
     fn is_conflict(&self) -> bool {
         matches!(self, RotationError::Api(kube::Error::Api(status)) if [409, 422].contains(&status.code))
     }
 }
 
-/// Keeps the certificates of this process fresh.
 pub(super) struct Rotation {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
     name: String,
-    /// Host names under which the webhook is called.
+    /// Host names of the webhook.
     names: Vec<String>,
     lifetime: Duration,
-    serving: Arc<ServingCertificate>,
+    certificate: Arc<ServingCertificate>,
     metrics: AdmissionMetrics,
-    /// What is served.
     served: Option<Pair>,
 }
 
@@ -66,34 +62,33 @@ impl Rotation {
         namespace: &str,
         name: &str,
         lifetime: Duration,
-        serving: Arc<ServingCertificate>,
+        certificate: Arc<ServingCertificate>,
         metrics: AdmissionMetrics,
     ) -> Self {
         Rotation {
             secrets: Api::namespaced(client.clone(), namespace),
             configurations: Api::all(client),
             name: name.to_owned(),
-            // The last one is for an API server on the same machine, as when developing.
+            // localhost is for an API server on the same machine, in development.
             names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
             lifetime,
-            serving,
+            certificate,
             metrics,
             served: None,
         }
     }
 
-    /// Does so for as long as the process lives.
     pub(super) async fn run(mut self) {
-        let [most_often, least_often] = CHECK_INTERVALS;
-        let regular = (self.lifetime / 60).clamp(most_often, least_often);
-        let mut soon = most_often;
+        let [min, max] = CHECK_INTERVALS;
+        let interval = (self.lifetime / 60).clamp(min, max);
+        let mut backoff = min;
         loop {
             let checked = timeout(CHECK_TIMEOUT, self.check()).await;
-            let went_well = matches!(checked, Ok(Ok(())));
+            let is_success = matches!(checked, Ok(Ok(())));
             match checked {
                 Ok(Ok(())) => {}
-                // Another replica was faster, and what it has made is there to be served.
-                Ok(Err(error)) if error.is_conflict() && soon == most_often => {
+                // Another replica was faster; its certificates are used next.
+                Ok(Err(error)) if error.is_conflict() && backoff == min => {
                     info!(%error, "checking the webhook's certificates again");
                 }
                 Ok(Err(error)) => {
@@ -103,12 +98,11 @@ impl Rotation {
                     "the API server did not respond in time; the webhook's certificates were not checked"
                 ),
             }
-            // Most of what is in the way is over in a moment, and some of it lasts: a Secret can be immutable.
-            let (wait, next) = match went_well {
-                true => (regular, most_often),
-                false => (soon, (soon * 2).min(regular)),
+            let (wait, next) = match is_success {
+                true => (interval, min),
+                false => (backoff, (backoff * 2).min(interval)),
             };
-            soon = next;
+            backoff = next;
             sleep(wait).await;
         }
     }
@@ -116,17 +110,17 @@ impl Rotation {
     async fn check(&mut self) -> Result<(), RotationError> {
         let secret = self.secrets.get_opt(&self.name).await?;
         let secret = secret.ok_or_else(|| RotationError::NoSecret(self.name.clone()))?;
-        let kept = secret.data.as_ref().and_then(Certificates::read);
-        // Told before anything is served that rests on it.
-        let announced = match &kept {
-            Some(kept) => self.announce(kept).await?,
+        let stored = secret.data.as_ref().and_then(Certificates::read);
+        // API servers must trust an authority before its certificate is served.
+        let announced = match &stored {
+            Some(stored) => self.announce(stored).await?,
             None => false,
         };
         let now = Timestamp::now();
-        let due = due(kept.as_ref(), &self.names, now, self.lifetime, announced);
-        let renewed = self.renewed(kept.clone(), &due, now)?;
+        let due = due(stored.as_ref(), &self.names, now, self.lifetime, announced);
+        let renewed = self.renewed(stored.clone(), &due, now)?;
         let Some(certificates) = renewed else {
-            return kept.map_or(Ok(()), |kept| self.serve(&kept));
+            return stored.map_or(Ok(()), |stored| self.serve(&stored));
         };
         let data = Some(certificates.write());
         let secret = Secret { data, ..secret };
@@ -138,37 +132,40 @@ impl Rotation {
         self.serve(&certificates)
     }
 
-    /// The certificates after what is due; None when they stay as they are.
+    /// The certificates with the changes that are due; None if nothing is due.
     fn renewed(
         &self,
-        kept: Option<Certificates>,
+        stored: Option<Certificates>,
         due: &Due,
         now: Timestamp,
     ) -> Result<Option<Certificates>, CertificateError> {
         let pair = || Pair::new(&self.names, now, self.lifetime);
-        Ok(match (due, kept) {
+        Ok(match (due, stored) {
             (Due::Nothing, _) => None,
-            (Due::Begin, _) | (_, None) => Some(Certificates::begin(pair()?)),
-            (Due::Announce, Some(kept)) => Some(Certificates {
+            (Due::Create, _) | (_, None) => Some(Certificates::new(pair()?)),
+            (Due::Announce, Some(stored)) => Some(Certificates {
                 next: Some(pair()?),
-                ..kept
+                ..stored
             }),
-            (Due::Promote, Some(kept)) => Some(kept.promote()),
-            (Due::Forget, Some(kept)) => Some(Certificates { old: None, ..kept }),
+            (Due::Promote, Some(stored)) => Some(stored.promote()),
+            (Due::RemoveOld, Some(stored)) => Some(Certificates {
+                old: None,
+                ..stored
+            }),
         })
     }
 
-    /// Serves what is current.
     fn serve(&mut self, certificates: &Certificates) -> Result<(), RotationError> {
-        if self.served.as_ref() != Some(&certificates.current) {
-            self.serving.serve(certificates.current.serving_key()?);
-            self.metrics.serves_until(certificates.current.until);
-            self.served = Some(certificates.current.clone());
+        let current = &certificates.current;
+        if self.served.as_ref() != Some(current) {
+            self.certificate.set(current.serving_key()?);
+            self.metrics.set_certificate_expiry(current.until);
+            self.served = Some(current.clone());
         }
         Ok(())
     }
 
-    /// Puts the bundle into the webhook's configuration. Whether all API servers can know it.
+    /// Writes the CA bundle to the webhook's configuration; returns whether it has been there before.
     async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
         let Some(configuration) = self.configurations.get_opt(&self.name).await? else {
             // The webhook is configured elsewhere, or not at all.
@@ -176,12 +173,12 @@ impl Rotation {
         };
         let bundle = certificates.bundle();
         let webhooks = configuration.webhooks.iter().flatten().enumerate();
-        let behind = webhooks.filter(|(_, webhook)| {
-            let known = webhook.client_config.ca_bundle.as_ref();
-            known.is_none_or(|known| known.0 != bundle.as_bytes())
+        let outdated = webhooks.filter(|(_, webhook)| {
+            let current = webhook.client_config.ca_bundle.as_ref();
+            current.is_none_or(|current| current.0 != bundle.as_bytes())
         });
         let encoded = STANDARD.encode(&bundle);
-        let mut operations: Vec<_> = behind
+        let mut operations: Vec<_> = outdated
             .map(|(index, _)| {
                 let path = format!("/webhooks/{index}/clientConfig/caBundle");
                 json!({"op": "add", "path": path, "value": encoded})
@@ -190,7 +187,7 @@ impl Rotation {
         if operations.is_empty() {
             return Ok(true);
         }
-        // The indices are those of this version.
+        // The indices are valid for this version only.
         let version = configuration.metadata.resource_version;
         let path = "/metadata/resourceVersion";
         operations.insert(0, json!({"op": "test", "path": path, "value": version}));

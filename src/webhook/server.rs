@@ -1,4 +1,4 @@
-//! HTTPS: the certificate of the moment, and the one route.
+//! The HTTPS server with its current certificate.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,17 +26,16 @@ use crate::evaluation_pool::EvaluationPool;
 use crate::inbound::{self, Caller, MemoryBudget};
 use gamekeeper_core::admission::Templates;
 
-/// How long a body may take to arrive; API servers wait for three seconds, answer included.
+/// The timeout of reading a body. API servers wait three seconds for the whole response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest body: an object before and after, each at most what etcd takes.
+/// Enough for two objects of the maximum size in etcd.
 const MAX_BODY: usize = 8 << 20;
 
-/// The certificate that is served at the moment.
+/// The current certificate; None before the first one.
 #[derive(Default)]
 pub(crate) struct ServingCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
 impl ServingCertificate {
-    /// Whether there is one.
     pub(crate) fn is_ready(&self) -> bool {
         self.current().is_some()
     }
@@ -46,8 +45,8 @@ impl ServingCertificate {
         current.clone()
     }
 
-    /// From now on this one is served, to new connections.
-    pub(super) fn serve(&self, key: CertifiedKey) {
+    /// Replaces the certificate for new connections.
+    pub(super) fn set(&self, key: CertifiedKey) {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         *current = Some(Arc::new(key));
     }
@@ -55,7 +54,9 @@ impl ServingCertificate {
 
 impl fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Serving").field(&self.is_ready()).finish()
+        f.debug_tuple("ServingCertificate")
+            .field(&self.is_ready())
+            .finish()
     }
 }
 
@@ -69,15 +70,15 @@ pub(super) struct Reviewer {
     pub evaluation: EvaluationPool,
     pub dry_run: DryRun,
     pub metrics: AdmissionMetrics,
-    /// The one namespace that the cache knows; all when None.
+    /// The only namespace that the cache holds; None if it holds all.
     pub scope: Option<String>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
 }
 
 impl Reviewer {
-    /// Answers a request; None while the caches are not filled. The memory is counted for as long as the
-    /// request is held, also when the caller has gone.
-    async fn answer(
+    /// None while the caches are not synced. The budget is held as long as the request, even if the caller
+    /// disconnects.
+    async fn review(
         &self,
         request: AdmissionRequest,
         budget: MemoryBudget,
@@ -94,9 +95,9 @@ impl Reviewer {
                 ..AdmissionResponse::default()
             });
         }
-        let by_server = self.dry_run.judge(&request).await;
+        let dry_run = self.dry_run.check(&request).await;
         let namespace = request.namespace.clone();
-        let answer = self.evaluation.run(&namespace, move || {
+        let response = self.evaluation.run(&namespace, move || {
             let _budget = budget;
             let find = |name: &str| {
                 let stored = cache.hook_templates.store().get(&request.namespace, name)?;
@@ -106,9 +107,9 @@ impl Reviewer {
                 find: &find,
                 place: "this namespace",
             };
-            review(&request, &templates, &by_server)
+            review(&request, &templates, &dry_run)
         });
-        answer.await.ok()
+        response.await.ok()
     }
 }
 
@@ -120,15 +121,17 @@ async fn validate(
     let mut budget = caller.budget();
     let read = timeout(BODY_TIMEOUT, read(body, &mut budget)).await;
     let review = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
-    let (asked, begun) = (RequestLabels::of(&review.request), Instant::now());
-    let answer = reviewer.answer(review.request, budget).await;
-    let allowed = answer.as_ref().map(|answer| answer.allowed);
-    reviewer.metrics.reviewed(asked, allowed, begun.elapsed());
-    let answer = answer.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
-    Ok(Json(answer.into_review()))
+    let (labels, started) = (RequestLabels::of(&review.request), Instant::now());
+    let response = reviewer.review(review.request, budget).await;
+    let allowed = response.as_ref().map(|response| response.allowed);
+    reviewer
+        .metrics
+        .reviewed(labels, allowed, started.elapsed());
+    let response = response.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(Json(response.into_review()))
 }
 
-/// Reads a body; each byte is counted before it is kept.
+/// Reads a body, and counts its memory before it is used.
 async fn read(body: Body, budget: &mut MemoryBudget) -> Result<AdmissionReview, StatusCode> {
     let mut chunks = body.into_data_stream();
     let mut text = Vec::new();
@@ -149,10 +152,9 @@ async fn read(body: Body, budget: &mut MemoryBudget) -> Result<AdmissionReview, 
     })
 }
 
-/// Serves for as long as the process lives.
 pub(super) async fn serve(
     listener: TcpListener,
-    serving: Arc<ServingCertificate>,
+    certificate: Arc<ServingCertificate>,
     reviewer: Arc<Reviewer>,
 ) {
     let app = Router::new()
@@ -160,7 +162,7 @@ pub(super) async fn serve(
         .with_state(reviewer);
     let mut tls = ServerConfig::builder()
         .with_no_client_auth()
-        .with_cert_resolver(serving);
+        .with_cert_resolver(certificate);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     inbound::serve(listener, Some(acceptor), app).await;

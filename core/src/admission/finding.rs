@@ -1,29 +1,29 @@
-//! What is wrong with an object, in the words of the API server's own errors.
+//! Findings, with messages like those of the API server.
 
 use std::fmt;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The object cannot work, and is refused.
     Error,
-    /// It may be meant so, or heals by itself.
+    /// It may be intended, or resolves itself.
     Warning,
 }
 
-/// One thing that is wrong: where, what, and what to write instead.
+/// A problem of an object, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// The field, as in `spec.metrics[0].interval`; empty for the object as a whole.
     pub field: String,
-    /// What is wrong, and the fix.
+    /// The problem and its fix.
     pub message: String,
-    /// Whether it is refused.
+    /// Whether the object is refused.
     pub severity: Severity,
 }
 
 impl Finding {
-    /// A refusal, in these words.
+    /// An error with this message.
     pub fn error(field: impl Into<String>, message: impl Into<String>) -> Self {
         Finding {
             field: field.into(),
@@ -32,12 +32,12 @@ impl Finding {
         }
     }
 
-    /// A refusal of a text.
+    /// An invalid value.
     pub fn invalid(field: impl Into<String>, value: &str, fix: impl fmt::Display) -> Self {
         Finding::error(field, format!("Invalid value: {value:?}: {fix}"))
     }
 
-    /// A refusal of a field that is not known: misspelt, or at the wrong place.
+    /// An unknown field: misspelt, or at the wrong place.
     pub fn unknown(field: &str) -> Self {
         Finding::error(field, format!("unknown field {field:?}"))
     }
@@ -50,14 +50,21 @@ impl Finding {
         }
     }
 
-    /// Whether it is a refusal.
+    /// Whether the object is refused.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 }
 
-/// Whether a path is this field or lies in it: `spec.a[0].b` lies in `spec.a`, `spec.ab` does not, and
-/// everything lies in the object as a whole, whose path is empty.
+/// Whether a path is this field or a field in it. The path of the whole object is empty.
+///
+/// ```
+/// use gamekeeper_core::admission::lies_in;
+///
+/// assert!(lies_in("spec.metrics[0].name", "spec.metrics"));
+/// assert!(!lies_in("spec.metricsRetention", "spec.metrics"));
+/// assert!(lies_in("spec.metrics", ""));
+/// ```
 pub fn lies_in(path: &str, field: &str) -> bool {
     let rest = path.strip_prefix(field);
     field.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -77,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_holds_what_is_in_it_and_nothing_that_is_only_spelt_alike() {
+    fn a_path_lies_in_its_parents_and_not_in_their_prefixes() {
         for (within, field, expected) in [
             ("spec.a", "spec.a", true),
             ("spec.a.b", "spec.a", true),

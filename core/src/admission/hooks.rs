@@ -1,4 +1,4 @@
-//! A workload's hooks against the HookTemplates that they name.
+//! The hooks of workloads, checked against their HookTemplates.
 
 use std::collections::HashSet;
 
@@ -9,15 +9,13 @@ use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::plan::CannotMake;
 use crate::plan::hook_run::{can_succeed, missing_arguments, used_arguments};
 
-/// A hook, and what it is about.
 struct Hook<'a> {
     field: String,
     step: &'a HookStep,
-    /// Whether it is about a pod; a canary step is not.
+    /// Whether it concerns a pod; that of a canary step does not.
     of_pod: bool,
 }
 
-/// What is wrong with the hooks of a workload.
 pub(super) fn of_workload(workload: &impl GameWorkload, templates: &Templates) -> Vec<Finding> {
     let of_pods = HookPoint::OF_PODS.into_iter().zip(workload.pod_hooks());
     let of_pods = of_pods.filter_map(|(point, strategy)| {
@@ -48,7 +46,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     let name = &hook.step.template_name;
     let invalid = |why: String| Finding::error(&at_name, format!("Invalid value: {why}"));
     let Some(template) = (templates.find)(name) else {
-        // Not refused: manifests are applied in any order, and it heals.
+        // A warning, because manifests are applied in any order.
         let why = format!(
             "HookTemplate {name:?} does not exist in {}; create it, or name another one",
             templates.place
@@ -72,7 +70,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         findings.push(invalid(no_value(missing)));
     }
     if !of_operator.is_empty() {
-        // Not refused: manifests of bk-bcs, which have such steps, apply unchanged.
+        // A warning, so that manifests of bk-bcs with such steps can be applied unchanged.
         let why = no_value(of_operator);
         let why =
             format!("{why}: a canary step concerns no pod, so the operator cannot supply one");
@@ -81,7 +79,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// Arguments that would have no value when the hook is run.
+/// Arguments without a value.
 fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
     let given: Vec<Argument> = hook
         .step
@@ -100,7 +98,7 @@ fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
     missing
 }
 
-/// Arguments that the template makes no use of: most often a name that is misspelt.
+/// Arguments that the template does not use, usually because they are misspelt.
 fn unknown_arguments(hook: &Hook, template: &HookTemplate) -> Vec<Finding> {
     let declared = template
         .spec

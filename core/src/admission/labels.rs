@@ -1,4 +1,4 @@
-//! Labels and annotations: what Kubernetes takes for keys and values, and what ours may say.
+//! Labels and annotations: the keys that Kubernetes accepts, and the values of the operator's own ones.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::api::names::{COST_SORT_METHOD, DELETION_ALLOW};
 const KEY: &str = "must be a key such as example.com/team or team: letters, digits, '-', '_' and \
                    '.', with a letter or digit at both ends";
 
-/// Whether a text is a label's or annotation's key: `[PREFIX/]NAME`.
+/// Whether a text is a key of a label or annotation: `[PREFIX/]NAME`.
 pub(super) fn is_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -36,14 +36,14 @@ pub fn is_dns_label(name: &str) -> bool {
         && name.ends_with(ends)
 }
 
-/// Keys at a field that are none.
+/// The invalid keys of a field.
 pub(super) fn keys<'a>(field: &str, keys: impl Iterator<Item = &'a String>) -> Vec<Finding> {
     keys.filter(|key| !is_key(key))
         .map(|key| Finding::invalid(field, key, KEY))
         .collect()
 }
 
-/// Labels and annotations of a workload that would be understood as nothing.
+/// The labels and annotations of a workload that have an unknown value.
 pub(super) fn of_workload(
     labels: Option<&BTreeMap<String, String>>,
     annotations: Option<&BTreeMap<String, String>>,

@@ -1,4 +1,4 @@
-//! Metrics: conditions, paths, headers and arguments, read as they will be read when they count.
+//! Metrics: conditions, paths, headers and arguments, parsed like at a measurement.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// Texts of a metric that are found fault with: who writes them sees the rest once these are fixed.
+/// The most findings about the texts of a metric.
 const MAX_FINDINGS: usize = 32;
 
-/// What is wrong with a template. Arguments without a value get one from the workload.
+/// Arguments of a template may lack a value, which the workload sets.
 pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
@@ -47,7 +47,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a run. All of its arguments have a value, or it can measure nothing.
+/// All arguments of a run need a value.
 pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
@@ -60,12 +60,11 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings
 }
 
-/// Names of arguments that are declared.
 fn declared(args: &[Argument]) -> HashSet<&str> {
     args.iter().map(|argument| argument.name.as_str()).collect()
 }
 
-/// Whether the operator gives pod hooks a value for it: `PodIP`, or one of a list, `PodContainer[0]`.
+/// Whether the operator sets this argument of pod hooks: `PodIP`, or an item of a list such as `PodContainer[0]`.
 pub(super) fn is_of_operator(name: &str) -> bool {
     let is_index = |rest: &str| {
         let index = rest.strip_suffix(']');
@@ -79,7 +78,7 @@ pub(super) fn is_of_operator(name: &str) -> bool {
         })
 }
 
-/// Arguments that metrics use and that are not known, each with its field.
+/// The unknown arguments in metrics, with their fields.
 fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let mut unknown = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
@@ -95,7 +94,7 @@ fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec
     unknown
 }
 
-/// Fields of the run that arguments are taken from.
+/// The field paths of arguments.
 fn sources(args: &[Argument]) -> Vec<Finding> {
     let args = args.iter().enumerate();
     let paths = args.filter_map(|(index, argument)| {
@@ -106,7 +105,7 @@ fn sources(args: &[Argument]) -> Vec<Finding> {
     paths.collect()
 }
 
-/// A path that cannot be read. One with arguments in it is only known when they are filled in.
+/// An invalid path. Paths with arguments cannot be checked before a run.
 fn field_path(field: &str, path: &str) -> Option<Finding> {
     if metadata_key(path).is_some() || path.contains("{{") {
         return None;
@@ -135,8 +134,8 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
     findings
 }
 
-/// An interval that is shorter than the one at which it would be measured. Not a rule of the CRD: the
-/// operator makes runs of templates that were stored before there was one.
+/// An interval below the minimum. Not a rule of the CRD, because the operator creates runs of templates that were
+/// stored before this check.
 fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     let text = metric.interval.as_deref()?;
     let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
@@ -144,7 +143,7 @@ fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     is_short.then(|| Finding::invalid(format!("{at}.interval"), text, fix))
 }
 
-/// Conditions that cannot be read, or compare what can never be equal.
+/// Conditions that are invalid, or compare `result` with a wrong type.
 fn conditions(at: &str, metric: &Metric) -> Vec<Finding> {
     let both = [
         ("successCondition", &metric.success_condition),
@@ -172,7 +171,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     };
     let one_field = |of: &KubernetesMetric| of.fields.len() == 1;
     let why = if condition.compares_result_with_number() && provider.web.is_some() {
-        // The CRD says so too, wherever a regular expression can see it: in these words.
+        // The CRD has the same message, as far as a regular expression can find the comparison.
         is_text("a web call's result")
     } else if condition.compares_result_with_number()
         && provider.kubernetes.as_ref().is_some_and(one_field)
@@ -188,7 +187,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     Some(Finding::error(field, why))
 }
 
-/// Paths and headers of a metric's call.
+/// The providers: URLs, paths, headers and pod templates.
 fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(web) = &metric.provider.web {
@@ -222,13 +221,13 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     findings
 }
 
-/// A URL that is none, whatever its arguments are.
+/// A URL that is invalid with any arguments.
 fn url(field: &str, url: &str) -> Option<Finding> {
-    // One that begins with an argument may be anything.
+    // An argument at the start may be the whole URL.
     if url.starts_with("{{") {
         return None;
     }
-    // Any number does for a host, a port and a part of a path.
+    // A number is a valid host, port and part of a path.
     let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
     let error = url::Url::parse(filled.trim()).err()?;
     let fix = "write one such as http://{{ args.PodIP }}:8080/drained";
@@ -248,7 +247,7 @@ fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
             findings.push(Finding::invalid(format!("{at}.key"), &header.key, fix));
         }
         if HeaderValue::from_str(&header.value).is_err() {
-            // Not shown: it may hold a secret.
+            // The value may contain a secret.
             let message = "Invalid value: contains characters that are not allowed in a header, such as a line break";
             findings.push(Finding::error(format!("{at}.value"), message));
         }
@@ -266,7 +265,8 @@ fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
                 KubernetesFunction::Get => field_path(&field, &it.path),
                 KubernetesFunction::Patch if it.path.contains("{{") => None,
                 KubernetesFunction::Patch => {
-                    // Not refused: manifests of bk-bcs, whose hooks may write its keys, apply unchanged.
+                    // A warning, so that manifests of bk-bcs, whose hooks may write its keys, can be applied
+                    // unchanged.
                     let why = writable(&it.path).err()?;
                     Some(Finding::error(field, format!("Invalid value: {why}")).as_warning())
                 }

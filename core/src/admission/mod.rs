@@ -1,12 +1,11 @@
-//! Admission: what is wrong with a manifest, told before it is stored.
+//! Admission: the validation of manifests before they are stored.
 //!
-//! Two layers of rules. The first is in the CRDs, and the API server itself enforces it;
-//! [`Schemas`] says the same offline. The second is what a CRD cannot say, because it takes a parser
-//! (conditions, paths), or a look at another object (templates and the workloads that name them):
-//! [`check`]. The webhook and the linter both ask here, so that both use the same words.
+//! There are two layers of rules. The API server enforces those of the CRDs; [`Schemas`] checks them offline. The
+//! others cannot be written in a CRD, because they need a parser (conditions, paths) or another object (the
+//! HookTemplates of a workload): [`check`]. The webhook and the linter use both, and thus have the same messages.
 //!
-//! Pure: no client, clock or async. Parsing conditions takes a deep stack: call all of it on a
-//! thread with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
+//! Pure: no client, clock or async. The parser of conditions needs a deep stack: call these functions on a thread
+//! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
 
 mod finding;
 mod hooks;
@@ -41,11 +40,11 @@ pub const KINDS: [&str; 4] = [
 pub struct Templates<'a> {
     /// Finds one by its name.
     pub find: &'a dyn Fn(&str) -> Option<Arc<HookTemplate>>,
-    /// Where it was looked for, as a message says it.
+    /// The place of the templates, for messages.
     pub place: &'static str,
 }
 
-/// What is wrong with an object, beyond what its CRD says. Kinds that are not ours are fine.
+/// The findings about an object beyond those of its CRD; none for other kinds.
 pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let checked = match kind {
@@ -60,11 +59,11 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
         _ => return Vec::new(),
     };
     let mut findings = checked.unwrap_or_else(|unreadable| vec![unreadable]);
-    findings.extend(schema::unknown_to_us(kind, object));
+    findings.extend(schema::unknown_in_jobs_and_claims(kind, object));
     findings
 }
 
-/// Reads an object. One that its schema takes and we cannot read was made for another version.
+/// Decodes an object. One that matches its schema and cannot be decoded belongs to another version.
 fn read<K: DeserializeOwned>(object: &Value) -> Result<K, Finding> {
     K::deserialize(object).map_err(|error| {
         let message = format!("this version of the operator cannot decode it: {error}");

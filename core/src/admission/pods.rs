@@ -1,5 +1,5 @@
-//! Pod templates: what the API server would say to the first pod, as far as it can be told without
-//! asking it. It is asked before any running pod is touched in any case; here it is told earlier.
+//! Pod templates: the part of the API server's validation that needs no server. The operator makes a dry run before
+//! it changes a running pod in any case; these findings are earlier.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::api::names::claim_template_name;
 const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
                          digit at both ends, at most 63 characters";
 
-/// What is wrong with the template in a field; `claims` are volumes that come from elsewhere.
+/// Checks the template at a field; `claims` are the claim templates, which are volumes too.
 pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for map in ["labels", "annotations"] {
@@ -29,7 +29,7 @@ pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<F
             let field = format!("{at}.spec.{list}[{index}]");
             findings.extend(of_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
-            // Within one list the CRD says so.
+            // The CRD checks each list.
             if list == "initContainers" && regular.contains(name) {
                 let message = format!("Duplicate value: {name:?}");
                 findings.push(Finding::error(format!("{field}.name"), message));
@@ -71,8 +71,8 @@ fn of_container(field: &str, container: &Value, volumes: &BTreeSet<&str>) -> Vec
     findings
 }
 
-/// Amounts that are neither text nor a number. No schema can say that a field is one of the two, and the
-/// API server does not say which field it is.
+/// Amounts that are neither text nor a number. No schema can require one of the two, and the API server does not
+/// name the field.
 fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
     let lists = ["limits", "requests"].into_iter();
     let all = lists.flat_map(|list| {
@@ -87,7 +87,7 @@ fn quantities(field: &str, resources: &Value) -> Vec<Finding> {
     .collect()
 }
 
-/// What is wrong with the names of claim templates.
+/// Checks the names of claim templates.
 pub(super) fn of_claims(claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen = BTreeSet::new();

@@ -14,8 +14,8 @@ fn template(args: Value, url: &str) -> HookTemplateSpec {
     serde_json::from_value(json!({"args": args, "metrics": [metric]})).expect("a template")
 }
 
-/// What is said about a workload whose hooks name these templates.
-fn said(spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
+/// The findings about a workload with these HookTemplates.
+fn messages(spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
     let known: BTreeMap<&str, Arc<HookTemplate>> = templates
         .iter()
         .map(|(name, spec)| (*name, Arc::new(HookTemplate::new(name, spec.clone()))))
@@ -65,8 +65,8 @@ fn arguments_come_from_the_template_the_workload_or_the_operator() {
     );
     let given = json!({"templateName": "check", "args": [{"name": "team", "value": "red"}]});
     let templates = [("check", wants)];
-    assert_eq!(said(pre_delete(given.clone()), &templates), [""; 0]);
-    let found = said(pre_delete(json!({"templateName": "check"})), &templates);
+    assert_eq!(messages(pre_delete(given.clone()), &templates), [""; 0]);
+    let found = messages(pre_delete(json!({"templateName": "check"})), &templates);
     assert_eq!(
         found,
         [
@@ -74,7 +74,7 @@ fn arguments_come_from_the_template_the_workload_or_the_operator() {
           value for team; add it to the hook's args"
         ]
     );
-    let of_step = said(step(given), &templates);
+    let of_step = messages(step(given), &templates);
     assert!(
         of_step[0].starts_with("warning: ") && of_step[0].contains("a canary step concerns no pod"),
         "{of_step:?}"
@@ -82,8 +82,8 @@ fn arguments_come_from_the_template_the_workload_or_the_operator() {
 }
 
 #[test]
-fn a_missing_template_heals_and_is_a_warning() {
-    let found = said(pre_delete(json!({"templateName": "later"})), &[]);
+fn a_missing_template_is_a_warning() {
+    let found = messages(pre_delete(json!({"templateName": "later"})), &[]);
     assert_eq!(
         found,
         [
@@ -94,9 +94,9 @@ fn a_missing_template_heals_and_is_a_warning() {
 }
 
 #[test]
-fn an_argument_that_the_template_does_not_know_is_a_warning() {
+fn an_unknown_argument_is_a_warning() {
     let args = json!([{"name": "tem", "value": "red"}]);
-    let found = said(
+    let found = messages(
         pre_delete(json!({"templateName": "check", "args": args})),
         &[("check", template(json!([]), "http://10.0.0.1"))],
     );
@@ -110,10 +110,10 @@ fn an_argument_that_the_template_does_not_know_is_a_warning() {
 }
 
 #[test]
-fn a_stored_template_that_cannot_succeed_is_told_at_the_workload() {
+fn a_stored_template_that_cannot_succeed_is_an_error_of_the_workload() {
     let mut endless = template(json!([]), "http://10.0.0.1");
     endless.metrics[0].interval = Some("5s".into());
-    let found = said(
+    let found = messages(
         pre_delete(json!({"templateName": "check"})),
         &[("check", endless)],
     );
@@ -124,7 +124,7 @@ fn a_stored_template_that_cannot_succeed_is_told_at_the_workload() {
 }
 
 #[test]
-fn what_has_no_effect_is_a_warning() {
+fn fields_without_effect_are_warnings() {
     let templates = [("check", template(json!([]), "http://10.0.0.1"))];
     let hook = json!({"hook": {"templateName": "check"}});
     let rolling = json!({"type": "RollingUpdate"});
@@ -154,7 +154,7 @@ fn what_has_no_effect_is_a_warning() {
         for point in hooks {
             spec[format!("{point}UpdateStrategy")] = hook.clone();
         }
-        let found = said(spec, &templates);
+        let found = messages(spec, &templates);
         let expected = without_effect.map(|point| {
             format!("warning: spec.{point}UpdateStrategy.hook: Invalid value: has no effect with")
         });
@@ -166,7 +166,7 @@ fn what_has_no_effect_is_a_warning() {
     }
     let steps = |partitions: [Value; 3]| {
         let steps = partitions.map(|partition| json!({"partition": partition}));
-        said(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])
+        messages(json!({"updateStrategy": {"canary": {"steps": steps}}}), &[])
     };
     assert_eq!(steps([json!(3), json!(1), json!(0)]), [""; 0]);
     assert_eq!(steps([json!("50%"), json!(20), json!("10%")]), [""; 0]);
@@ -184,7 +184,7 @@ fn what_has_no_effect_is_a_warning() {
 }
 
 #[test]
-fn a_mount_without_a_volume_is_refused_as_the_api_server_would() {
+fn a_mount_without_a_volume_is_an_error() {
     let pod = |volumes: Value| {
         let mount = json!([{"name": "maps", "mountPath": "/maps"}]);
         let container = json!({"name": "server", "image": "game:1", "volumeMounts": mount});
@@ -192,10 +192,10 @@ fn a_mount_without_a_volume_is_refused_as_the_api_server_would() {
         json!({"template": {"metadata": metadata, "spec": {"containers": [container], "volumes": volumes}}})
     };
     assert_eq!(
-        said(pod(json!([{"name": "maps", "emptyDir": {}}])), &[]),
+        messages(pod(json!([{"name": "maps", "emptyDir": {}}])), &[]),
         [""; 0]
     );
-    let found = said(pod(json!([])), &[]);
+    let found = messages(pod(json!([])), &[]);
     assert_eq!(
         found,
         ["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"maps\""]
@@ -203,7 +203,7 @@ fn a_mount_without_a_volume_is_refused_as_the_api_server_would() {
 }
 
 #[test]
-fn what_another_version_wrote_is_not_refused() {
+fn objects_of_another_version_are_not_refused() {
     let object = json!({"kind": "HookTemplate", "metadata": {}, "spec": {"metrics": "many"}});
     let templates = Templates {
         find: &|_| None,
@@ -216,8 +216,7 @@ fn what_another_version_wrote_is_not_refused() {
 
 /// The cluster may be newer than we are.
 #[test]
-fn an_unknown_field_of_a_job_or_claim_is_a_warning_and_one_of_a_pod_template_is_left_to_the_cluster()
- {
+fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates() {
     let container = json!({"name": "backup", "image": "backup:1", "imagee": "x"});
     let pod = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
     let metric = json!({"name": "backup", "provider": {"job": {"spec": {"template": pod}}}});
@@ -236,7 +235,7 @@ fn an_unknown_field_of_a_job_or_claim_is_a_warning_and_one_of_a_pod_template_is_
 
     let template = json!({"metadata": {"lables": {}}, "spec": {"containers": [container]}});
     assert_eq!(
-        said(json!({"template": template}), &[]),
+        messages(json!({"template": template}), &[]),
         Vec::<String>::new()
     );
 }

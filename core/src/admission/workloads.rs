@@ -8,7 +8,7 @@ use crate::api::{
     InPlaceUpdateStrategy,
 };
 
-/// How pods are brought to a new revision.
+/// The update strategy of either kind.
 #[derive(Clone, Copy)]
 struct Update {
     type_: GameStatefulSetUpdateType,
@@ -40,14 +40,12 @@ impl Update {
     }
 }
 
-/// What is wrong with a GameDeployment.
 pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
     of_workload(workload, update, templates)
 }
 
-/// What is wrong with a GameStatefulSet.
 pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
@@ -81,7 +79,7 @@ fn of_workload<K: GameWorkload>(
     findings
 }
 
-/// Hooks around updates that such updates never ask.
+/// In-place hooks that the update strategy never runs.
 fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     if update.is_in_place() {
         return Vec::new();
@@ -120,7 +118,7 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         .collect()
 }
 
-/// Steps that keep more pods at the old revision than one before them.
+/// Steps with a larger partition than an earlier one.
 fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     let steps = workload.canary().map_or(&[][..], |canary| &canary.steps);
     let mut findings = Vec::new();
@@ -144,7 +142,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// Whether a partition is more than another; a number and a percentage are not compared.
+/// Whether a partition is larger than another. A number and a percentage are not compared.
 fn is_more(partition: &IntOrString, other: &IntOrString) -> bool {
     let percent = |text: &str| text.trim_end_matches('%').parse::<u32>().ok();
     match (partition, other) {

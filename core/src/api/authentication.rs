@@ -1,4 +1,4 @@
-//! How calls show who they are; what is secret stays in Secrets.
+//! Authentication of calls, with credentials from Secrets.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

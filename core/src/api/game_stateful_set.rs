@@ -99,10 +99,10 @@ pub struct GameStatefulSetSpec {
 /// Whether pods are created and deleted one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PodManagementPolicy {
-    /// Upward and downward by ordinal, each after its predecessor is ready.
+    /// One at a time by ordinal, each after its predecessor is ready.
     #[default]
     OrderedReady,
-    /// Side by side.
+    /// In parallel.
     Parallel,
 }
 
@@ -112,7 +112,7 @@ pub enum PvcRetention {
     /// The claim stays.
     #[default]
     Retain,
-    /// The claim goes too.
+    /// The claim is deleted.
     Delete,
 }
 
@@ -141,14 +141,14 @@ pub struct Ordinals {
 /// How a GameStatefulSet's pods are brought to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum GameStatefulSetUpdateType {
-    /// Delete the pod (behind its PreDelete hook) and create a new one.
+    /// Delete the pod (after its PreDelete hook) and create a new one.
     #[default]
     RollingUpdate,
     /// Change the running pod.
     InplaceUpdate,
-    /// Change the image without a restart; needs a kubelet that can.
+    /// Change the image without a restart; requires support by the kubelet.
     HotPatchUpdate,
-    /// Pods are updated only when somebody deletes them.
+    /// Pods are updated when a user deletes them.
     OnDelete,
 }
 

@@ -1,4 +1,4 @@
-//! How a workload names a hook: a HookTemplate and arguments for it.
+//! A workload's reference to a hook: a HookTemplate and its arguments.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,10 +25,7 @@ pub struct HookStep {
     #[schemars(schema_with = "schema::template_name")]
     pub template_name: String,
     /// Arguments for the template, in addition to those that the operator sets.
-    #[schemars(
-        length(max = 256),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 256), transform = schema::merged_by("name"))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<HookArgument>,
 }

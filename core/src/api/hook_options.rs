@@ -1,4 +1,4 @@
-//! What a template or run says about its metrics by their names, and how long a run is kept.
+//! Options of a template or run that refer to metrics by name, and the lifetime of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

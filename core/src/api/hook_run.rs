@@ -1,4 +1,6 @@
-//! HookRun: a template at work.
+//! HookRun: an execution of a HookTemplate.
+
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::CustomResource;
@@ -27,20 +29,14 @@ use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrat
 #[schemars(extend("x-kubernetes-validations" = schema::rules_by_metric_name()))]
 pub struct HookRunSpec {
     /// What is measured.
-    #[schemars(
-        length(min = 1, max = 32),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 32), transform = schema::merged_by("name"))]
     pub metrics: Vec<Metric>,
     /// Arguments, each with its value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 256),
-        extend(
-            "x-kubernetes-list-type" = "map",
-            "x-kubernetes-list-map-keys" = ["name"],
-            "x-kubernetes-validations" = [schema::arguments_have_values()]
-        )
+        transform = schema::merged_by("name"),
+        extend("x-kubernetes-validations" = [schema::arguments_have_values()])
     )]
     pub args: Vec<Argument>,
     /// Whether metrics run in parallel or one after the other.
@@ -48,17 +44,11 @@ pub struct HookRunSpec {
     pub policy: HookPolicy,
     /// Metrics that do not affect the result of the run; their own results are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
-    )]
+    #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub dry_run: Vec<DryRun>,
     /// How many measurements the status keeps, by metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
-    )]
+    #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub measurement_retention: Vec<MeasurementRetention>,
     /// Stop immediately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,35 +59,32 @@ pub struct HookRunSpec {
 }
 
 impl HookRun {
-    /// The point that it was made at, when it was made for a workload of this kind.
+    /// The hook point, if it was created for a workload of this kind.
     pub fn point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         let labels = self.metadata.labels.as_ref()?;
         HookPoint::parse(labels.get(kind.type_label())?)
     }
 
-    /// The same, when it is a point in the life of a pod and no canary step.
+    /// The hook point, if it is one of a pod rather than a canary step.
     pub fn pod_point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         self.point(kind).filter(|point| *point != HookPoint::Step)
     }
 
-    /// The workload that it says controls it; whether there is such a one is not told by that.
+    /// The workload that its owner references name as controller. The workload need not exist.
     pub fn controlling_workload(&self) -> Option<(WorkloadKind, &OwnerReference)> {
-        let owners = self.metadata.owner_references.as_deref()?;
-        let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+        let owner = names::controller_of(&self.metadata)?;
         let (group, _) = owner.api_version.split_once('/')?;
         let kind = WorkloadKind::parse(&owner.kind).filter(|_| group == super::GROUP)?;
         Some((kind, owner))
     }
 
-    /// Where it stands; Pending before it has a status.
+    /// Its phase; Pending before it has a status.
     pub fn phase(&self) -> HookPhase {
-        self.status
-            .as_ref()
-            .map(|status| status.phase)
-            .unwrap_or_default()
+        let status = self.status.as_ref();
+        status.map_or_else(HookPhase::default, |status| status.phase)
     }
 
-    /// Whether it guards a deletion for good, so that no revision is to follow.
+    /// Whether it guards a deletion after which the pod is not replaced.
     pub fn is_for_removal(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
         let target = annotations.and_then(|it| it.get(names::RUN_TARGET));
@@ -111,27 +98,33 @@ pub enum HookPhase {
     /// Not started.
     #[default]
     Pending,
-    /// Under way.
+    /// In progress.
     Running,
-    /// Ended well.
+    /// Ended with success.
     Successful,
-    /// A failure limit was passed.
+    /// A failure limit was exceeded.
     Failed,
     /// Too many errors in a row.
     Error,
-    /// Neither good nor bad.
+    /// Ended without a decision.
     Inconclusive,
 }
 
 impl HookPhase {
-    /// Whether this phase is an end.
+    /// Whether the run, metric or measurement has ended.
     pub fn is_completed(self) -> bool {
         !matches!(self, HookPhase::Pending | HookPhase::Running)
     }
 
-    /// Whether it is an end other than a good one.
+    /// Whether it has ended without success.
     pub fn has_failed(self) -> bool {
         self.is_completed() && self != HookPhase::Successful
+    }
+}
+
+impl fmt::Display for HookPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
 }
 
@@ -153,10 +146,7 @@ pub struct HookRunStatus {
     pub finished_at: Option<Time>,
     /// One entry per metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["name"]
-    ))]
+    #[schemars(transform = schema::merged_by("name"))]
     pub metric_results: Vec<MetricResult>,
 }
 

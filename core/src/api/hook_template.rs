@@ -25,33 +25,21 @@ use super::{DryRun, MeasurementRetention, Metric, schema};
 pub struct HookTemplateSpec {
     /// Arguments; those without a value get one when a HookRun is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 256),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(max = 256), transform = schema::merged_by("name"))]
     pub args: Vec<Argument>,
     /// What is measured.
-    #[schemars(
-        length(min = 1, max = 32),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
-    )]
+    #[schemars(length(min = 1, max = 32), transform = schema::merged_by("name"))]
     pub metrics: Vec<Metric>,
     /// Whether metrics run in parallel or one after the other.
     #[serde(default)]
     pub policy: HookPolicy,
     /// Metrics that do not affect the result of the run; their own results are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
-    )]
+    #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub dry_run: Vec<DryRun>,
     /// How many measurements the status keeps, by metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 8),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["metricName"])
-    )]
+    #[schemars(length(max = 8), transform = schema::merged_by("metricName"))]
     pub measurement_retention: Vec<MeasurementRetention>,
 }
 
@@ -109,7 +97,7 @@ pub struct FieldRef {
 /// Whether metrics run in parallel or one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum HookPolicy {
-    /// Side by side.
+    /// In parallel.
     #[default]
     Parallel,
     /// One after the other.

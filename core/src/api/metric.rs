@@ -1,4 +1,4 @@
-//! One metric of a check: what to measure, how often, and what counts as good.
+//! A metric: what to measure, how often, and what counts as success.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

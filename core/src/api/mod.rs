@@ -1,8 +1,8 @@
-//! The API that users see: the four kinds of group `tkex.tencent.com/v1alpha1`, their defaults,
-//! and the names, labels and annotations on everything the operator makes.
+//! The API: the four kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
+//! the objects that the operator creates.
 //!
-//! No I/O and no clock: everything here is data. The Rust types are the single source of the CRDs
-//! (`gamekeeper crds`); names, casing and enum values are those of bk-bcs, so its manifests apply.
+//! The Rust types are the source of the CRDs (`gamekeeper crds`). Names, casing and enum values are those of
+//! bk-bcs, so that its manifests apply unchanged.
 
 mod authentication;
 mod condition;
@@ -21,25 +21,41 @@ mod update_strategy;
 mod workload;
 mod workload_status;
 
-pub use authentication::*;
+pub use authentication::{
+    Authentication, BasicAuthentication, BearerAuthentication, OAuth2Authentication,
+};
 pub use condition::{ConditionType, Reason};
-pub use game_deployment::*;
-pub use game_stateful_set::*;
-pub use hook::*;
-pub use hook_options::*;
-pub use hook_run::*;
-pub use hook_template::*;
-pub use metric::*;
+pub use game_deployment::{
+    GameDeployment, GameDeploymentScaleStrategy, GameDeploymentSpec, GameDeploymentStatus,
+    GameDeploymentUpdateStrategy,
+};
+pub use game_stateful_set::{
+    GameStatefulSet, GameStatefulSetRollingUpdate, GameStatefulSetSpec, GameStatefulSetStatus,
+    GameStatefulSetUpdateStrategy, GameStatefulSetUpdateType, Ordinals, PodManagementPolicy,
+    PvcRetention, PvcRetentionPolicy,
+};
+pub use hook::{HookArgument, HookStep, PodHookStrategy};
+pub use hook_options::{DryRun, MeasurementRetention, TtlStrategy};
+pub use hook_run::{HookPhase, HookRun, HookRunSpec, HookRunStatus, Measurement, MetricResult};
+pub use hook_template::{
+    Argument, ArgumentSource, FieldRef, HookPolicy, HookTemplate, HookTemplateSpec, SecretKeyRef,
+};
+pub use metric::{Metric, MetricProvider};
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;
-pub use update_strategy::*;
+pub use update_strategy::{
+    CanaryPause, CanaryStep, CanaryStrategy, InPlacePolicy, InPlaceUpdateStrategy,
+    UpdateStrategyType,
+};
 pub use workload::GameWorkload;
-pub use workload_status::*;
+pub use workload_status::{
+    CanaryStatus, PauseCondition, PauseReason, PodHookCondition, WorkloadStatus,
+};
 
 /// The API group of all kinds.
 pub const GROUP: &str = "tkex.tencent.com";
 /// The only served version.
 pub const VERSION: &str = "v1alpha1";
-/// `group/version`, as it stands in manifests and owner references.
+/// `group/version`, as in manifests and owner references.
 pub const API_VERSION: &str = "tkex.tencent.com/v1alpha1";

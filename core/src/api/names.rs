@@ -1,22 +1,19 @@
-//! Names, labels and annotations on what the operator makes.
+//! Names, labels and annotations of the objects that the operator creates.
 //!
-//! Those that users of bk-bcs know are theirs, word for word; the operator's own begin with
-//! `gamekeeper.tkex.tencent.com/`.
+//! Those of bk-bcs are kept unchanged. The operator's own begin with `gamekeeper.tkex.tencent.com/`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
-use super::HookPhase;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 /// The operator in managed fields.
 pub const FIELD_MANAGER: &str = "gamekeeper";
-/// `kubectl game` in managed fields; what it writes was meant by a person.
+/// `kubectl game` in managed fields; its writes are those of a user.
 pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 
-/// Pod label: the ControllerRevision it was made or updated from (Kubernetes convention).
+/// Pod label: the ControllerRevision it was created from or updated to (Kubernetes convention).
 pub const REVISION_LABEL: &str = "controller-revision-hash";
 /// Pod label: the five characters at the end of its name.
 pub const INSTANCE_LABEL: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
-/// Pod annotation from the moment its PreDelete hook starts until its deletion is called off.
+/// Pod annotation from the start of the PreDelete hook until the deletion is cancelled.
 pub const DELETING_ANNOTATION: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Pod annotation: cost of deleting it (Kubernetes convention); lower goes first.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -26,27 +23,27 @@ pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
 pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
 /// Label that says when a workload may be deleted: `Always`, or `Cascading` (once it has no pods).
 pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
-/// Pod annotation that tells a kubelet that can to change images without a restart.
+/// Pod annotation that asks a kubelet to change images without a restart, if it can.
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate that keeps traffic from a pod while it is updated in place.
 pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
-/// Pod annotation: what an in-place update or hot patch changed, from what to what.
+/// Pod annotation: the last in-place update or hot patch, with old and new values.
 pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
-/// Workload annotation: the pause that the operator made (revision, step hash, index, reason, time).
+/// Workload annotation: the operator's own pause (revision, step hash, index, reason, time).
 pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
-/// Workload annotation: a user lets this rollout (revision, step hash) skip its canary steps.
+/// Workload annotation: a rollout (revision, step hash) whose canary steps the user skips.
 pub const PROMOTE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/promote";
-/// Workload annotation: why it was changed last (Kubernetes convention); its new revisions keep it.
+/// Workload annotation: the reason for its last change (Kubernetes convention); copied to its new revisions.
 pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
-/// Workload annotation: a retry under way (points and generation).
+/// Workload annotation: a retry in progress (points and generation).
 pub const RETRY_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/retry";
-/// HookRun annotation: uid of the pod that the run is about.
+/// HookRun annotation: uid of its pod.
 pub const RUN_POD_UID: &str = "gamekeeper.tkex.tencent.com/pod-uid";
-/// HookRun annotation: revision that the guarded action leads to; empty for a deletion for good.
+/// HookRun annotation: revision that the guarded action leads to; empty for a scale-in.
 pub const RUN_TARGET: &str = "gamekeeper.tkex.tencent.com/target-revision";
 /// HookRun annotation: hash of the hook's template name and arguments.
 pub const RUN_HOOK_HASH: &str = "gamekeeper.tkex.tencent.com/hook-hash";
-/// HookRun annotation: the workload's generation when the run was made.
+/// HookRun annotation: the workload's generation when the run was created.
 pub const RUN_GENERATION: &str = "gamekeeper.tkex.tencent.com/workload-generation";
 /// HookRun annotation: uid of the workload.
 pub const RUN_WORKLOAD_UID: &str = "gamekeeper.tkex.tencent.com/workload-uid";
@@ -57,28 +54,34 @@ pub const RUN_INSTANCE_LABEL: &str = "InstanceID";
 /// HookRun label of canary steps: the step's index.
 pub const RUN_STEP_LABEL: &str = "step-index";
 
-/// Label of a GameStatefulSet's pods: their name, so that a service can select one of them.
+/// Label of a GameStatefulSet's pods: their name, for a service that selects one pod.
 pub const POD_NAME_LABEL: &str = "gamestatefulset.kubernetes.io/pod-name";
 /// Label of a GameStatefulSet's pods: their ordinal.
 pub const POD_ORDINAL_LABEL: &str = "gamestatefulset.kubernetes.io/pod-ordinal";
 /// Label of a GameStatefulSet's pods: their ordinal (Kubernetes convention).
 pub const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
-/// Annotation of a GameStatefulSet's template: force pods off nodes that are lost.
+/// Annotation of a GameStatefulSet's template: force-delete pods on lost nodes.
 pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
 
-/// What the names of all claims of a template begin with; the ordinal follows.
+/// The owner reference of an object's controller.
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
+}
+
+/// The prefix of the names of a template's claims; the ordinal follows.
 pub fn claim_prefix(template: &serde_json::Value, workload: &str) -> String {
     format!("{}-{workload}-", claim_template_name(template))
 }
 
-/// The name of a claim template, which is the name of a volume too.
+/// The name of a claim template, and of its volume in each pod.
 pub fn claim_template_name(template: &serde_json::Value) -> &str {
     let name = template.pointer("/metadata/name");
     name.and_then(serde_json::Value::as_str).unwrap_or_default()
 }
 
-/// The ordinal at the end of a name that begins so. Only an ordinal as it is written: not `007`.
+/// The ordinal after the prefix of a name. None for an ordinal with leading zeros.
 pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     let digits = name.strip_prefix(prefix)?;
     let is_padded = digits.len() > 1 && digits.starts_with('0');
@@ -87,14 +90,21 @@ pub fn ordinal_after(prefix: &str, name: &str) -> Option<i64> {
     Some(i64::from(ordinal))
 }
 
-/// A name that ends in an ordinal: what it begins with, and the ordinal.
+/// The prefix and the ordinal of a name that ends in one.
+///
+/// ```
+/// use gamekeeper_core::api::names::split_ordinal;
+///
+/// assert_eq!(split_ordinal("lobby-12"), Some(("lobby-", 12)));
+/// assert_eq!(split_ordinal("lobby-x7k2p"), None);
+/// ```
 pub fn split_ordinal(name: &str) -> Option<(&str, i64)> {
     let (_, digits) = name.rsplit_once('-')?;
     let prefix = &name[..name.len() - digits.len()];
     Some((prefix, ordinal_after(prefix, name)?))
 }
 
-/// Kinds of workload; what they make is named after them.
+/// Kinds of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkloadKind {
     /// GameDeployment
@@ -107,7 +117,7 @@ impl WorkloadKind {
     /// Both kinds.
     pub const ALL: [Self; 2] = [WorkloadKind::GameDeployment, WorkloadKind::GameStatefulSet];
 
-    /// The owner reference on everything that a workload controls.
+    /// The owner reference of an object that a workload controls.
     pub fn owner_reference(self, name: &str, uid: &str) -> OwnerReference {
         OwnerReference {
             api_version: super::API_VERSION.to_owned(),
@@ -119,7 +129,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The kind as in manifests and owner references.
+    /// The name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             WorkloadKind::GameDeployment => "GameDeployment",
@@ -127,7 +137,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The kind of this name; None of another one.
+    /// The kind with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
@@ -149,7 +159,7 @@ impl WorkloadKind {
     }
 }
 
-/// Where a hook stands in the life of a pod or rollout.
+/// The point in the life of a pod or rollout at which a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HookPoint {
     /// A canary step.
@@ -180,7 +190,7 @@ impl HookPoint {
         }
     }
 
-    /// Field of a workload's spec with the hook of this point in a pod's life; None for a step.
+    /// Field of a workload's spec with the hook of this point; None for a step.
     pub fn strategy_field(self) -> Option<&'static str> {
         match self {
             HookPoint::Step => None,
@@ -192,17 +202,11 @@ impl HookPoint {
 
     /// The point that a type label names.
     pub fn parse(label: &str) -> Option<Self> {
-        [
-            HookPoint::Step,
-            HookPoint::PreDelete,
-            HookPoint::PreInplace,
-            HookPoint::PostInplace,
-        ]
-        .into_iter()
-        .find(|point| point.as_str() == label)
+        let mut points = [HookPoint::Step].into_iter().chain(Self::OF_PODS);
+        points.find(|point| point.as_str() == label)
     }
 
-    /// What a HookRun's name begins with (bk-bcs).
+    /// The prefix of a HookRun's name (bk-bcs).
     fn prefix(self) -> &'static str {
         match self {
             HookPoint::Step => "canary-step-hook",
@@ -223,8 +227,8 @@ impl HookPoint {
     }
 }
 
-/// Name of the Job that a HookRun's measurement is made by: the same at each attempt, and another
-/// one for each run, metric and measurement.
+/// Name of the Job of a HookRun's measurement: the same for each attempt, and unique for each run, metric
+/// and measurement.
 pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
     let whole = format!("{run_uid}/{metric}/{number}");
     let whole = whole.as_bytes();
@@ -237,17 +241,17 @@ pub fn job_name(run: &str, run_uid: &str, metric: &str, number: i32) -> String {
     format!("{}-{end}", run.trim_end_matches('-'))
 }
 
-/// Longest name of a Job: its pods carry it as a label's value.
+/// Longest name of a Job, which is a label value of its pods.
 const MAX_JOB_NAME: usize = 63;
 /// Longest name of an object (DNS subdomain).
 pub const MAX_NAME: usize = 253;
-/// Longest name of a workload: its revisions' names are label values, which end at 63.
+/// Longest name of a workload: the names of its revisions are label values of at most 63 characters.
 pub const MAX_WORKLOAD_NAME: usize = 52;
 
-/// Kubernetes' safe alphabet: no vowels and no look-alikes, so no words come out.
+/// Kubernetes' safe alphabet: without vowels and similar characters, so that no words are formed.
 const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a, 32 bits: the hash that Kubernetes names revisions with.
+/// FNV-1a, 32 bits: Kubernetes' hash for the names of revisions.
 pub fn fnv32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
@@ -269,7 +273,7 @@ pub fn instance_id(seed: &[u8]) -> String {
     let mut rest = seed.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // The low bits of FNV mix badly; fold the high half in.
+    // The low bits of FNV are poorly mixed, so the high half is folded in.
     rest ^= rest >> 32;
     (0..5)
         .map(|_| {
@@ -280,7 +284,7 @@ pub fn instance_id(seed: &[u8]) -> String {
         .collect()
 }
 
-/// Cuts a name to `max` bytes; a cut one ends in a hash of the whole.
+/// Cuts a name to `max` bytes. A cut name ends in a hash of the whole.
 fn shorten(name: String, max: usize) -> String {
     if name.len() <= max {
         return name;
@@ -291,12 +295,6 @@ fn shorten(name: String, max: usize) -> String {
         end -= 1;
     }
     format!("{}-{hash}", name[..end].trim_end_matches(['-', '.']))
-}
-
-impl std::fmt::Display for HookPhase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! JSON that stays the text that it came as.
+//! JSON that is kept as text.
 //!
-//! Parsed into maps, JSON takes up to eighty times its length, and every replica would keep it. So the
-//! parts of an object that may be any JSON are read where they are used.
+//! Parsed into maps, JSON takes up to eighty times its length in the memory of every replica. So the parts
+//! of an object that may be any JSON are parsed where they are used.
 
 use std::fmt;
 
@@ -10,7 +10,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Longest text.
 const MAX_LENGTH: usize = 256 << 10;
 
 /// JSON as text, of bounded length.
@@ -23,7 +22,7 @@ impl RawJson {
         self.0.get()
     }
 
-    /// Reads the text.
+    /// Parses the text.
     ///
     /// # Errors
     /// When it is not of this type.
@@ -74,8 +73,8 @@ impl<'de> Deserialize<'de> for RawJson {
     }
 }
 
-/// Memory that JSON may take once it is parsed into maps, in bytes: told from its brackets and commas.
-/// Those in texts are counted too, which only makes it more.
+/// An estimate of the memory that JSON takes when it is parsed into maps, in bytes, from its brackets and
+/// commas. Those in strings count too, so the estimate may be too high.
 pub fn json_memory(text: &[u8]) -> usize {
     let memory = |pair: &[u8]| match pair {
         // An empty map has no node yet.
@@ -96,7 +95,7 @@ mod tests {
     use crate::api::WebMetric;
 
     #[test]
-    fn it_is_written_as_it_was_read() {
+    fn the_text_is_kept_unchanged() {
         let text = r#"{"url":"http://game","jsonBody":{"b":1.50,"a":[{"":"\u00e4"}]}}"#;
         let web: WebMetric = serde_json::from_str(text).expect("a metric");
         assert_eq!(serde_json::to_string(&web).expect("JSON"), text);
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_meant_is_not_read() {
+    fn text_beyond_the_limit_is_an_error() {
         let web = |length: usize| {
             let body = "x".repeat(length - r#"{"a":""}"#.len());
             format!(r#"{{"url":"http://game","jsonBody":{{"a":"{body}"}}}}"#)

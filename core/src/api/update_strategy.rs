@@ -1,4 +1,4 @@
-//! How a workload brings its pods to a new revision: strategy, limits and canary steps.
+//! The update of pods to a new revision: strategy, limits and canary steps.
 //! Shared by GameDeployment and GameStatefulSet.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,22 +10,22 @@ use super::{HookStep, schema};
 /// How pods are updated to a new revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Delete the pod (behind its PreDelete, or else PreInplace hook) and create a new one.
+    /// Delete the pod (after its PreDelete, or else PreInplace hook) and create a new one.
     #[default]
     RollingUpdate,
     /// Change the running pod: images, labels, annotations and resources, restarting only what changed.
     InplaceUpdate,
-    /// Change the image without a restart; needs a kubelet that can.
+    /// Change the image without a restart; requires support by the kubelet.
     HotPatchUpdate,
 }
 
 /// What happens to a template change that cannot be made in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum InPlacePolicy {
-    /// Refuse it with condition FailedUpdate; running pods stay as they are.
+    /// Refuse it with condition FailedUpdate; running pods do not change.
     #[default]
     InPlaceOnly,
-    /// Recreate the pod instead, behind its PreDelete (or else PreInplace) hook.
+    /// Recreate the pod instead, after its PreDelete (or else PreInplace) hook.
     InPlaceIfPossible,
 }
 

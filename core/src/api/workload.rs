@@ -1,4 +1,4 @@
-//! What GameDeployment and GameStatefulSet have in common, for code that serves both.
+//! The common interface of GameDeployment and GameStatefulSet.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -31,46 +31,45 @@ pub trait GameWorkload:
     + Sync
     + 'static
 {
-    /// Its kind.
+    /// The kind.
     const KIND: WorkloadKind;
 
-    /// Labels of its pods, as they are written.
+    /// The selector of its pods, unparsed.
     fn label_selector(&self) -> &LabelSelector;
 
-    /// Its pod template.
+    /// The pod template.
     fn pod_template(&self) -> &Value;
 
-    /// Claims that each of its pods gets.
+    /// The templates of the claims of each pod.
     fn claim_templates(&self) -> &[Value];
 
-    /// Hooks of its pods.
+    /// The hooks of [`HookPoint::OF_PODS`](super::names::HookPoint::OF_PODS), in that order.
     fn pod_hooks(&self) -> [&PodHookStrategy; 3];
 
-    /// Canary steps.
+    /// The canary steps.
     fn canary(&self) -> Option<&CanaryStrategy>;
 
-    /// Which pods are its own; None for a selector that is empty or cannot be read, which selects
-    /// nothing.
+    /// The selector of its pods. None if it is empty or invalid, and thus selects nothing.
     fn selector(&self) -> Option<Selector> {
         let selector = Selector::try_from(self.label_selector().clone()).ok()?;
         (!selector.selects_all()).then_some(selector)
     }
 
-    /// What the names of its claims begin with; a pod's ordinal follows.
+    /// The prefixes of the names of its claims; the ordinal follows.
     fn claim_prefixes(&self) -> impl Iterator<Item = String> {
         let workload = self.meta().name.as_deref().unwrap_or_default();
         let templates = self.claim_templates().iter();
         templates.map(move |template| claim_prefix(template, workload))
     }
 
-    /// Whether its pods are forced off nodes that are lost.
+    /// Whether its pods on lost nodes are force-deleted.
     fn is_forced_off_lost_nodes(&self) -> bool {
         let annotations = self.pod_template().pointer("/metadata/annotations");
         let annotation = annotations.and_then(|it| it.get(FORCE_OFF_LOST_NODES));
         annotation.is_some_and(|it| it == "true")
     }
 
-    /// The HookTemplates that it names.
+    /// The names of its HookTemplates.
     fn hook_templates(&self) -> BTreeSet<&str> {
         let of_pods = self.pod_hooks().into_iter();
         let of_pods = of_pods.filter_map(|strategy| strategy.hook.as_ref());
@@ -83,7 +82,7 @@ pub trait GameWorkload:
     }
 }
 
-/// Both kinds keep what they share under the same names; only claims are the set's alone.
+/// The common fields of both kinds have the same names. Only a GameStatefulSet has claims.
 macro_rules! game_workload {
     ($kind:ident, $spec:ident => $claim_templates:expr) => {
         impl GameWorkload for $kind {

@@ -1,11 +1,11 @@
-//! What a workload shows of itself: counts, the state of its rollout, and what is blocked.
+//! The status of a workload: counts, the state of its rollout, and blocked pods.
 //! Shared by GameDeployment and GameStatefulSet.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HookPhase;
+use super::{HookPhase, schema};
 
 /// Last observed state of a workload and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -49,38 +49,23 @@ pub struct WorkloadStatus {
     pub canary: CanaryStatus,
     /// Why the operator paused the rollout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["reason"]
-    ))]
+    #[schemars(transform = schema::merged_by("reason"))]
     pub pause_conditions: Vec<PauseCondition>,
     /// Pods whose deletion is blocked by their PreDelete hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
+    #[schemars(transform = schema::merged_by("podName"))]
     pub pre_delete_hook_condition: Vec<PodHookCondition>,
     /// Pods whose update is blocked by their PreInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
+    #[schemars(transform = schema::merged_by("podName"))]
     pub pre_inplace_hook_condition: Vec<PodHookCondition>,
     /// Pods without traffic because of their PostInplace hook: the 100 that have waited longest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["podName"]
-    ))]
+    #[schemars(transform = schema::merged_by("podName"))]
     pub post_inplace_hook_condition: Vec<PodHookCondition>,
     /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend(
-        "x-kubernetes-list-type" = "map",
-        "x-kubernetes-list-map-keys" = ["type"]
-    ))]
+    #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,
 }
 

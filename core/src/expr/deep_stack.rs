@@ -1,9 +1,9 @@
-//! A thread with the stack that reading conditions takes.
+//! A thread with a stack that is large enough for the parser of conditions.
 
 use std::thread;
 
-/// Stack of a thread that compiles conditions, in bytes: the parser recurses with large frames. The
-/// operating system provides the memory only as it is used.
+/// The stack size of threads that compile conditions, in bytes: the parser recurses with large frames. The operating
+/// system allocates the memory on use.
 pub const STACK_BYTES: usize = 16 << 20;
 
 /// The work panicked.
@@ -14,7 +14,7 @@ pub struct Panicked;
 /// Runs work on a thread with a deep stack, and waits for its result.
 ///
 /// # Errors
-/// When the work panicked, or the operating system provides no thread.
+/// If the work panicked, or the thread could not be started.
 pub fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Panicked> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().stack_size(STACK_BYTES);

@@ -1,44 +1,45 @@
-//! Answers: what a body holds, and what of it a condition is about.
+//! Responses, and the input of conditions in them.
 
 use serde_json::Value;
 
 use super::Subject;
 use super::jsonpath::{JsonPath, PathError};
 use crate::api::json_memory;
+use crate::text::truncate;
 
-/// Memory that the JSON of an answer may take.
+/// The most memory of parsed JSON.
 const MAX_MEMORY: usize = 40 << 20;
-/// Longest text that is quoted in a message.
+/// The longest text in a message.
 const MAX_QUOTED: usize = 100;
 
-/// A body that has been read.
+/// The body of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
     /// JSON.
     Json(Value),
-    /// Anything else, as text without space around it.
+    /// Anything else, as trimmed text.
     Text(String),
 }
 
-/// Why an answer cannot be used.
+/// Why a response cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// Its JSON would fill the memory.
+    /// Its JSON would use too much memory.
     #[error("the response's JSON is too complex: return less")]
     TooComplex,
     /// A path needs JSON.
     #[error("the response is not JSON: {0}")]
-    NoJson(String),
-    /// The path selects nothing that can be used.
+    NotJson(String),
+    /// The path does not match the JSON.
     #[error(transparent)]
     Path(#[from] PathError),
 }
 
 impl Document {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// When its JSON would fill the memory.
+    /// If its JSON would use too much memory.
     pub fn read(body: &[u8]) -> Result<Self, DocumentError> {
         if json_memory(body) > MAX_MEMORY {
             return Err(DocumentError::TooComplex);
@@ -49,25 +50,21 @@ impl Document {
         ))
     }
 
-    /// What a path selects; without one, or with {$}, the whole answer.
+    /// The selection of a path; without a path, or with {$}, the whole response.
     ///
     /// # Errors
-    /// When the answer is no JSON, or lacks what the path names.
+    /// If the response is not JSON, or the path does not match it.
     pub fn subject<'a>(&'a self, path: Option<&'a JsonPath>) -> Result<Subject<'a>, DocumentError> {
         match (self, path.filter(|path| !path.is_whole())) {
             (Document::Json(json), None) => Ok(Subject::whole(json)),
             (Document::Text(text), None) => Ok(Subject::text(text.as_str())),
             (Document::Json(json), Some(path)) => Ok(Subject::selected(&path.select(json)?)),
-            (Document::Text(text), Some(_)) => Err(DocumentError::NoJson(brief(text))),
+            (Document::Text(text), Some(_)) => Err(DocumentError::NotJson(brief(text))),
         }
     }
 }
 
-/// The beginning of a text, on one line, for a message.
+/// The beginning of a text, in one line, for a message.
 pub fn brief(text: &str) -> String {
-    let mut brief: String = text.chars().take(MAX_QUOTED).collect();
-    if brief.len() < text.len() {
-        brief.push_str("...");
-    }
-    brief.replace(char::is_control, " ")
+    truncate(text, MAX_QUOTED).replace(char::is_control, " ")
 }

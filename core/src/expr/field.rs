@@ -1,4 +1,4 @@
-//! Fields of an object by path: of the run for arguments, of its pod for Kubernetes metrics.
+//! Fields of objects by path, for arguments and Kubernetes metrics.
 
 use serde_json::Value;
 
@@ -9,14 +9,13 @@ use super::jsonpath::{JsonPath, PathError, Selection, text_of};
 pub enum NoField {
     /// The label or annotation is not set.
     NotSet,
-    /// The path leads nowhere, or to many places; in words.
+    /// The path is invalid, or does not match exactly one field; with the message.
     Bad(String),
 }
 
-/// A path to a label or annotation: which of the two, and the key.
+/// The map (`labels` or `annotations`) and key of a path to a label or annotation.
 ///
-/// The rest of the path is the key, dots and all, as bk-bcs has it; `['KEY']` is the downward
-/// API's spelling of it.
+/// As in bk-bcs, the rest of the path is the key, including dots; `['KEY']` is the syntax of the downward API.
 pub fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
     ["annotations", "labels"].into_iter().find_map(|map| {
         let rest = path.strip_prefix("metadata.")?.strip_prefix(map)?;
@@ -26,10 +25,10 @@ pub fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-/// Reads the path of a field, with or without braces.
+/// Parses the path of a field, with or without braces.
 ///
 /// # Errors
-/// When it is no path.
+/// If it is not a path.
 pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
     match path.contains('{') {
         true => JsonPath::parse(path),
@@ -37,7 +36,7 @@ pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
     }
 }
 
-/// The field of an object, as text.
+/// The text of a field.
 pub fn field(object: &Value, path: &str) -> Result<String, NoField> {
     if let Some((map, key)) = metadata_key(path) {
         let value = object["metadata"][map].get(key).and_then(Value::as_str);

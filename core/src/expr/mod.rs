@@ -1,9 +1,7 @@
-//! What users write in a metric besides its call: paths into the answer, and conditions on what
-//! they select.
+//! The expressions in metrics: paths that select from a response, and conditions on the selection.
 //!
-//! All of it comes from people, and is evaluated in the process that decides whether players are
-//! thrown out of a match. So each part has hard limits, and whatever goes wrong is an error with a
-//! fix in it, never a result.
+//! Users write them, and they are evaluated in the operator's process. So all parts have hard limits, and every
+//! problem is an error that says how to fix it, never a result.
 
 mod condition;
 mod deep_stack;
@@ -12,7 +10,7 @@ pub mod field;
 pub mod jsonpath;
 mod writable;
 
-pub use condition::*;
+pub use condition::{Condition, ConditionError, Subject};
 pub use deep_stack::{Panicked, STACK_BYTES, on_deep_stack};
-pub use document::*;
+pub use document::{Document, DocumentError, brief};
 pub use writable::writable;

@@ -1,8 +1,8 @@
-//! Which labels and annotations of its pod a hook may write.
+//! The labels and annotations of its pod that a hook may write.
 
 use super::field::metadata_key;
 
-/// Keys that belong to Kubernetes, to the operator or to bk-bcs' own controllers.
+/// Domains of keys that belong to Kubernetes, the operator or the controllers of bk-bcs.
 const FOREIGN: [&str; 6] = [
     "kubernetes.io",
     "k8s.io",
@@ -13,10 +13,10 @@ const FOREIGN: [&str; 6] = [
 ];
 const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
-/// The label or annotation of a path, if hooks may write it.
+/// The map and key of a label or annotation, if hooks may write it.
 ///
 /// # Errors
-/// In words, when they may not.
+/// A message if they may not.
 pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
     let (map, key) = metadata_key(path).ok_or_else(|| {
         format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")

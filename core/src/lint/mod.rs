@@ -1,8 +1,6 @@
-//! Manifests checked before anybody applies them, in the words in which the API server and the webhook
-//! would refuse them, with file and line.
+//! The linter: reports what the API server and the webhook would refuse, with file and line.
 //!
-//! A workload is also checked against the HookTemplates of the same run, so that templates and
-//! workloads are best given together. Objects of other kinds are left alone.
+//! A workload is also checked against the HookTemplates in the same sources. Objects of other kinds are ignored.
 
 mod objects;
 #[cfg(test)]
@@ -14,23 +12,23 @@ use std::fmt;
 use crate::admission::Finding;
 use crate::expr::{Panicked, on_deep_stack};
 
-/// A text of YAML documents, and what it is called.
+/// A file with YAML documents.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name in messages.
+    /// The name of the file, for messages.
     pub name: String,
-    /// What it says.
+    /// The contents of the file.
     pub text: String,
 }
 
-/// A finding, and where it stands.
+/// A finding and its position.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
-    /// The file, as it was named; `-` for standard input.
+    /// The name of the source.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub finding: Finding,
 }
 
@@ -45,11 +43,28 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Checks texts, each object alone and against the templates of all.
+/// Checks all objects of some files.
+///
+/// ```
+/// use gamekeeper_core::lint::{Source, check};
+///
+/// # fn main() -> Result<(), gamekeeper_core::expr::Panicked> {
+/// let diagnostics = check(&[Source {
+///     name: "lobby.yaml".to_owned(),
+///     text: "apiVersion: tkex.tencent.com/v1alpha2\nkind: GameDeployment".to_owned(),
+/// }])?;
+/// assert_eq!(
+///     diagnostics[0].to_string(),
+///     "lobby.yaml:1: apiVersion: Invalid value: \"tkex.tencent.com/v1alpha2\": \
+///      write tkex.tencent.com/v1alpha1"
+/// );
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// When the check panicked, or the operating system gives no thread.
+/// If the check panicked, or its thread could not be started.
 pub fn check(sources: &[Source]) -> Result<Vec<Diagnostic>, Panicked> {
-    // Conditions are parsed on a deep stack.
+    // For the parser of conditions.
     on_deep_stack(|| objects::check(sources))
 }

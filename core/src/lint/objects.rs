@@ -1,4 +1,4 @@
-//! The objects of some files, each checked as the API server would, and against each other.
+//! The objects of the files, checked like by the API server and against each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,14 @@ use crate::api::{API_VERSION, GROUP, HookTemplate};
 /// HookTemplates by namespace and name.
 type Known = BTreeMap<(String, String), Arc<HookTemplate>>;
 
-/// An object and where it comes from.
-struct Placed<'a> {
+/// An object of a file.
+struct Object<'a> {
     file: &'a str,
     document: Document,
-    /// What the schema says.
+    /// The findings of the schema.
     findings: Vec<Finding>,
 }
 
-/// Checks all objects of some texts.
 pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     let schemas = Schemas::default();
     let mut diagnostics = Vec::new();
@@ -30,8 +29,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     for Source { name, text } in sources {
         match yaml::read(text) {
             Ok(documents) => {
-                let ours = documents.into_iter().filter(is_ours);
-                objects.extend(ours.map(|document| place(name, document, &schemas)));
+                let own = documents.into_iter().filter(has_own_group);
+                objects.extend(own.map(|document| Object::new(name, document, &schemas)));
             }
             Err((line, why)) => diagnostics.push(Diagnostic {
                 file: name.clone(),
@@ -51,45 +50,9 @@ pub(super) fn check(sources: &[Source]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-fn is_ours(document: &Document) -> bool {
-    let of_group = |version: &str| version.split('/').next() == Some(GROUP);
-    document.object["apiVersion"].as_str().is_some_and(of_group)
-}
-
-fn place<'a>(file: &'a str, mut document: Document, schemas: &Schemas) -> Placed<'a> {
-    let version = document.object["apiVersion"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let kind = document.object["kind"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned();
-    let mut findings = Vec::new();
-    if version != API_VERSION {
-        findings.push(Finding::invalid(
-            "apiVersion",
-            &version,
-            format!("write {API_VERSION}"),
-        ));
-    } else if !KINDS.contains(&kind.as_str()) {
-        let fix = format!("must be one of {}", KINDS.join(", "));
-        findings.push(Finding::invalid("kind", &kind, fix));
-    } else {
-        let metadata = &document.object["metadata"];
-        if metadata["name"].is_null() && metadata["generateName"].is_null() {
-            findings.push(Finding::error(
-                "metadata.name",
-                "Required value: name or generateName is required",
-            ));
-        }
-        findings.extend(schemas.check(&kind, &mut document.object));
-    }
-    Placed {
-        file,
-        document,
-        findings,
-    }
+fn has_own_group(document: &Document) -> bool {
+    let is_own = |version: &str| version.split('/').next() == Some(GROUP);
+    document.object["apiVersion"].as_str().is_some_and(is_own)
 }
 
 fn key(object: &Value, name: &str) -> (String, String) {
@@ -97,7 +60,7 @@ fn key(object: &Value, name: &str) -> (String, String) {
     (namespace.to_owned(), name.to_owned())
 }
 
-fn template(object: &Placed) -> Option<((String, String), Arc<HookTemplate>)> {
+fn template(object: &Object) -> Option<((String, String), Arc<HookTemplate>)> {
     let object = &object.document.object;
     let name = object["metadata"]["name"].as_str()?;
     let template = HookTemplate::deserialize(object).ok();
@@ -105,31 +68,51 @@ fn template(object: &Placed) -> Option<((String, String), Arc<HookTemplate>)> {
     Some((key(object, name), Arc::new(template)))
 }
 
-impl Placed<'_> {
+impl<'a> Object<'a> {
+    fn new(file: &'a str, mut document: Document, schemas: &Schemas) -> Self {
+        let text = |field: &str| document.object[field].as_str().unwrap_or_default();
+        let (version, kind) = (text("apiVersion").to_owned(), text("kind").to_owned());
+        let mut findings = Vec::new();
+        if version != API_VERSION {
+            let fix = format!("write {API_VERSION}");
+            findings.push(Finding::invalid("apiVersion", &version, fix));
+        } else if !KINDS.contains(&kind.as_str()) {
+            let fix = format!("must be one of {}", KINDS.join(", "));
+            findings.push(Finding::invalid("kind", &kind, fix));
+        } else {
+            let metadata = &document.object["metadata"];
+            if metadata["name"].is_null() && metadata["generateName"].is_null() {
+                let message = "Required value: name or generateName is required";
+                findings.push(Finding::error("metadata.name", message));
+            }
+            findings.extend(schemas.check(&kind, &mut document.object));
+        }
+        Self {
+            file,
+            document,
+            findings,
+        }
+    }
+
     fn diagnose(self, known: &Known) -> Vec<Diagnostic> {
         let object = &self.document.object;
-        // Given no namespace, both go where kubectl is told to put them.
+        // Objects without a namespace are created in the same one.
         let find = |name: &str| {
-            let anywhere = || known.get(&(String::new(), name.to_owned()));
-            known.get(&key(object, name)).or_else(anywhere).cloned()
+            let without_namespace = || known.get(&(String::new(), name.to_owned()));
+            let of_namespace = known.get(&key(object, name));
+            of_namespace.or_else(without_namespace).cloned()
         };
         let templates = Templates {
             find: &find,
             place: "these files",
         };
         let mut findings = self.findings;
-        // What the schema refuses need not be told again in other words. What it says of the object as a
-        // whole is about none of the fields.
-        let said = findings.iter().filter(|said| !said.field.is_empty());
-        let is_new = |finding: &Finding| {
-            let mut said = said.clone();
-            !said.any(|said| {
-                lies_in(&finding.field, &said.field) || lies_in(&said.field, &finding.field)
-            })
-        };
-        let more = admission::check(object, &templates);
-        let more: Vec<Finding> = more.into_iter().filter(is_new).collect();
-        findings.extend(more);
+        // A field has the findings of the schema only. Findings about the whole object concern no field.
+        let fields = findings.iter().map(|it| &it.field);
+        let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
+        let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);
+        let others = admission::check(object, &templates).into_iter();
+        findings.extend(others.filter(|it| !fields.iter().any(|of| overlaps(&it.field, of))));
         let file = self.file;
         let document = &self.document;
         findings

@@ -1,5 +1,5 @@
-//! The linter against the table of bad manifests, each of which begins with what kubectl says to it
-//! on a real API server (the e2e tests hold that to be so).
+//! The linter, checked with the bad manifests of the e2e tests, each of which starts with the messages of kubectl on a
+//! real API server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn findings(texts: &[&str]) -> Vec<Diagnostic> {
     check(&sources).expect("no panic")
 }
 
-/// What kubectl says, without what only a server can know.
+/// The messages of kubectl, without those that only a server can give.
 fn expected(text: &str) -> BTreeSet<String> {
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));
     let mut expected = BTreeSet::new();
@@ -71,12 +71,12 @@ fn expected(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn bad_manifests_get_the_words_that_kubectl_prints() {
+fn bad_manifests_get_the_messages_that_kubectl_prints() {
     let mut texts = Vec::new();
     for path in manifests("e2e/manifests/bad") {
         texts.push(read(&path));
     }
-    // What is wrong with a change cannot be told from a file.
+    // Errors about changes cannot be found in a file.
     texts.retain(|text| !text.starts_with("# after: "));
     for path in manifests("e2e/manifests/admission") {
         texts.push(read(&path));
@@ -146,7 +146,7 @@ fn printed(texts: &[&str]) -> String {
 }
 
 #[test]
-fn a_template_that_is_in_no_file_is_a_warning() {
+fn a_missing_template_is_a_warning() {
     assert_eq!(
         printed(&[WORKLOAD]),
         "0.yaml:8: warning: spec.preDeleteUpdateStrategy.hook.templateName: Invalid value: HookTemplate \
@@ -169,7 +169,7 @@ fn a_workload_is_checked_against_the_templates_of_other_files_and_documents() {
 }
 
 #[test]
-fn a_finding_stands_at_the_line_of_its_field_or_of_the_one_around_it() {
+fn a_finding_has_the_line_of_its_field_or_of_the_nearest_parent() {
     let bad = TEMPLATE.replace(
         "    provider:",
         "    successCondition: players < 3\n    count: 3\n    provider:",
@@ -193,20 +193,20 @@ fn a_finding_stands_at_the_line_of_its_field_or_of_the_one_around_it() {
 }
 
 #[test]
-fn what_is_said_of_the_whole_object_hides_nothing_of_its_fields() {
+fn findings_about_the_whole_object_do_not_hide_those_about_fields() {
     let name = "a-game-whose-name-is-much-longer-than-a-label-can-hold";
     let text = WORKLOAD
         .replace("{name: game}", &format!("{{name: {name}}}"))
         .replace("labels: {app: game}", "labels: {app: game, \"zone!\": eu}");
     let refused = errors(findings(&[&text]).iter());
-    for said in ["no longer than 52 characters", "Invalid value: \"zone!\""] {
-        let is_said = refused.iter().any(|it| it.contains(said));
-        assert!(is_said, "{said}: {refused:#?}");
+    for message in ["no longer than 52 characters", "Invalid value: \"zone!\""] {
+        let is_reported = refused.iter().any(|it| it.contains(message));
+        assert!(is_reported, "{message}: {refused:#?}");
     }
 }
 
 #[test]
-fn objects_of_a_template_that_take_any_field_take_it() {
+fn fields_with_any_keys_are_accepted_in_templates() {
     let fields = "managedFields: [{manager: me, fieldsV1: {\"f:spec\": {\"f:x\": {}}}}], annotations: {a: b}";
     let managed = WORKLOAD.replace(
         "metadata: {labels: {app: game}}",
@@ -218,7 +218,7 @@ fn objects_of_a_template_that_take_any_field_take_it() {
 }
 
 #[test]
-fn other_kinds_are_left_alone_and_ours_are_known_by_their_group() {
+fn other_groups_are_ignored_and_unknown_kinds_of_the_own_group_are_errors() {
     assert_eq!(
         printed(&["kind: Service\napiVersion: v1\nspec: {replicas: three}\n---\n# empty\n"]),
         ""
@@ -236,7 +236,7 @@ fn other_kinds_are_left_alone_and_ours_are_known_by_their_group() {
 }
 
 #[test]
-fn yaml_is_read_as_kubectl_reads_it() {
+fn yaml_has_the_dialect_of_kubectl() {
     let yes = WORKLOAD.replace(
         "{app: game}}\n    spec",
         "{app: game, paid: yes, mode: 0644}}\n    spec",
@@ -265,7 +265,7 @@ fn yaml_is_read_as_kubectl_reads_it() {
 }
 
 #[test]
-fn fields_of_jobs_and_claims_that_do_not_exist_are_told() {
+fn unknown_fields_of_jobs_and_claims_are_errors() {
     let job = "\
 apiVersion: tkex.tencent.com/v1alpha1
 kind: HookTemplate

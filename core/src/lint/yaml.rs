@@ -1,7 +1,6 @@
-//! YAML as kubectl reads it, with the line of each field.
+//! YAML in the dialect of kubectl, with the line of each field.
 //!
-//! kubectl's parser knows YAML 1.1, where `yes` and `on` are true and 0644 is octal; what it makes
-//! of a scalar counts here, because that is what the API server gets.
+//! kubectl's parser implements YAML 1.1, in which `yes` and `on` are true, and 0644 is octal.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +10,14 @@ use serde_json::{Map, Number, Value};
 
 /// A document of a file.
 pub struct Document {
-    /// What it says.
+    /// Its contents.
     pub object: Value,
     lines: BTreeMap<String, usize>,
     first: usize,
 }
 
 impl Document {
-    /// An item of a List, as a document of its own.
+    /// The document of an item of a List.
     fn item(&self, index: usize, object: Value) -> Document {
         let path = format!("items[{index}]");
         let below = format!("{path}.");
@@ -32,7 +31,7 @@ impl Document {
         }
     }
 
-    /// The line of a field; of the nearest one around it, when it is not there.
+    /// The line of a field; if it does not exist, that of its nearest parent.
     pub fn line(&self, field: &str) -> usize {
         let mut field = field;
         loop {
@@ -47,19 +46,19 @@ impl Document {
     }
 }
 
-/// Reads all documents of a text; empty ones are left out, and a List stands for what is in it.
+/// Parses all documents of a text. Empty ones are omitted, and a List is replaced by its items.
 ///
 /// # Errors
-/// When it is no YAML, with the line.
+/// If it is not YAML: the line and the message.
 pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
-    let refused = |error: ScanError| (error.marker().line(), error.info().to_owned());
+    let invalid = |error: ScanError| (error.marker().line(), error.info().to_owned());
     let mut loader = YamlLoader::<MarkedYaml>::default();
     loader.early_parse(false);
     Parser::new_from_str(text)
         .load(&mut loader, true)
-        .map_err(refused)?;
+        .map_err(invalid)?;
     if let Some(error) = loader.error() {
-        return Err(refused(error.clone()));
+        return Err(invalid(error.clone()));
     }
     let documents = loader.into_documents().into_iter().map(|node| {
         let mut lines = BTreeMap::new();
@@ -129,7 +128,7 @@ fn value(node: &MarkedYaml, path: &str, lines: &mut BTreeMap<String, usize>) -> 
     }
 }
 
-/// A mapping with what `<<` brings in; its own fields go first.
+/// Merges the mappings of `<<`; own fields take precedence.
 fn merged(mut object: Map<String, Value>) -> Value {
     let others = match object.remove("<<") {
         Some(Value::Array(others)) => others,
@@ -146,7 +145,7 @@ fn merged(mut object: Map<String, Value>) -> Value {
     Value::Object(object)
 }
 
-/// A scalar without quotes, as YAML 1.1 has it.
+/// A scalar without quotes in YAML 1.1.
 fn plain(text: &str) -> Value {
     match text {
         "" => return Value::Null,

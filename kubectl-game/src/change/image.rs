@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::Change;
-use crate::error::Error;
+use crate::error::{Error, refuse};
 use crate::game::Game;
 use crate::suggest::closest;
 
-/// A container (or `*`, all of them) and its image.
+/// A container (`*` for all) and its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewImage {
     container: String,
@@ -15,7 +15,7 @@ pub struct NewImage {
 }
 
 impl NewImage {
-    /// Reads `CONTAINER=IMAGE`.
+    /// Parses `CONTAINER=IMAGE`.
     pub fn parse(word: &str) -> Result<Self, Error> {
         match word.split_once('=') {
             Some((container, image)) if !container.is_empty() && !image.is_empty() => {
@@ -29,7 +29,7 @@ impl NewImage {
     }
 }
 
-/// Gives containers their new images, in one patch and so in one rollout.
+/// Sets images of containers, in one patch and thus in one rollout.
 pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
     let mut after = game.object.clone();
     for new in images {
@@ -47,18 +47,17 @@ pub fn set_images(game: &Game, images: &[NewImage]) -> Result<Change, Error> {
             }
         }
         if !found {
-            return Err(unknown(game, &new.container));
+            return unknown(game, &new.container);
         }
     }
-    let did = if after == game.object {
-        "image unchanged"
-    } else {
-        "image updated"
+    let outcome = match after == game.object {
+        true => "image unchanged",
+        false => "image updated",
     };
-    Ok(Change::new(after, did))
+    Ok(Change::new(after, outcome))
 }
 
-fn unknown(game: &Game, container: &str) -> Error {
+fn unknown<T>(game: &Game, container: &str) -> Result<T, Error> {
     let lists = ["/spec/containers", "/spec/initContainers"].into_iter();
     let containers = lists.filter_map(|list| game.template.pointer(list)?.as_array());
     let names: Vec<&str> = containers
@@ -69,8 +68,6 @@ fn unknown(game: &Game, container: &str) -> Error {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("there are {}", names.join(", ")),
     };
-    Error::Refused(format!(
-        "{} has no container {container:?}: {hint}",
-        game.short_name()
-    ))
+    let name = game.short_name();
+    refuse(format!("{name} has no container {container:?}: {hint}"))
 }

@@ -1,7 +1,7 @@
-//! What commands change: each a pure function of what is there to the workload as it is to be.
+//! What commands change: pure functions from the observed objects to the new workload.
 //!
-//! The difference is sent as a JSON patch together with the resourceVersion that it was worked out
-//! from, so that nobody resumes, rolls back or overwrites what he has not seen.
+//! The difference is sent as a JSON patch with the observed resourceVersion, so that a command never
+//! resumes, rolls back or overwrites a state that its user has not seen.
 
 pub mod image;
 pub mod pause;
@@ -17,32 +17,26 @@ use serde_json::{Map, Value};
 
 use crate::game::Game;
 
-/// A workload as it is to be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The object.
+    /// The workload after the change.
     pub after: Value,
-    /// What was done to it, as kubectl says it after the name: `resumed`.
-    pub did: String,
-    /// What whoever did it should know.
+    /// The outcome, printed after the name of the workload: `resumed`.
+    pub outcome: String,
+    /// What the user should know.
     pub note: Option<String>,
 }
 
 impl Change {
-    fn new(after: Value, did: impl Into<String>) -> Self {
+    fn new(after: Value, outcome: impl Into<String>) -> Self {
         Change {
             after,
-            did: did.into(),
+            outcome: outcome.into(),
             note: None,
         }
     }
 
-    /// No change at all.
-    fn none(game: &Game, why: impl Into<String>) -> Self {
-        Change::new(game.object.clone(), why)
-    }
-
-    /// The patch to send; None when nothing is to be changed.
+    /// The patch to send, if anything changes.
     pub fn patch(&self, game: &Game) -> Option<Patch> {
         let mut patch = json_patch::diff(&game.object, &self.after);
         if patch.is_empty() {
@@ -56,7 +50,7 @@ impl Change {
     }
 }
 
-/// Sets a field; objects on the way are made where they are missing.
+/// Sets a field, and creates missing parents.
 fn set(object: &mut Value, path: &[&str], value: impl Into<Value>) {
     let mut place = object;
     for key in path {

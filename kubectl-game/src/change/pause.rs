@@ -1,7 +1,7 @@
 //! `pause`, `resume` and `promote`.
 //!
-//! A pause of the operator's own is `paused: true` with a note in an annotation; `paused: false` by
-//! a person ends it. A pause of a user's has no note, so taking the note off takes a pause over.
+//! The operator's own pause is `paused: true` with an annotation; a user ends it with `paused: false`. A
+//! user's pause has no annotation, so removing the annotation turns the operator's pause into a user's.
 
 use gamekeeper_core::api::names::{PAUSE_ANNOTATION, PROMOTE_ANNOTATION};
 use gamekeeper_core::api::{CanaryStep, ConditionType};
@@ -9,30 +9,27 @@ use gamekeeper_core::plan::Promotion;
 use serde_json::Value;
 
 use super::{Change, set};
-use crate::error::Error;
+use crate::error::{Error, refuse};
 use crate::game::Game;
 use crate::verdict::name_of;
 
 const PAUSED: [&str; 3] = ["spec", "updateStrategy", "paused"];
 
-/// Pauses a rollout until somebody resumes; a pause step with a duration is held beyond it.
+/// Pauses a rollout until a user resumes it, even at a pause step with a duration.
 pub fn pause(game: &Game) -> Result<Change, Error> {
+    let name = game.short_name();
     let mut after = game.object.clone();
     if !game.paused {
         set(&mut after, &PAUSED, true);
         let is_complete = game.is_observed() && game.status.holds(ConditionType::Ready).is_some();
+        let note = "its rollout is complete: the next template change waits until resumed";
         return Ok(Change {
-            note: is_complete.then(|| {
-                "its rollout is complete: the next template change waits until resumed".to_owned()
-            }),
+            note: is_complete.then(|| note.to_owned()),
             ..Change::new(after, "paused")
         });
     }
     if game.is_paused_by_user() {
-        return Err(Error::Refused(format!(
-            "{} is already paused",
-            game.short_name()
-        )));
+        return refuse(format!("{name} is already paused"));
     }
     let (index, ends) = match game.step() {
         Some((index, step)) => (
@@ -42,89 +39,75 @@ pub fn pause(game: &Game) -> Result<Change, Error> {
         None => (game.steps.len(), false),
     };
     if !ends {
-        return Err(Error::Refused(format!(
-            "{} is already paused by canary step {index}, until resumed",
-            game.short_name()
-        )));
+        return refuse(format!(
+            "{name} is already paused by canary step {index}, until resumed"
+        ));
     }
     let annotations = after.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
         annotations.remove(PAUSE_ANNOTATION);
     }
+    let note =
+        "the pause no longer ends by itself; once resumed, the step's own pause starts again";
+    let outcome = format!("paused: took over the pause of canary step {index}");
     Ok(Change {
-        note: Some(
-            "the pause no longer ends by itself; once resumed, the step's own pause starts again"
-                .to_owned(),
-        ),
-        ..Change::new(
-            after,
-            format!("paused: took over the pause of canary step {index}"),
-        )
+        note: Some(note.to_owned()),
+        ..Change::new(after, outcome)
     })
 }
 
-/// Ends a pause, whoever made it.
+/// Ends a pause, whether of a user or of a canary step.
 pub fn resume(game: &Game) -> Result<Change, Error> {
     if !game.paused {
-        return Err(Error::Refused(format!(
-            "{} is not paused",
-            game.short_name()
-        )));
+        return refuse(format!("{} is not paused", game.short_name()));
     }
     let mut after = game.object.clone();
     set(&mut after, &PAUSED, false);
     Ok(Change::new(after, "resumed"))
 }
 
-/// Goes on from the canary step that pauses.
+/// Continues past the canary step that pauses.
 pub fn promote(game: &Game) -> Result<Change, Error> {
     let (index, step) = promotable(game)?;
     if !game.paused {
-        return Err(Error::Refused(format!(
+        return refuse(format!(
             "canary step {index} ({}) of {} is in progress and continues by itself; --full skips all remaining steps",
             name_of(step),
             game.short_name()
-        )));
+        ));
     }
-    let resumed = resume(game)?;
     Ok(Change {
-        did: format!("promoted past canary step {index} ({})", name_of(step)),
-        ..resumed
+        outcome: format!("promoted past canary step {index} ({})", name_of(step)),
+        ..resume(game)?
     })
 }
 
-/// Skips the canary steps that are left, with a note that names this rollout and no other.
+/// Skips the remaining canary steps, by an annotation that names this rollout.
 pub fn promote_fully(game: &Game) -> Result<Change, Error> {
     let (index, _) = promotable(game)?;
-    let note = Promotion {
+    let promotion = Promotion {
         revision: game.status.update_revision.clone(),
         step_hash: game.status.current_step_hash.clone().unwrap_or_default(),
     };
-    let note = serde_json::to_string(&note).map_err(|error| Error::Odd(error.to_string()))?;
+    let promotion = serde_json::to_string(&promotion);
+    let promotion = promotion.map_err(|error| Error::Unexpected(error.to_string()))?;
     let mut after = game.object.clone();
-    set(
-        &mut after,
-        &["metadata", "annotations", PROMOTE_ANNOTATION],
-        note,
-    );
+    let path = ["metadata", "annotations", PROMOTE_ANNOTATION];
+    set(&mut after, &path, promotion);
     if game.paused {
         set(&mut after, &PAUSED, false);
     }
     let last = game.steps.len() - 1;
-    let skipped = match last - index {
-        0 => format!("step {index}"),
-        _ => format!("steps {index} to {last}"),
+    let outcome = match last - index {
+        0 => format!("fully promoted: skips canary step {index}"),
+        _ => format!("fully promoted: skips canary steps {index} to {last}"),
     };
-    Ok(Change::new(
-        after,
-        format!("fully promoted: skips canary {skipped}"),
-    ))
+    Ok(Change::new(after, outcome))
 }
 
-/// The canary step where a rollout stands that may be promoted.
+/// The current canary step, if the rollout can be promoted.
 fn promotable(game: &Game) -> Result<(usize, &CanaryStep), Error> {
     let name = game.short_name();
-    let refuse = |why: String| Err(Error::Refused(why));
     if !game.is_observed() {
         return refuse(format!(
             "the operator has not observed the latest {name} yet: see kubectl game status {name}"

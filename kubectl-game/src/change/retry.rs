@@ -1,21 +1,22 @@
-//! `retry`: hooks of pods that ended badly are run again.
+//! `retry`: runs failed hooks of pods again.
 
+use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::{Change, set};
-use crate::error::Error;
-use crate::scene::{Scene, has_failed};
+use crate::error::{Error, refuse};
+use crate::scene::Scene;
 use crate::verdict::blocked_pods;
 
-/// Asks for a retry of the failed hooks, or of those of one point.
+/// Requests a retry of the failed hooks, of one point or of all.
 pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     let game = &scene.game;
     let mut after = game.object.clone();
-    let mut told = Vec::new();
+    let mut retried = Vec::new();
     for (at, blocked) in blocked_pods(game) {
         let runs = scene.runs.iter();
         let failed = runs
-            .filter(|run| scene.point(run) == Some(at) && has_failed(run))
+            .filter(|run| scene.point(run) == Some(at) && run.phase().has_failed())
             .count();
         let failed = failed.max(blocked.len());
         if failed > 0
@@ -24,35 +25,30 @@ pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
         {
             set(&mut after, &["spec", field, "retry"], true);
             let s = if failed == 1 { "" } else { "s" };
-            told.push(format!("{failed} {} hook{s}", at.as_str()));
+            retried.push(format!("{failed} {} hook{s}", at.as_str()));
         }
     }
-    if told.is_empty() {
-        return Err(nothing_failed(scene, point));
+    if retried.is_empty() {
+        return nothing_failed(scene, point);
     }
-    let did = if after == game.object {
-        "is already being retried".to_owned()
-    } else {
-        format!("retried: {}", told.join(", "))
+    let outcome = match after == game.object {
+        true => "is already being retried".to_owned(),
+        false => format!("retried: {}", retried.join(", ")),
     };
-    Ok(Change::new(after, did))
+    Ok(Change::new(after, outcome))
 }
 
-fn nothing_failed(scene: &Scene, point: Option<HookPoint>) -> Error {
+fn nothing_failed<T>(scene: &Scene, point: Option<HookPoint>) -> Result<T, Error> {
     let name = scene.game.short_name();
-    let is_failed_step = |run: &_| scene.point(run) == Some(HookPoint::Step) && has_failed(run);
+    let is_failed_step =
+        |run: &HookRun| scene.point(run) == Some(HookPoint::Step) && run.phase().has_failed();
     if point.is_none() && scene.runs.iter().any(is_failed_step) {
-        return Error::Refused(format!(
+        return refuse(format!(
             "the failed hook belongs to a canary step, which is not retried: continue anyway with kubectl game resume {name}, or roll back with kubectl game undo {name}"
         ));
     }
-    let which = point.map_or("hook", HookPoint::as_str);
-    let which = if point.is_some() {
-        format!("{which} hook")
-    } else {
-        which.to_owned()
-    };
-    Error::Refused(format!(
-        "no {which} of a pod of {name} has failed: nothing to retry"
+    let point = point.map_or_else(String::new, |point| format!("{} ", point.as_str()));
+    refuse(format!(
+        "no {point}hook of a pod of {name} has failed: nothing to retry"
     ))
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with, without_runs};
 use crate::scene::Scene;
 
-/// What is done and sent, but for the resourceVersion, which is sent each time.
+/// The outcome and the patch, without the resourceVersion, which each patch contains.
 fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
     let change = change.expect("a change");
     let patch = change
@@ -21,11 +21,11 @@ fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
         .map(|patch| json!(patch))
         .unwrap_or_default();
     let Value::Array(mut operations) = patch else {
-        return (change.did, Value::Null);
+        return (change.outcome, Value::Null);
     };
     let version = json!({"op": "replace", "path": "/metadata/resourceVersion", "value": scene.game.version()});
     assert_eq!(operations.pop(), Some(version));
-    (change.did, Value::Array(operations))
+    (change.outcome, Value::Array(operations))
 }
 
 fn refused(change: Result<Change, Error>) -> String {
@@ -79,11 +79,11 @@ fn pause_and_resume_set_one_field() {
 }
 
 #[test]
-fn a_pause_that_would_end_by_itself_is_taken_over() {
+fn a_pause_step_with_a_duration_becomes_a_users_pause() {
     assert!(refused(pause(&paused_canary().game)).contains("already paused by canary step 1"));
     let timed = with(paused_canary(), json!({"status": {"currentStepIndex": 3}}));
-    let (did, patch) = sent(&timed, pause(&timed.game));
-    assert_eq!(did, "paused: took over the pause of canary step 3");
+    let (outcome, patch) = sent(&timed, pause(&timed.game));
+    assert_eq!(outcome, "paused: took over the pause of canary step 3");
     assert_eq!(
         patch,
         json!([{"op": "remove", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1pause"}])
@@ -91,11 +91,11 @@ fn a_pause_that_would_end_by_itself_is_taken_over() {
 }
 
 #[test]
-fn promote_goes_on_from_a_steps_pause_and_from_no_other() {
+fn promote_continues_past_a_paused_step_only() {
     let scene = paused_canary();
-    let (did, patch) = sent(&scene, promote(&scene.game));
+    let (outcome, patch) = sent(&scene, promote(&scene.game));
     assert_eq!(
-        (did.as_str(), patch),
+        (outcome.as_str(), patch),
         (
             "promoted past canary step 1 (pause)",
             replace(PAUSED, false)
@@ -107,11 +107,11 @@ fn promote_goes_on_from_a_steps_pause_and_from_no_other() {
 }
 
 #[test]
-fn a_full_promotion_names_the_rollout_that_it_is_about() {
+fn a_full_promotion_names_its_rollout() {
     let hashed = json!({"status": {"currentStepHash": "steps"}});
     let scene = with(paused_canary(), hashed.clone());
-    let (did, patch) = sent(&scene, promote_fully(&scene.game));
-    assert_eq!(did, "fully promoted: skips canary steps 1 to 4");
+    let (outcome, patch) = sent(&scene, promote_fully(&scene.game));
+    assert_eq!(outcome, "fully promoted: skips canary steps 1 to 4");
     let note = json!({
         "op": "add", "path": "/metadata/annotations/gamekeeper.tkex.tencent.com~1promote",
         "value": r#"{"revision":"game-new","stepHash":"steps"}"#,
@@ -128,23 +128,23 @@ fn a_full_promotion_names_the_rollout_that_it_is_about() {
 #[test]
 fn undo_goes_back_to_the_stable_revision() {
     let scene = paused_canary();
-    let (did, patch) = sent(&scene, undo(&scene, None));
-    assert_eq!(did, "rolled back to revision 1");
+    let (outcome, patch) = sent(&scene, undo(&scene, None));
+    assert_eq!(outcome, "rolled back to revision 1");
     assert!(
         patch.as_array().is_some_and(
             |it| it.contains(&replace("/spec/template/spec/containers/0/image", "game:v1")[0])
         ),
         "{patch}"
     );
-    assert_eq!(sent(&scene, undo(&scene, Some(1))).0, did);
+    assert_eq!(sent(&scene, undo(&scene, Some(1))).0, outcome);
     let cause = json!({"kubernetes.io/change-cause": "winter event"});
     let same = with(
         scene,
         json!({"spec": {"template": {"metadata": {"annotations": cause}}}}),
     );
-    let (did, patch) = sent(&same, undo(&same, Some(2)));
+    let (outcome, patch) = sent(&same, undo(&same, Some(2)));
     assert_eq!(
-        (did.as_str(), patch),
+        (outcome.as_str(), patch),
         (
             "skipped rollback (current template already matches revision 2)",
             Value::Null
@@ -153,7 +153,7 @@ fn undo_goes_back_to_the_stable_revision() {
 }
 
 #[test]
-fn undo_names_the_revisions_that_there_are() {
+fn undo_lists_the_known_revisions() {
     let scene = paused_canary();
     assert_eq!(
         refused(undo(&scene, Some(7))),
@@ -166,7 +166,7 @@ fn undo_names_the_revisions_that_there_are() {
 }
 
 #[test]
-fn undo_under_a_users_pause_says_that_nothing_moves() {
+fn undo_during_a_users_pause_notes_that_no_pod_is_updated() {
     let scene = paused_by_user();
     let note = undo(&scene, None).expect("a change").note;
     assert!(
@@ -183,9 +183,9 @@ fn set_image_changes_the_containers_it_names() {
         let images = words.iter().map(|word| NewImage::parse(word));
         set_images(&scene.game, &images.collect::<Result<Vec<_>, _>>()?)
     };
-    let (did, patch) = sent(&scene, images(&["game=game:v3"]));
+    let (outcome, patch) = sent(&scene, images(&["game=game:v3"]));
     assert_eq!(
-        (did.as_str(), patch),
+        (outcome.as_str(), patch),
         (
             "image updated",
             replace("/spec/template/spec/containers/0/image", "game:v3")
@@ -212,10 +212,10 @@ fn set_image_changes_the_containers_it_names() {
 }
 
 #[test]
-fn restart_is_refused_where_it_would_restart_nothing() {
+fn restart_is_refused_where_no_pod_would_be_recreated() {
     let scene = set();
-    let (did, patch) = sent(&scene, restart(&scene.game, now()));
-    assert_eq!(did, "restarted");
+    let (outcome, patch) = sent(&scene, restart(&scene.game, now()));
+    assert_eq!(outcome, "restarted");
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-11-21T10:05:00Z"});
     assert_eq!(
         patch,
@@ -237,30 +237,30 @@ fn restart_is_refused_where_it_would_restart_nothing() {
 }
 
 #[test]
-fn retry_is_asked_for_where_hooks_failed() {
+fn retry_is_requested_for_failed_hooks() {
     let retried =
         json!([{"op": "add", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
     for scene in [failed_pod_hook(), without_runs(failed_pod_hook())] {
         for point in [None, Some(HookPoint::PreDelete)] {
-            let (did, patch) = sent(&scene, retry(&scene, point));
+            let (outcome, patch) = sent(&scene, retry(&scene, point));
             assert_eq!(
-                (did.as_str(), &patch),
+                (outcome.as_str(), &patch),
                 ("retried: 1 PreDelete hook", &retried)
             );
         }
     }
-    let asked = with(
+    let retried = with(
         failed_pod_hook(),
         json!({"spec": {"preDeleteUpdateStrategy": {"retry": true}}}),
     );
     assert_eq!(
-        sent(&asked, retry(&asked, None)),
+        sent(&retried, retry(&retried, None)),
         ("is already being retried".to_owned(), Value::Null)
     );
     let scene = failed_pod_hook();
-    let said = refused(retry(&scene, Some(HookPoint::PreInplace)));
+    let message = refused(retry(&scene, Some(HookPoint::PreInplace)));
     assert_eq!(
-        said,
+        message,
         "no PreInplace hook of a pod of gd/game has failed: nothing to retry"
     );
     assert!(refused(retry(&failed_step(), None)).contains("kubectl game resume gd/game"));

@@ -1,17 +1,17 @@
-//! `undo`: an earlier pod template again.
+//! `undo`: rolls back to an earlier pod template.
 //!
-//! In the middle of a rollout that is the stable one, and the operator brings every pod back to it
-//! without steps. Otherwise it is a rollout like any other.
+//! During a rollout that is the stable one, and the operator brings all pods back to it without steps.
+//! Otherwise it is an ordinary rollout.
 
 use gamekeeper_core::plan::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 
 use super::{Change, set};
-use crate::error::Error;
+use crate::error::{Error, refuse};
 use crate::scene::{Scene, template_of};
 
-/// Rolls back to a revision; to the stable or else the previous one when none is named.
+/// Rolls back to a revision; by default to the stable one, or else to the previous one.
 pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     let game = &scene.game;
     let revision = match to {
@@ -19,30 +19,29 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
         _ => previous(scene)?,
     };
     let number = revision.revision;
+    let name = game.short_name();
     let template = template_of(revision).ok_or_else(|| {
-        Error::Odd(format!(
-            "revision {number} ({}) contains no pod template",
-            revision.name_any()
+        let revision = revision.name_any();
+        Error::Unexpected(format!(
+            "revision {number} ({revision}) contains no pod template"
         ))
     })?;
     if canonical(&template) == canonical(&game.template) {
         let why = format!("skipped rollback (current template already matches revision {number})");
-        return Ok(Change::none(game, why));
+        return Ok(Change::new(game.object.clone(), why));
     }
     let mut after = game.object.clone();
     set(&mut after, &["spec", "template"], template);
     let is_stable = revision.name_any() == game.status.canary.revision;
     let note = if game.is_paused_by_user() {
         Some(format!(
-            "it is paused by a user: no pod is updated until kubectl game resume {}",
-            game.short_name()
+            "it is paused by a user: no pod is updated until kubectl game resume {name}"
         ))
     } else if is_stable || game.steps.is_empty() {
         None
     } else {
         Some(format!(
-            "this is a rollout with canary steps: follow it with kubectl game tree {} -w",
-            game.short_name()
+            "this is a rollout with canary steps: follow it with kubectl game tree {name} -w"
         ))
     };
     Ok(Change {
@@ -51,22 +50,18 @@ pub fn undo(scene: &Scene, to: Option<i64>) -> Result<Change, Error> {
     })
 }
 
-/// The revision of that number.
+/// The revision with this number.
 pub fn numbered(scene: &Scene, number: i64) -> Result<&ControllerRevision, Error> {
-    let found = scene.revisions.iter().find(|it| it.revision == number);
-    found.ok_or_else(|| {
-        let there: Vec<String> = scene
-            .revisions
-            .iter()
-            .rev()
-            .map(|it| it.revision.to_string())
-            .collect();
-        Error::Refused(format!(
-            "{} has no revision {number}; there are {}",
-            scene.game.short_name(),
-            there.join(", ")
-        ))
-    })
+    let mut revisions = scene.revisions.iter();
+    if let Some(found) = revisions.find(|it| it.revision == number) {
+        return Ok(found);
+    }
+    let known = scene.revisions.iter().rev();
+    let known: Vec<String> = known.map(|it| it.revision.to_string()).collect();
+    let (name, known) = (scene.game.short_name(), known.join(", "));
+    refuse(format!(
+        "{name} has no revision {number}; there are {known}"
+    ))
 }
 
 fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
@@ -77,10 +72,9 @@ fn previous(scene: &Scene) -> Result<&ControllerRevision, Error> {
     } else {
         revisions.find(|it| it.name_any() != status.update_revision)
     };
-    found.ok_or_else(|| {
-        Error::Refused(format!(
-            "{} has no earlier revision to roll back to",
-            scene.game.short_name()
-        ))
-    })
+    let name = scene.game.short_name();
+    found.map_or_else(
+        || refuse(format!("{name} has no earlier revision to roll back to")),
+        Ok,
+    )
 }

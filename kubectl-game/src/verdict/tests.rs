@@ -1,11 +1,11 @@
-//! Each way that a rollout can stand still or go on, in its words.
+//! The verdicts on rollouts in all states.
 
 use serde_json::json;
 
 use super::*;
 use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with};
 
-fn told(scene: &Scene) -> (u8, String) {
+fn judged(scene: &Scene) -> (u8, String) {
     let verdict = judge(scene, now());
     let lines = [verdict.word.to_owned(), verdict.sentence];
     let lines = lines.into_iter().chain(verdict.also).chain(verdict.fix);
@@ -91,9 +91,9 @@ fn each_reason_in_a_sentence() {
             ),
         ),
     ];
-    let told = scenes.map(|(name, scene)| {
-        let (end, words) = told(&scene);
+    let verdicts = scenes.map(|(name, scene)| {
+        let (end, words) = judged(&scene);
         format!("{name} -> {end}\n{words}\n")
     });
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(verdicts.join("\n"));
 }

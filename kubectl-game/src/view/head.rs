@@ -1,4 +1,4 @@
-//! What stands above the tree: how the rollout is, what it is to do, and where it is.
+//! The head of the tree: the state of the rollout, its strategy and its steps.
 
 use gamekeeper_core::api::GameStatefulSetUpdateType as UpdateType;
 
@@ -8,7 +8,6 @@ use crate::scene::Scene;
 use crate::style::{Style, Tone};
 use crate::verdict::{Verdict, name_of};
 
-/// The head.
 pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     let game = &scene.game;
     let mut page = Page::new(style);
@@ -42,7 +41,7 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     page.text()
 }
 
-/// A text whose parts have tones.
+/// Parts of a text with their tones.
 type Text = Vec<(Tone, String)>;
 
 fn plain(text: impl Into<String>) -> Text {
@@ -68,30 +67,25 @@ fn strategy(game: &Game) -> String {
     }
 }
 
-/// The hooks of its pods.
 fn hooks(game: &Game) -> Option<String> {
-    let told: Vec<String> = game
-        .hooks
-        .iter()
-        .filter_map(|(point, strategy)| {
-            let hook = strategy.hook.as_ref()?;
-            let retry = if strategy.retry {
-                " (retry requested)"
-            } else {
-                ""
-            };
-            Some(format!("{} {}{retry}", point.as_str(), hook.template_name))
-        })
-        .collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let hooks = game.hooks.iter().filter_map(|(point, strategy)| {
+        let hook = strategy.hook.as_ref()?;
+        let retry = match strategy.retry {
+            true => " (retry requested)",
+            false => "",
+        };
+        Some(format!("{} {}{retry}", point.as_str(), hook.template_name))
+    });
+    let hooks: Vec<String> = hooks.collect();
+    (!hooks.is_empty()).then(|| hooks.join(", "))
 }
 
-/// The step list: those behind it, [where it stands], and those to come.
+/// The steps: completed, [current] and remaining.
 fn steps(scene: &Scene, style: Style) -> Text {
     let steps = &scene.game.steps;
     let at = scene.game.step_index().unwrap_or(0);
-    let behind = at.min(steps.len());
-    let mut text = plain(format!("{behind} of {} completed: ", steps.len()));
+    let completed = at.min(steps.len());
+    let mut text = plain(format!("{completed} of {} completed: ", steps.len()));
     for (index, step) in steps.iter().enumerate() {
         let name = name_of(step);
         if index > 0 {

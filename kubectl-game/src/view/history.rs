@@ -1,4 +1,4 @@
-//! `kubectl game history`: the revisions, who is at them, and what they are to the rollout.
+//! `kubectl game history`: the revisions, their pods, and their roles in the rollout.
 
 use gamekeeper_core::api::names::CHANGE_CAUSE;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::scene::{Scene, template_of};
 use crate::style::{Style, Tone};
 use crate::table::{Cell, Table};
 
-/// The table, oldest first as kubectl has it.
+/// The table, oldest first as in kubectl.
 pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {
     let mut table = Table::new([
         "REVISION",
@@ -26,13 +26,13 @@ pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {
     revisions.sort_by_key(|revision| revision.revision);
     for revision in revisions {
         let name = revision.name_any();
-        let part = scene.part(&name);
-        let tone = match part {
+        let role = scene.role(&name);
+        let tone = match role {
             "update" => Tone::Busy,
             "stable" | "current" => Tone::Good,
             _ => Tone::Faint,
         };
-        let state = if part.is_empty() { "-" } else { part };
+        let state = if role.is_empty() { "-" } else { role };
         table.push([
             revision.revision.to_string().into(),
             Cell::state(tone, state),
@@ -46,7 +46,6 @@ pub fn history(scene: &Scene, style: Style, now: Timestamp) -> String {
     table.render(style)
 }
 
-/// The images of a revision.
 pub fn images(revision: &ControllerRevision) -> String {
     let template = template_of(revision).unwrap_or_default();
     Game::images_of(&template).join(",")
@@ -54,11 +53,7 @@ pub fn images(revision: &ControllerRevision) -> String {
 
 fn cause(revision: &ControllerRevision) -> String {
     let of_template = || {
-        let template = template_of(revision)?;
-        let cause = template
-            .get("metadata")?
-            .get("annotations")?
-            .get(CHANGE_CAUSE)?;
+        let cause = &template_of(revision)?["metadata"]["annotations"][CHANGE_CAUSE];
         cause.as_str().map(str::to_owned)
     };
     let own = revision.annotations().get(CHANGE_CAUSE).cloned();

@@ -8,12 +8,12 @@ use kube::ResourceExt;
 use super::cut;
 use super::run::{last_measured, message, phase_cell};
 use crate::age::age;
-use crate::scene::{Scene, phase};
+use crate::scene::Scene;
 use crate::style::Style;
 use crate::table::{Cell, Table};
 
-/// Longest message in a table; `-o yaml` has all of it.
-const MESSAGE: usize = 120;
+/// Longest message in a table; `-o yaml` shows all of it.
+const MAX_MESSAGE: usize = 120;
 
 const HEADINGS: [&str; 9] = [
     "HOOKRUN", "POINT", "ABOUT", "PHASE", "METRIC", "COUNT", "LAST", "AGE", "MESSAGE",
@@ -30,8 +30,7 @@ pub fn hooks(scene: &Scene, style: Style, now: Timestamp) -> String {
     table.render(style)
 }
 
-/// The table of many workloads, and of HookRuns that nobody controls; with the namespace where there may
-/// be several.
+/// The table of many workloads, and of HookRuns without a workload.
 pub fn all(
     scenes: &[Scene],
     others: &[HookRun],
@@ -78,11 +77,8 @@ fn line(
 ) -> [Cell; 9] {
     let point = scene.and_then(|scene| scene.point(run));
     let none = || "-".to_owned();
-    let of_run = run
-        .status
-        .as_ref()
-        .and_then(|status| status.message.clone());
-    let message = metric.and_then(message).or(of_run).unwrap_or_default();
+    let of_run = || run.status.as_ref()?.message.clone();
+    let message = metric.and_then(message).or_else(of_run).unwrap_or_default();
     let name = |metric: &MetricResult| match metric.dry_run {
         true => format!("{} (dry run)", metric.name),
         false => metric.name.clone(),
@@ -92,12 +88,12 @@ fn line(
         run.name_any().into(),
         point.map_or("-", HookPoint::as_str).into(),
         scene.map_or_else(none, |scene| scene.about(run)).into(),
-        phase_cell(metric.map_or(phase(run), |metric| metric.phase)),
+        phase_cell(metric.map_or(run.phase(), |metric| metric.phase)),
         metric.map_or_else(none, name).into(),
         measured.to_string().into(),
         metric.and_then(last_measured).unwrap_or_else(none).into(),
         age(run.creation_timestamp().as_ref(), now).into(),
-        cut(&message, MESSAGE).into(),
+        cut(&message, MAX_MESSAGE).into(),
     ]
 }
 
@@ -113,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_all_workloads_and_of_nobody() {
+    fn runs_of_all_workloads_and_without_one() {
         let (step, pod) = (failed_step(), failed_pod_hook());
         let mut stray = pod.runs[0].clone();
         stray.metadata.owner_references = None;

@@ -9,7 +9,6 @@ use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::judge;
 
-/// The table; with the namespace where there may be several.
 pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) -> String {
     let namespace = all_namespaces.then_some("NAMESPACE");
     let headings = [
@@ -32,9 +31,8 @@ pub fn list(games: &[Game], all_namespaces: bool, style: Style, now: Timestamp) 
 }
 
 fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
-    // What the status says is enough for a word.
-    let alone = Scene::new(game.clone(), Vec::new(), Vec::new(), Vec::new());
-    let verdict = judge(&alone, now);
+    // The label of the verdict depends on the status alone.
+    let verdict = judge(&Scene::of_game(game.clone()), now);
     let status = &game.status;
     [
         game.short_name().into(),
@@ -49,7 +47,7 @@ fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
     ]
 }
 
-/// Steps that are behind it, of how many.
+/// Completed steps, of all steps.
 pub fn step(game: &Game) -> String {
     match game.step_index() {
         Some(index) => format!("{index}/{}", game.steps.len()),

@@ -1,4 +1,4 @@
-//! What commands print: each a pure function of objects, a style and the time.
+//! What commands print: pure functions of objects, a style and the time.
 
 pub mod head;
 pub mod history;
@@ -9,11 +9,11 @@ pub mod run;
 pub mod status;
 pub mod tree;
 
-use crate::page::inert;
+use crate::page::sanitize;
 
-/// A text of at most so many characters.
+/// A text on one line, cut to this number of characters.
 pub fn cut(text: &str, most: usize) -> String {
-    let text = inert(text);
+    let text = sanitize(text);
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if one_line.chars().count() <= most {
         return one_line;
@@ -22,7 +22,7 @@ pub fn cut(text: &str, most: usize) -> String {
     format!("{start}...")
 }
 
-/// The line of a list's state, which tells apart that nothing is there and that nothing was asked.
+/// What kubectl prints for an empty list.
 pub fn none_found(namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("No resources found in {namespace} namespace."),

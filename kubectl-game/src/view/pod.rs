@@ -1,4 +1,4 @@
-//! A pod in a line, as kubectl shows it, and what the operator does with it.
+//! A pod as kubectl shows it, with what the operator does with it.
 
 use gamekeeper_core::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -7,9 +7,10 @@ use kube::ResourceExt;
 use crate::style::Tone;
 use crate::table::Cell;
 
-/// Whether it is ready, and nothing happens to it.
-pub fn is_quiet(pod: &Pod) -> bool {
-    word(pod) == "Running" && is_true(pod, "Ready") && !is_updated(pod) && !is_to_go(pod)
+/// Whether it is ready, and neither updated nor deleted.
+pub fn is_settled(pod: &Pod) -> bool {
+    let is_ready = status(pod) == "Running" && is_true(pod, "Ready");
+    is_ready && !is_updated(pod) && !is_marked_deleting(pod)
 }
 
 /// Whether it is being updated in place.
@@ -17,15 +18,13 @@ fn is_updated(pod: &Pod) -> bool {
     condition(pod, IN_PLACE_GATE) == Some("False")
 }
 
-/// Whether its hook is asked whether it may go.
-fn is_to_go(pod: &Pod) -> bool {
+fn is_marked_deleting(pod: &Pod) -> bool {
     pod.annotations().contains_key(DELETING_ANNOTATION)
 }
 
-/// Its state in a word.
 pub fn state(pod: &Pod) -> Cell {
-    let word = word(pod);
-    let tone = match word.as_str() {
+    let status = status(pod);
+    let tone = match status.as_str() {
         "Running" if is_true(pod, "Ready") => Tone::Good,
         "Running" | "Pending" | "Terminating" | "ContainerCreating" | "PodInitializing" => {
             Tone::Busy
@@ -33,10 +32,11 @@ pub fn state(pod: &Pod) -> Cell {
         "Succeeded" | "Completed" => Tone::Plain,
         _ => Tone::Bad,
     };
-    Cell::state(tone, word)
+    Cell::state(tone, status)
 }
 
-fn word(pod: &Pod) -> String {
+/// Its status, as in the column of kubectl.
+fn status(pod: &Pod) -> String {
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
     }
@@ -73,7 +73,7 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
     Some(&found.status)
 }
 
-/// Ready containers, restarts, and what happens to it.
+/// Ready containers, restarts, and what the operator does with it.
 pub fn info(pod: &Pod) -> String {
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
@@ -89,7 +89,7 @@ pub fn info(pod: &Pod) -> String {
     if is_updated(pod) && !is_going {
         words.push("being updated in place".to_owned());
     }
-    if is_to_go(pod) && !is_going {
+    if is_marked_deleting(pod) && !is_going {
         words.push("to be deleted".to_owned());
     }
     words.join(", ")

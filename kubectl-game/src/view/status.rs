@@ -23,7 +23,7 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     page.text()
 }
 
-/// What it is at, on the way.
+/// One line for each state that `status --watch` passes.
 pub fn sentence(game: &Game, verdict: &Verdict) -> String {
     let mut page = Page::new(Style::PLAIN);
     let line = format!("{}: {}", game.short_name(), verdict.sentence);
@@ -35,7 +35,7 @@ pub fn sentence(game: &Game, verdict: &Verdict) -> String {
 pub fn data(game: &Game, verdict: &Verdict) -> Value {
     let end = match verdict.end {
         End::Done => "Done",
-        End::UnderWay => "UnderWay",
+        End::InProgress => "UnderWay",
         End::Stopped => "Stopped",
     };
     json!({

@@ -10,18 +10,17 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::head::head;
-use super::run::{phase_cell, told};
+use super::run::{phase_cell, summary};
 use super::{cut, history, pod};
 use crate::age::age;
-use crate::scene::{Scene, is_about, phase, revision_of};
+use crate::scene::{Scene, is_about, revision_of};
 use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::{Verdict, judge};
 
 /// Longest text in the last column.
-const INFO: usize = 120;
+const MAX_INFO: usize = 120;
 
-/// One thing in the tree, with what hangs from it.
 struct Node {
     name: String,
     kind: &'static str,
@@ -31,15 +30,15 @@ struct Node {
     children: Vec<Node>,
 }
 
-/// How many pods are shown when nobody asks for all.
-pub const MOST_PODS: usize = 50;
+/// Pods that are shown without --all-pods.
+pub const MAX_PODS: usize = 50;
 
-/// Head and tree, with so many pods at most.
-pub fn tree(scene: &Scene, most: usize, style: Style, now: Timestamp) -> String {
+/// The head and the tree, with at most `max_pods` pods.
+pub fn tree(scene: &Scene, max_pods: usize, style: Style, now: Timestamp) -> String {
     let verdict = judge(scene, now);
     let mut text = head(scene, &verdict, style);
     let mut table = Table::new(["NAME", "KIND", "STATUS", "AGE", "INFO"]);
-    let root = root(scene, &verdict, &Shown::choose(scene, most), now);
+    let root = root(scene, &verdict, &Shown::choose(scene, max_pods), now);
     draw(&root, "", "", style, &mut table);
     text.push('\n');
     text.push_str(&table.render(style));
@@ -52,17 +51,12 @@ fn draw(node: &Node, lead: &str, below: &str, style: Style, table: &mut Table) {
         node.kind.into(),
         node.state.clone(),
         node.age.as_str().into(),
-        cut(&node.info, INFO).into(),
+        cut(&node.info, MAX_INFO).into(),
     ]);
     for (index, child) in node.children.iter().enumerate() {
         let (branch, rest) = style.branch(index + 1 == node.children.len());
-        draw(
-            child,
-            &format!("{below}{branch}"),
-            &format!("{below}{rest}"),
-            style,
-            table,
-        );
+        let (lead, below) = (format!("{below}{branch}"), format!("{below}{rest}"));
+        draw(child, &lead, &below, style, table);
     }
 }
 
@@ -72,27 +66,25 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Those to which something happens first, then the others, up to a number.
-    fn choose(scene: &'a Scene, most: usize) -> Self {
+    /// At most `max` pods, those that are not settled first.
+    fn choose(scene: &'a Scene, max: usize) -> Self {
         let mut pods: Vec<&Pod> = scene.pods.iter().collect();
-        pods.sort_by_cached_key(|pod| is_quiet(scene, pod));
-        let names = pods
-            .into_iter()
-            .take(most)
-            .filter_map(|pod| pod.metadata.name.as_deref());
+        pods.sort_by_cached_key(|pod| is_settled(scene, pod));
+        let pods = pods.into_iter().take(max);
+        let names = pods.filter_map(|pod| pod.metadata.name.as_deref());
         Shown {
             names: names.collect(),
         }
     }
 
-    /// Nodes of those that are shown, and how many more there are.
+    /// The nodes of these pods, with a count of those that are not shown.
     fn nodes(&self, scene: &Scene, pods: &[&Pod], now: Timestamp) -> Vec<Node> {
         let is_shown = |pod: &&&Pod| self.names.contains(pod.name_any().as_str());
         let (shown, others): (Vec<&&Pod>, Vec<&&Pod>) = pods.iter().partition(is_shown);
-        let quiet = others.iter().filter(|pod| is_quiet(scene, pod)).count();
+        let settled = others.iter().filter(|pod| is_settled(scene, pod)).count();
         let rest = [
-            (others.len() - quiet, "not ready, or in progress"),
-            (quiet, "ready, nothing in progress"),
+            (others.len() - settled, "not ready, or in progress"),
+            (settled, "ready, nothing in progress"),
         ];
         let rest = rest.into_iter().filter(|(count, _)| *count > 0);
         let nodes = shown.into_iter().map(|pod| pod_node(scene, pod, now));
@@ -102,9 +94,9 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether nothing about a pod has to be looked at.
-fn is_quiet(scene: &Scene, pod: &Pod) -> bool {
-    pod::is_quiet(pod) && !scene.runs.iter().any(|run| is_about(run, pod))
+/// Whether a pod is settled and has no HookRun.
+fn is_settled(scene: &Scene, pod: &Pod) -> bool {
+    pod::is_settled(pod) && !scene.runs.iter().any(|run| is_about(run, pod))
 }
 
 fn more(count: usize, how: &str) -> Node {
@@ -122,7 +114,7 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
     let game = &scene.game;
     let is_shown = |revision: &&ControllerRevision| {
         let name = revision.name_any();
-        !scene.part(&name).is_empty() || scene.pods_at(&name).next().is_some()
+        !scene.role(&name).is_empty() || scene.pods_at(&name).next().is_some()
     };
     let shown: Vec<&ControllerRevision> = scene.revisions.iter().filter(is_shown).collect();
     let is_known = |name: &str| shown.iter().any(|revision| revision.name_any() == name);
@@ -132,12 +124,12 @@ fn root(scene: &Scene, verdict: &Verdict, pods: &Shown<'_>, now: Timestamp) -> N
         .collect();
     let strays = scene.pods.iter().filter(|pod| !is_known(revision_of(pod)));
     children.extend(pods.nodes(scene, &strays.collect::<Vec<_>>(), now));
-    let hangs = |run: &&HookRun| match scene.point(run) {
+    let has_parent = |run: &&HookRun| match scene.point(run) {
         Some(HookPoint::Step) => step_revision(scene, run).is_some_and(is_known),
         _ => scene.pod_of(run).is_some(),
     };
-    let loose = scene.runs.iter().filter(|run| !hangs(run));
-    children.extend(loose.map(|run| run_node(scene, run, now)));
+    let stray = scene.runs.iter().filter(|run| !has_parent(run));
+    children.extend(stray.map(|run| run_node(scene, run, now)));
     Node {
         name: game.name.clone(),
         kind: game.kind.as_str(),
@@ -164,14 +156,10 @@ fn revision(
         .filter(is_here)
         .map(|run| run_node(scene, run, now));
     let pods = pods.nodes(scene, &scene.pods_at(&name).collect::<Vec<_>>(), now);
-    let part = scene.part(&name);
+    let role = scene.role(&name);
     Node {
         kind: "Revision",
-        state: if part.is_empty() {
-            "old".into()
-        } else {
-            part.into()
-        },
+        state: if role.is_empty() { "old" } else { role }.into(),
         age: age(revision.creation_timestamp().as_ref(), now),
         info: format!("#{}, {}", revision.revision, history::images(revision)),
         children: steps.chain(pods).collect(),
@@ -201,9 +189,9 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
     Node {
         name: run.name_any(),
         kind: "HookRun",
-        state: phase_cell(phase(run)),
+        state: phase_cell(run.phase()),
         age: age(run.creation_timestamp().as_ref(), now),
-        info: format!("{point}: {}", told(run)),
+        info: format!("{point}: {}", summary(run)),
         children: Vec::new(),
     }
 }
@@ -221,43 +209,43 @@ mod tests {
 
     #[test]
     fn a_canary_at_its_pause() {
-        insta::assert_snapshot!(tree(&paused_canary(), MOST_PODS, Style::PLAIN, now()));
+        insta::assert_snapshot!(tree(&paused_canary(), MAX_PODS, Style::PLAIN, now()));
     }
 
     #[test]
     fn a_canary_whose_hook_failed() {
-        insta::assert_snapshot!(tree(&failed_step(), MOST_PODS, SYMBOLS, now()));
+        insta::assert_snapshot!(tree(&failed_step(), MAX_PODS, SYMBOLS, now()));
     }
 
     #[test]
     fn a_pod_that_its_hook_keeps() {
-        insta::assert_snapshot!(tree(&failed_pod_hook(), MOST_PODS, Style::PLAIN, now()));
+        insta::assert_snapshot!(tree(&failed_pod_hook(), MAX_PODS, Style::PLAIN, now()));
     }
 
     #[test]
     fn a_set_in_the_order_of_its_ordinals() {
-        insta::assert_snapshot!(tree(&set(), MOST_PODS, SYMBOLS, now()));
+        insta::assert_snapshot!(tree(&set(), MAX_PODS, SYMBOLS, now()));
     }
 
     #[test]
-    fn of_many_pods_those_to_which_something_happens() {
+    fn unsettled_pods_are_shown_first() {
         insta::assert_snapshot!(tree(&many(), 4, Style::PLAIN, now()));
     }
 
     #[test]
-    fn all_pods_when_they_are_asked_for() {
+    fn all_pods_are_shown_on_request() {
         let shown = tree(&many(), usize::MAX, Style::PLAIN, now());
         let pods = shown.lines().filter(|line| line.contains(" Pod "));
         assert_eq!(pods.count(), many().pods.len());
     }
 
     #[test]
-    fn colours_change_nothing_but_colours() {
+    fn colours_do_not_change_the_text() {
         let style = Style {
             colour: true,
             ..SYMBOLS
         };
-        let painted = tree(&failed_step(), MOST_PODS, style, now());
+        let painted = tree(&failed_step(), MAX_PODS, style, now());
         let mut bare = String::new();
         for part in painted.split('\x1b') {
             bare.push_str(
@@ -267,16 +255,16 @@ mod tests {
             );
         }
         assert_ne!(painted, bare);
-        assert_eq!(bare, tree(&failed_step(), MOST_PODS, SYMBOLS, now()));
+        assert_eq!(bare, tree(&failed_step(), MAX_PODS, SYMBOLS, now()));
     }
 
     #[test]
-    fn nothing_that_an_object_says_acts_on_a_terminal() {
+    fn control_characters_of_objects_are_escaped() {
         let scene = hostile();
         let time = now();
         let verdict = judge(&scene, time);
         for text in [
-            tree(&scene, MOST_PODS, Style::PLAIN, time),
+            tree(&scene, MAX_PODS, Style::PLAIN, time),
             hooks::hooks(&scene, Style::PLAIN, time),
             history::history(&scene, Style::PLAIN, time),
             status::status(&scene.game, &verdict, Style::PLAIN),

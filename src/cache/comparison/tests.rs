@@ -1,4 +1,4 @@
-//! What catching up costs the API server, however many wait for it.
+//! The load on the API server while many reconciles wait.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::*;
 use crate::cache::Router;
 use crate::objects::Write;
 
-/// What was asked about pods.
+/// Requests for pods.
 #[derive(Default)]
 struct RequestCounts {
     newest: AtomicUsize,
     lists: AtomicUsize,
 }
 
-/// A server whose version grows with each request, and whose watches say nothing after their list.
+/// A server whose version grows with each request, and whose watches have no events after their list.
 fn quiet() -> (Cache, Arc<RequestCounts>) {
     let asked = Arc::new(RequestCounts::default());
     let server = service_fn({
@@ -55,7 +55,8 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_unanswered_writes_cost_a_question_a_second_and_a_list_in_half_a_minute() {
+async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list_in_half_a_minute()
+{
     let (cache, asked) = quiet();
     let cache = Arc::new(cache);
     let router = Router::new(
@@ -65,7 +66,7 @@ async fn a_thousand_unanswered_writes_cost_a_question_a_second_and_a_list_in_hal
     );
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let waiting: Vec<_> = (0..1_000)
         .map(|n| {
             let cache = Arc::clone(&cache);
@@ -80,7 +81,7 @@ async fn a_thousand_unanswered_writes_cost_a_question_a_second_and_a_list_in_hal
     for waiting in waiting {
         waiting.await.unwrap();
     }
-    let seconds = begun.elapsed().as_secs() as usize;
+    let seconds = started.elapsed().as_secs() as usize;
     assert!(seconds < 50 + 40, "{seconds} s");
     let questions = asked.newest.load(Ordering::Relaxed);
     assert!(questions <= seconds + 1, "{questions} in {seconds} s");
@@ -89,7 +90,7 @@ async fn a_thousand_unanswered_writes_cost_a_question_a_second_and_a_list_in_hal
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_counts_for_who_asked_before_it_was_asked_for() {
+async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     let newest = Arc::new(Newest::default());
     let asked = Arc::new(AtomicU64::new(0));
     let ask = || {
@@ -100,13 +101,13 @@ async fn an_answer_counts_for_who_asked_before_it_was_asked_for() {
                 sleep(Duration::from_millis(300)).await;
                 Ok::<_, Infallible>(version)
             };
-            newest.ask(question).await.unwrap()
+            newest.get(question).await.unwrap()
         })
     };
     let first = ask();
     sleep(Duration::from_millis(100)).await;
     let (second, third) = (ask(), ask());
     assert_eq!(first.await.unwrap(), 0);
-    assert_eq!(second.await.unwrap(), 1, "the first was asked before");
+    assert_eq!(second.await.unwrap(), 1, "requested after the first");
     assert_eq!(third.await.unwrap(), 1, "shared");
 }

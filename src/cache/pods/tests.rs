@@ -1,4 +1,4 @@
-//! What is kept of whose pods, and what a workload is shown.
+//! The cached forms of pods, and the pods of a workload.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn ours(name: &str) -> Value {
 }
 
 #[test]
-fn a_pod_of_another_controller_is_not_even_read() {
+fn a_pod_of_another_controller_is_not_parsed() {
     let mut foreign = pod("web-1", json!({}), Some(("apps/v1", "ReplicaSet")));
     foreign["spec"]["containers"] = json!("unreadable");
     assert!(read(&foreign).is_none());
@@ -48,7 +48,7 @@ fn a_pod_of_a_workload_is_kept_slim() {
 }
 
 #[test]
-fn a_workload_is_shown_its_pods_and_the_orphans_that_it_selects() {
+fn a_workload_sees_its_pods_and_the_orphans_that_it_selects() {
     let mut store = Store::default();
     for pod in [
         ours("game-0"),
@@ -70,7 +70,7 @@ fn a_workload_is_shown_its_pods_and_the_orphans_that_it_selects() {
 }
 
 #[test]
-fn what_an_adoption_is_decided_on_is_kept_of_an_orphan() {
+fn what_decides_the_adoption_of_an_orphan_is_kept() {
     let labels = json!({"app": "game", names::REVISION_LABEL: "game-1"});
     let mut before = pod("game-1", labels, None);
     let mut store = Store::default();
@@ -97,7 +97,7 @@ fn what_an_adoption_is_decided_on_is_kept_of_an_orphan() {
 }
 
 #[test]
-fn only_what_an_adoption_is_decided_on_makes_states_of_an_orphan_differ() {
+fn states_of_an_orphan_differ_only_in_what_decides_its_adoption() {
     let first = pod("game-1", json!({"app": "game"}), None);
     let is_like_first = |change: fn(&mut Value)| {
         let mut other = first.clone();

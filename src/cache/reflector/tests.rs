@@ -1,4 +1,4 @@
-//! What a reflector shows and tells of the changes it is fed.
+//! The store, the progress and the routed changes of a reflector.
 
 use std::cell::RefCell;
 
@@ -35,16 +35,16 @@ fn identity(name: &str, version: u64) -> Identity {
     }
 }
 
-/// The size of a thing that cannot be read.
+/// The size of a thing that cannot be decoded.
 const UNREADABLE: u64 = u64::MAX;
 
-/// Plays changes into a reflector; gives what the router was told, old size and new size, neither
-/// for a thing that cannot be read.
-fn play(
+/// Feeds changes to a reflector, and returns the old and new sizes that were routed; neither for a thing that
+/// cannot be decoded.
+fn feed(
     reflector: &Reflector<Thing>,
     changes: Vec<Change<Thing>>,
 ) -> Vec<(Option<u64>, Option<u64>)> {
-    let told = RefCell::new(Vec::new());
+    let sizes = RefCell::new(Vec::new());
     let mut feed = Feed {
         reflector,
         convert: |_: Option<&Thing>, _, _: &Identity, thing: Thing| match thing.size {
@@ -54,16 +54,16 @@ fn play(
         route: |routed: &Routed<Thing>| match routed {
             Routed::Changed((old, new)) => {
                 let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
-                told.borrow_mut().push((size(old), size(new)));
+                sizes.borrow_mut().push((size(old), size(new)));
             }
-            Routed::Broken(..) => told.borrow_mut().push((None, None)),
+            Routed::Broken(..) => sizes.borrow_mut().push((None, None)),
         },
         listing: None,
     };
     for change in changes {
-        feed.take_in(change);
+        feed.apply(change);
     }
-    told.into_inner()
+    sizes.into_inner()
 }
 
 fn applied(name: &str, version: u64, size: u64) -> Change<Thing> {
@@ -86,7 +86,7 @@ fn listed(name: &str, version: u64, size: u64) -> Change<Thing> {
 #[test]
 fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
     let reflector = Reflector::default();
-    let told = play(
+    let routed = feed(
         &reflector,
         vec![
             Change::ListBegin,
@@ -98,11 +98,11 @@ fn a_delete_that_the_watch_missed_is_found_by_the_list_after_it() {
             Change::ListEnd(9),
         ],
     );
-    assert_eq!(told.len(), 3);
-    assert_eq!(told[2], (Some(2), None));
+    assert_eq!(routed.len(), 3);
+    assert_eq!(routed[2], (Some(2), None));
     assert_eq!(reflector.store().len(), 1);
     let seen = *reflector.seen().borrow();
-    assert_eq!((seen.version, seen.begun, seen.listed), (9, 2, 2));
+    assert_eq!((seen.version, seen.started, seen.listed), (9, 2, 2));
 }
 
 #[test]
@@ -114,15 +114,15 @@ fn readers_see_the_old_store_until_a_list_is_complete() {
         Change::ListEnd(1),
         Change::ListBegin,
     ];
-    play(&reflector, begin);
+    feed(&reflector, begin);
     assert_eq!(reflector.store().len(), 1);
     assert_eq!(reflector.seen().borrow().listed, 1);
 }
 
 #[test]
-fn what_is_not_kept_still_counts_as_seen() {
+fn an_object_that_is_not_kept_advances_the_progress() {
     let reflector = Reflector::default();
-    play(
+    feed(
         &reflector,
         vec![
             Change::ListBegin,
@@ -136,9 +136,9 @@ fn what_is_not_kept_still_counts_as_seen() {
 }
 
 #[test]
-fn an_object_that_becomes_foreign_is_told_as_gone() {
+fn an_object_that_becomes_foreign_is_routed_as_deleted() {
     let reflector = Reflector::default();
-    let told = play(
+    let routed = feed(
         &reflector,
         vec![
             Change::ListBegin,
@@ -147,13 +147,13 @@ fn an_object_that_becomes_foreign_is_told_as_gone() {
             applied("a", 3, 0),
         ],
     );
-    assert_eq!(told, [(None, Some(5)), (Some(5), None)]);
+    assert_eq!(routed, [(None, Some(5)), (Some(5), None)]);
 }
 
 #[test]
-fn an_object_that_cannot_be_read_is_told_and_is_gone() {
+fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
     let reflector = Reflector::default();
-    let told = play(
+    let routed = feed(
         &reflector,
         vec![
             Change::ListBegin,
@@ -172,7 +172,7 @@ fn an_object_that_cannot_be_read_is_told_and_is_gone() {
         (Some(1), None),
         (None, Some(5)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(routed, expected);
     assert_eq!(reflector.store().len(), 1);
     assert_eq!(reflector.seen().borrow().version, 5);
 }
@@ -188,14 +188,14 @@ fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
     for (n, name) in (5_001..).zip(&names) {
         changes.push(Change::Deleted(identity(name, n)));
     }
-    let told = play(&reflector, changes);
-    let made = told
+    let routed = feed(&reflector, changes);
+    let made = routed
         .iter()
         .filter(|(old, new)| old.is_none() && new.is_some());
-    let gone = told
+    let removed = routed
         .iter()
         .filter(|(old, new)| old.is_some() && new.is_none());
-    assert_eq!((made.count(), gone.count()), (5_000, 5_000));
+    assert_eq!((made.count(), removed.count()), (5_000, 5_000));
     assert!(reflector.store().is_empty());
     assert_eq!(reflector.seen().borrow().version, 10_000);
 }
@@ -207,23 +207,25 @@ async fn reaching_a_version_waits_for_the_first_list_and_then_for_the_version() 
         let reflector = Arc::clone(&reflector);
         async move { reflector.reach(5).await }
     });
-    play(&reflector, vec![Change::ListBegin, Change::ListEnd(4)]);
+    feed(&reflector, vec![Change::ListBegin, Change::ListEnd(4)]);
     tokio::task::yield_now().await;
     assert!(!waiter.is_finished());
-    play(&reflector, vec![Change::Bookmark(5)]);
+    feed(&reflector, vec![Change::Bookmark(5)]);
     let limit = std::time::Duration::from_secs(5);
     tokio::time::timeout(limit, waiter).await.unwrap().unwrap();
 }
 
-/// A watch that is told which of its lists begin and end: due when a list is wanted and none under way.
+/// A list is due when a caller waits for one and none is in progress.
 #[tokio::test(start_paused = true)]
-async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off() {
+async fn callers_share_the_next_list_and_interrupt_none() {
     use futures::FutureExt;
     let reflector = Reflector::<Thing>::default();
-    let begin = || play(&reflector, vec![Change::ListBegin]);
-    // Each play has a list of its own, so the end is told here.
+    let begin = || feed(&reflector, vec![Change::ListBegin]);
+    // Each feed has a list of its own, so the end is set here.
     let end = || {
-        reflector.seen.send_modify(|seen| seen.listed = seen.begun);
+        reflector
+            .seen
+            .send_modify(|seen| seen.listed = seen.started);
     };
     begin();
     let mut first = std::pin::pin!(reflector.relist(Duration::ZERO));
@@ -232,12 +234,12 @@ async fn callers_share_a_list_that_is_begun_after_they_asked_and_break_none_off(
     assert!(second.as_mut().now_or_never().is_none());
     assert!(
         reflector.list_is_due().now_or_never().is_none(),
-        "the list under way goes on"
+        "the list in progress is completed"
     );
     end();
     assert!(
         first.as_mut().now_or_never().is_none(),
-        "that one was begun before"
+        "that list started before the call"
     );
     assert!(reflector.list_is_due().now_or_never().is_some());
     begin();

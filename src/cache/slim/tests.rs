@@ -1,4 +1,4 @@
-//! What is folded out of pods as a kubelet reports them.
+//! The slim form of pods as a kubelet reports them.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn first(generation: i64, container_id: &str) -> Option<FirstStatus> {
 }
 
 #[test]
-fn the_first_status_of_a_generation_is_the_one_that_arrives_there() {
+fn the_first_status_of_a_generation_is_the_one_that_reaches_it() {
     let states = [
         pod(1, 1, "old"),
         pod(2, 1, "old"),
@@ -59,13 +59,13 @@ fn the_first_status_of_a_generation_is_the_one_that_arrives_there() {
 }
 
 #[test]
-fn a_first_status_already_behind_by_one_change_is_not_taken() {
+fn a_status_of_an_older_generation_is_not_the_first_one() {
     let states = [pod(1, 1, "old"), pod(3, 2, "between")];
     assert_eq!(watched(&states).first_status, None);
 }
 
 #[test]
-fn what_a_list_shows_may_not_be_the_first_status() {
+fn a_listed_status_may_not_be_the_first_one() {
     let before = watched(&[pod(1, 1, "old"), pod(2, 1, "old")]);
     let listed = fold(Some(&before), Sight::Listed, &pod(2, 2, "new")).unwrap();
     assert_eq!(listed.first_status, None);
@@ -92,7 +92,7 @@ fn a_first_status_ends_with_its_generation_and_with_its_pod() {
 }
 
 #[test]
-fn pods_of_others_are_not_kept_and_orphans_are() {
+fn pods_of_other_controllers_are_not_kept_and_orphans_are() {
     let mut foreign = pod(1, 1, "c");
     foreign["metadata"]["ownerReferences"][0]["apiVersion"] = json!("apps/v1");
     assert_eq!(fold(None, Sight::Watched, &foreign), None);
@@ -127,7 +127,7 @@ fn the_gate_is_read_from_spec_and_condition() {
 }
 
 #[test]
-fn a_resize_that_finds_no_room_is_told_apart_from_one_under_way() {
+fn an_infeasible_resize_differs_from_one_in_progress() {
     let resize = |type_: &str, reason: &str| {
         let mut pod = pod(1, 1, "c");
         pod["status"]["conditions"] =
@@ -155,7 +155,7 @@ fn a_resize_that_finds_no_room_is_told_apart_from_one_under_way() {
 }
 
 #[test]
-fn init_containers_count_only_when_they_keep_running() {
+fn of_the_init_containers_only_native_sidecars_are_kept() {
     let mut pod = pod(1, 1, "c");
     pod["spec"]["initContainers"] = json!([
         {"name": "setup", "image": "setup:v1"},
@@ -196,13 +196,13 @@ fn a_container_runs_unless_it_waits_or_has_terminated() {
         false
     ));
     assert!(!running(json!({"terminated": {"exitCode": 1}}), false));
-    // Of some kubelets that are none, no more is known.
+    // Virtual kubelets may report no state.
     assert!(running(json!(null), true));
     assert!(!running(json!(null), false));
 }
 
 #[test]
-fn annotations_that_make_no_sense_do_no_harm() {
+fn invalid_annotations_are_ignored() {
     let mut pod = pod(1, 1, "c");
     pod["metadata"]["annotations"] = json!({
         names::POD_DELETION_COST: "much",
@@ -213,7 +213,7 @@ fn annotations_that_make_no_sense_do_no_harm() {
 }
 
 #[test]
-fn a_pod_that_ended_before_it_lived_says_why() {
+fn a_pod_that_ended_at_once_has_a_reason() {
     let why = |status: Value| {
         let mut pod = pod(1, 1, "");
         pod["status"] = status;

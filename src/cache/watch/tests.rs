@@ -1,4 +1,4 @@
-//! What a watch makes of what a server sends.
+//! Watches against scripted servers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ struct Thing {
     size: u32,
 }
 
-/// A change in words.
+/// A change as text.
 fn word(change: &Change<Object<'_>>) -> String {
     match change {
         Change::ListBegin => "begin".to_owned(),
@@ -34,14 +34,14 @@ fn word(change: &Change<Object<'_>>) -> String {
     }
 }
 
-fn told(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
-    let mut told = Vec::new();
+fn decoded(lines: &[&str], position: &mut Option<String>) -> Result<Vec<String>, WatchError> {
+    let mut changes = Vec::new();
     for line in lines {
-        hear(line.as_bytes(), position, &mut |change| {
-            told.push(word(&change))
+        decode(line.as_bytes(), position, &mut |change| {
+            changes.push(word(&change))
         })?;
     }
-    Ok(told)
+    Ok(changes)
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_streamed_list_ends_at_its_own_bookmark_only() {
         r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}"#,
     ];
     let expected = ["listed a 1", "end 12", "applied a 2", "bookmark 15"];
-    assert_eq!(told(&lines, &mut position).unwrap(), expected);
+    assert_eq!(decoded(&lines, &mut position).unwrap(), expected);
     assert_eq!(position.as_deref(), Some("15"));
 }
 
@@ -68,11 +68,11 @@ fn an_object_that_does_not_convert_does_not_stop_the_others() {
         r#"{"type":"DELETED","object":{"metadata":{"name":"bad","resourceVersion":"4"},"size":"big"}}"#,
     ];
     let expected = ["applied bad broken", "applied good 3", "deleted bad"];
-    assert_eq!(told(&lines, &mut position).unwrap(), expected);
+    assert_eq!(decoded(&lines, &mut position).unwrap(), expected);
 }
 
 #[test]
-fn who_an_object_is_and_who_controls_it_is_told_without_reading_the_rest() {
+fn identity_and_controller_are_decoded_without_the_rest() {
     let owner =
         r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"u","controller":true}"#;
     let metadata = format!(
@@ -81,7 +81,7 @@ fn who_an_object_is_and_who_controls_it_is_told_without_reading_the_rest() {
     let line = format!(r#"{{"type":"ADDED","object":{{"metadata":{metadata},"size":"big"}}}}"#);
     let mut identities = Vec::new();
     let mut position = Some("1".to_owned());
-    hear(line.as_bytes(), &mut position, &mut |change| {
+    decode(line.as_bytes(), &mut position, &mut |change| {
         if let Change::Applied(identity, _) = change {
             identities.push(identity);
         }
@@ -94,18 +94,18 @@ fn who_an_object_is_and_who_controls_it_is_told_without_reading_the_rest() {
 }
 
 #[test]
-fn gone_means_list_anew_and_another_error_does_not() {
+fn an_expired_version_is_an_error_of_its_own() {
     let expired = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     let busy = r#"{"type":"ERROR","object":{"code":500,"message":"busy"}}"#;
     let mut position = Some("1".to_owned());
-    let result = told(&[expired], &mut position);
+    let result = decoded(&[expired], &mut position);
     assert!(matches!(result, Err(WatchError::Expired)));
-    let result = told(&[busy], &mut position);
+    let result = decoded(&[busy], &mut position);
     assert!(matches!(result, Err(WatchError::Refused { code: 500, .. })));
 }
 
 #[tokio::test]
-async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
+async fn an_incomplete_line_is_no_event() {
     let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
     let mut line = Vec::new();
     assert!(
@@ -120,7 +120,7 @@ async fn half_a_line_at_the_end_is_not_taken_for_an_event() {
     );
 }
 
-/// A server that answers each request with what comes next in its script: a code, and lines.
+/// A server that responds to each request with the next item of its script: a code and lines.
 fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let service = service_fn({
@@ -161,20 +161,20 @@ fn list_end(version: u64) -> String {
     format!("{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{metadata}}}}}\n")
 }
 
-/// What a watch of this source hands over until its script is over.
+/// The changes of a watch of this source until the end of its script.
 async fn followed(source: Source) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     let note = |change: Change<Object<'_>>| {
         let word = word(&change);
-        told.push(word.trim_end_matches(" 0").to_owned());
+        changes.push(word.trim_end_matches(" 0").to_owned());
     };
     let over = Duration::from_secs(60);
     let _ = timeout(over, watch(source, std::future::pending, note)).await;
-    told
+    changes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_watch_is_resumed_where_it_stood_and_a_forgotten_one_lists_anew() {
+async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
     let half = r#"{"type":"MODIFIED","object":{"metad"#.to_owned();
     let forgotten = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     let (source, asked) = scripted(vec![
@@ -193,7 +193,7 @@ async fn a_dropped_watch_is_resumed_where_it_stood_and_a_forgotten_one_lists_ane
         ),
         (200, vec![line("ADDED", "b", 3), list_end(9)]),
     ]);
-    let told = followed(source).await;
+    let changes = followed(source).await;
     let expected = [
         "begin",
         "listed a",
@@ -204,7 +204,7 @@ async fn a_dropped_watch_is_resumed_where_it_stood_and_a_forgotten_one_lists_ane
         "listed b",
         "end 9",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(changes, expected);
     let asked = asked.lock().unwrap();
     let starts = [
         "sendInitialEvents=true",
@@ -238,9 +238,9 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
         (200, page("b", "")),
         (200, vec![line("DELETED", "a", 6)]),
     ]);
-    let told = followed(source).await;
+    let changes = followed(source).await;
     assert_eq!(
-        told,
+        changes,
         [
             "begin",
             "begin",
@@ -256,15 +256,15 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
     assert!(asked[3].contains("resourceVersion=5"));
 }
 
-/// A server ends watches that are slower than its events come. Waiting would make that worse.
+/// A server ends the watches of slow clients. A delay would make the client slower.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_after_it_brought_something_is_resumed_at_once() {
+async fn a_watch_that_ends_after_an_event_is_resumed_at_once() {
     let page = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned();
     let watches = (2..52).map(|version| (200, vec![line("ADDED", "a", version)]));
     let script = [(200, vec![page])].into_iter().chain(watches).collect();
     let (mut source, asked) = scripted(script);
     source.streaming = false;
-    let begun = Instant::now();
+    let started = Instant::now();
     let over = async {
         while asked.lock().unwrap().len() < 51 {
             sleep(Duration::from_millis(1)).await;
@@ -275,14 +275,14 @@ async fn a_watch_that_ends_after_it_brought_something_is_resumed_at_once() {
         () = over => {}
     }
     assert!(
-        begun.elapsed() < Duration::from_secs(1),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_is_asked_again() {
+async fn requests_without_a_response_time_out_and_are_repeated() {
     for streaming in [true, false] {
         let asked = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&asked);
@@ -297,7 +297,7 @@ async fn a_server_that_never_answers_is_asked_again() {
             streaming,
         };
         assert!(
-            timeout(2 * ANSWER_TIMEOUT, source.newest())
+            timeout(2 * RESPONSE_TIMEOUT, source.newest())
                 .await
                 .unwrap()
                 .is_err()
@@ -310,21 +310,21 @@ async fn a_server_that_never_answers_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streamed_list_that_does_not_go_on_is_begun_anew() {
+async fn a_streamed_list_without_progress_starts_again() {
     let half = service_fn(|_: Request<Body>| async {
-        let begun = stream::iter([Ok::<_, Infallible>(line("ADDED", "a", 1))]);
-        let body = axum::body::Body::from_stream(begun.chain(stream::pending()));
+        let started = stream::iter([Ok::<_, Infallible>(line("ADDED", "a", 1))]);
+        let body = axum::body::Body::from_stream(started.chain(stream::pending()));
         Ok::<_, Infallible>(Response::new(body))
     });
     let (source, _) = scripted(Vec::new());
     let client = Client::new(half, "default");
-    let told = followed(Source { client, ..source }).await;
-    assert_eq!(told, ["begin", "listed a", "begin", "listed a"]);
+    let changes = followed(Source { client, ..source }).await;
+    assert_eq!(changes, ["begin", "listed a", "begin", "listed a"]);
 }
 
-/// It would be kept by every replica, and again after each restart.
+/// Every replica would keep it, and again after each restart.
 #[test]
-fn an_object_that_would_fill_the_memory_is_broken_before_it_is_parsed() {
+fn an_object_that_would_fill_the_memory_is_an_error_before_it_is_parsed() {
     let object = |maps: usize| {
         let maps = vec![r#"{"":0}"#; maps].join(",");
         format!(r#"{{"metadata":{{"name":"a"}},"size":1,"more":[{maps}]}}"#)

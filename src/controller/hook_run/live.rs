@@ -16,35 +16,35 @@ use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
 
-/// How long a status that only says Running waits for the first result, to share its write.
+/// How long the write of phase Running is delayed, so that the first result can share it.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
 
-/// A run under way.
+/// A run in progress.
 pub(super) struct Live {
     uid: String,
-    /// resourceVersion of the newest state that is known.
+    /// The newest known resourceVersion.
     version: u64,
     status: HookRunStatus,
-    /// What its spec says, and the spec's generation.
+    /// The rules of the spec, and its generation.
     rules: (Option<i64>, Arc<Rules>),
-    /// Hash of the status that the API server has.
+    /// Hash of the status that is stored.
     saved: u64,
-    /// Since when the status differs from that.
+    /// Since when the status differs from the stored one.
     unsaved: Option<Instant>,
-    /// Whether that is more than the mark that the run goes on.
+    /// Whether it differs in more than phase Running.
     urgent: bool,
-    /// Whether the last write failed. Nothing is measured then that could not be recorded.
+    /// Whether the last write failed. Then no measurement starts, because it could not be recorded.
     failing: bool,
     clock: Clock,
     running: Vec<(usize, AbortHandle)>,
     measured: Vec<Measured>,
-    /// Measurements that may still be under way although the run has ended.
+    /// Measurements that may still be in progress although the run has ended.
     stopping: Vec<Call>,
 }
 
 /// What to do next for a run.
 pub(super) enum RunAction {
-    /// Nothing: the run has ended.
+    /// The run has ended.
     Over,
     /// Wait for a change, or until this time.
     Wait(Option<Instant>),
@@ -52,19 +52,19 @@ pub(super) enum RunAction {
     Write(Option<Instant>),
 }
 
-/// A status on its way to the API server.
+/// The write of a status.
 pub(super) struct StatusPatch {
     pub uid: String,
-    /// The whole patch. Its resourceVersion makes it fail if anything about the run has changed
-    /// that was not seen yet, a new `terminate` for example.
+    /// The patch. It has a resourceVersion, and thus fails if the run has changed in the meantime, for example
+    /// in `terminate`.
     pub body: Vec<u8>,
-    /// Hash of the status in it.
+    /// Hash of the status.
     pub hash: u64,
 }
 
 impl Live {
-    /// Takes a run up from its status.
-    pub(super) fn take_up(run: &CachedHookRun, rules: Arc<Rules>, now: Timestamp) -> Self {
+    /// Resumes a run from its status.
+    pub(super) fn resume(run: &CachedHookRun, rules: Arc<Rules>, now: Timestamp) -> Self {
         let status = run.object.status.clone().unwrap_or_default();
         Live {
             uid: run.uid().to_owned(),
@@ -86,14 +86,14 @@ impl Live {
         &self.uid
     }
 
-    /// The rules of a run, where they are known for its spec as it is now.
+    /// The rules of a run, if they are those of its current spec.
     pub(super) fn rules(&self, run: &CachedHookRun) -> Option<Arc<Rules>> {
         let (generation, rules) = &self.rules;
         let known = self.uid == run.uid() && *generation == run.object.metadata.generation;
         known.then(|| Arc::clone(rules))
     }
 
-    /// Takes in what the cache shows, if it is newer than what is known.
+    /// Updates the state from the cache, if the cache is newer.
     pub(super) fn observe(&mut self, run: &CachedHookRun, rules: Arc<Rules>) {
         self.rules = (run.object.metadata.generation, rules);
         if run.version() <= self.version {
@@ -108,15 +108,15 @@ impl Live {
         }
         self.saved = shown_hash;
         if shown_hash != hash(&self.status) {
-            // Another client has written it; that status counts.
+            // A write of another client takes precedence.
             self.status = shown;
         }
-        // Else it is our own write, whose answer was lost.
+        // Otherwise it is our own write, whose response was lost.
         self.unsaved = None;
         self.urgent = false;
     }
 
-    /// Assesses the run; `start` starts a measurement at a time.
+    /// Assesses the run; `start` starts a measurement.
     pub(super) fn advance(
         &mut self,
         run: &CachedHookRun,
@@ -140,20 +140,16 @@ impl Live {
             number: next_number(status, &spec.metrics[metric]),
             resumed: is_under_way(status, &spec.metrics[metric]),
         };
-        let left = next
-            .stop
-            .into_iter()
-            .map(|metric| call(&self.status, metric));
-        self.stopping.extend(left);
+        let stop = next.stop.into_iter();
+        self.stopping
+            .extend(stop.map(|metric| call(&self.status, metric)));
         if self.status.phase.is_completed() {
             self.end_calls();
             if self.unsaved.is_none() {
-                // A cache that lags would have the run taken up again, so it is waited for.
-                let seen = run.version() >= self.version;
-                return if seen {
-                    RunAction::Over
-                } else {
-                    RunAction::Wait(None)
+                // A stale cache would resume the run, so this waits until it has observed the end.
+                return match run.version() >= self.version {
+                    true => RunAction::Over,
+                    false => RunAction::Wait(None),
                 };
             }
         } else if !self.failing {
@@ -176,17 +172,16 @@ impl Live {
         }
     }
 
-    /// Takes what is to be stopped before the run's end is written.
+    /// The measurements to stop before the run's end is written.
     pub(super) fn take_stopping(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.stopping)
     }
 
-    /// Puts back what could not be stopped.
+    /// Keeps the measurements that could not be stopped.
     pub(super) fn stop_later(&mut self, calls: Vec<Call>) {
         self.stopping.extend(calls);
     }
 
-    /// The status as it is to be written.
     pub(super) fn status_patch(&self) -> StatusPatch {
         let body = to_bytes(&json!({
             "metadata": {"uid": self.uid, "resourceVersion": self.version.to_string()},
@@ -199,7 +194,7 @@ impl Live {
         }
     }
 
-    /// Notes a measurement that has ended, unless it was made for another run of the same name.
+    /// Records a measurement, unless it belongs to another run with the same name.
     pub(super) fn measured(
         &mut self,
         uid: Option<&str>,
@@ -210,7 +205,7 @@ impl Live {
         }
     }
 
-    /// Notes that a status was written; tells whether measurements were held up until then.
+    /// Records a successful write. Returns whether measurements were waiting for it.
     pub(super) fn written(&mut self, version: u64, hash: u64) -> bool {
         self.version = self.version.max(version);
         self.saved = hash;
@@ -219,7 +214,7 @@ impl Live {
         std::mem::take(&mut self.failing)
     }
 
-    /// How the run ended, and how long it took, once it has.
+    /// The phase in which the run ended, and its duration.
     pub(super) fn end(&self) -> Option<(HookPhase, Duration)> {
         let HookRunStatus {
             phase,
@@ -236,7 +231,6 @@ impl Live {
             .then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
     }
 
-    /// Notes that the API server did not take, or perhaps not even get, a status.
     pub(super) fn not_written(&mut self) {
         self.failing = true;
     }
@@ -254,14 +248,14 @@ impl Drop for Live {
     }
 }
 
-/// Hash of a status as it is written, which leaves out what only memory holds.
+/// Hash of a status as it is serialized.
 fn hash(status: &HookRunStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     to_bytes(status).hash(&mut hasher);
     hasher.finish()
 }
 
-/// The latest time that a status names.
+/// The latest time in a status.
 fn newest(status: &HookRunStatus) -> Option<Timestamp> {
     let measurements = status
         .metric_results
@@ -274,9 +268,8 @@ fn newest(status: &HookRunStatus) -> Option<Timestamp> {
         .max()
 }
 
-/// The time within one run: the wall clock where it is taken up, then as much later as has really
-/// passed. So a step of the wall clock neither skips an interval nor stretches one, and times in a
-/// status never run backwards.
+/// The time within one run: the wall clock at its start, plus the elapsed monotonic time. So a step of the wall
+/// clock does not change intervals, and times in a status never go backwards.
 struct Clock {
     base: Timestamp,
     since: Instant,
@@ -295,7 +288,7 @@ impl Clock {
         self.base.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    /// When this clock shows a time.
+    /// The instant at which this clock shows a time.
     fn instant(&self, at: Timestamp) -> Instant {
         let ahead = Duration::try_from(at.duration_since(self.base)).unwrap_or_default();
         self.since

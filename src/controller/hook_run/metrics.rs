@@ -1,9 +1,8 @@
-//! What became of HookRuns and their measurements, under the names that boards made for bk-bcs ask
-//! for. bk-bcs labels them by run too, which never ends: here it is by the run's owner.
+//! Durations and results of HookRuns and their measurements, under the names of bk-bcs. bk-bcs labels them by
+//! run as well, so that its series grow without end; here they have the run's owner instead.
 //!
-//! Tenants choose names of owners and metrics, so both are bounded: an owner is a workload that there is,
-//! and a namespace has no more than [`MAX_PAIRS`] pairs of an owner and a metric. What is beyond that is counted
-//! together, without those labels.
+//! Tenants choose the names of owners and metrics, so both are bounded: an owner is an existing workload, and a
+//! namespace has at most [`MAX_PAIRS`] pairs of owner and metric. The rest is counted without those labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,14 +15,13 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
 use crate::apply::{BUCKETS, ResultLabel};
-use crate::metrics::{Counts, Timing, Timings};
+use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use gamekeeper_core::api::{HookPhase, HookRun};
 
-/// Pairs of an owner and a metric that one namespace's series are told apart by.
+/// The most pairs of owner and metric that the series of one namespace distinguish.
 const MAX_PAIRS: usize = 500;
 
-/// Durations and ends of HookRuns.
 #[derive(Clone, Debug)]
 pub(crate) struct HookMetrics {
     /// The pairs of owner and metric that have series, by namespace.
@@ -36,30 +34,29 @@ pub(crate) struct HookMetrics {
 
 type Pairs = BTreeSet<(String, String)>;
 
-/// Whose runs these are.
+/// The owner of runs, as labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 pub(crate) struct RunOwner {
     pub namespace: String,
-    /// `KIND|NAME` of the owner as bk-bcs writes it; empty for runs that no workload controls.
+    /// `KIND|NAME` as in bk-bcs; empty for runs that no workload controls.
     pub owner: String,
 }
 
 impl RunOwner {
-    /// The owner of a run: the workload that controls it, if there is that one.
+    /// The workload that controls a run, if it exists.
     pub(crate) fn of(
         run: &HookRun,
-        is_there: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
+        exists: impl FnOnce(WorkloadKind, &str, &OwnerReference) -> bool,
     ) -> Self {
         let namespace = run.metadata.namespace.clone().unwrap_or_default();
         let owner = run.controlling_workload();
-        let owner = owner.filter(|(kind, owner)| is_there(*kind, &namespace, owner));
+        let owner = owner.filter(|(kind, owner)| exists(*kind, &namespace, owner));
         Self {
             owner: owner.map_or_else(String::new, |(kind, owner)| name(kind, &owner.name)),
             namespace,
         }
     }
 
-    /// A workload, as the owner of its runs.
     pub(crate) fn workload(kind: WorkloadKind, namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -103,55 +100,49 @@ struct EndLabels {
 
 impl Default for HookMetrics {
     fn default() -> Self {
-        fn timings<L: Ord>() -> Timings<L> {
-            Timings::new(|| Timing::new(&BUCKETS))
-        }
         Self {
             pairs: Arc::default(),
-            reconciles: timings(),
-            runs: timings(),
-            measurements: timings(),
+            reconciles: Timings::with_buckets(&BUCKETS),
+            runs: Timings::with_buckets(&BUCKETS),
+            measurements: Timings::with_buckets(&BUCKETS),
             ends: Counts::default(),
         }
     }
 }
 
 impl HookMetrics {
-    /// Counts a reconcile of a run.
-    pub(super) fn reconciled(&self, of: RunOwner, well: bool, took: Duration) {
-        let ((of, _), status) = (self.bounded(of, ""), ResultLabel::well(well));
+    pub(super) fn reconciled(&self, of: RunOwner, is_success: bool, took: Duration) {
+        let ((of, _), status) = (self.bounded(of, ""), ResultLabel::of(is_success));
         self.reconciles
             .observe(ReconcileLabels { of, status }, took);
     }
 
-    /// Counts a run that ended after so long.
     pub(super) fn ended(&self, of: RunOwner, run: &HookRun, phase: HookPhase, took: Duration) {
-        let ran = RunLabels {
+        let labels = RunLabels {
             of: self.bounded(of, "").0,
             action: "executeHookRun",
-            status: ResultLabel::well(phase == HookPhase::Successful),
+            status: ResultLabel::of(phase == HookPhase::Successful),
         };
-        self.runs.observe(ran, took);
-        let end = EndLabels {
+        self.runs.observe(labels, took);
+        self.ends.increment(EndLabels {
             point: point(run).map_or("Manual", |(_, point)| point.as_str()),
             phase: phase.to_string(),
-        };
-        self.ends.add(end);
+        });
     }
 
-    /// Counts a measurement. Metrics of runs that no workload controls are not told apart.
+    /// Counts a measurement. Metrics of runs that no workload controls are not distinguished.
     pub(super) fn measured(&self, of: RunOwner, metric: &str, phase: HookPhase, took: Duration) {
         let metric = if of.owner.is_empty() { "" } else { metric };
         let (of, metric) = self.bounded(of, metric);
-        let measured = MeasurementLabels {
+        let labels = MeasurementLabels {
             of,
             metric,
             phase: phase.to_string(),
         };
-        self.measurements.observe(measured, took);
+        self.measurements.observe(labels, took);
     }
 
-    /// The labels that something is counted under: empty ones where its namespace has too many.
+    /// The labels to count under: empty ones if the namespace has too many.
     fn bounded(&self, of: RunOwner, metric: &str) -> (RunOwner, String) {
         let mut pairs = self.pairs();
         let known = pairs.entry(of.namespace.clone()).or_default();
@@ -186,7 +177,7 @@ impl HookMetrics {
     }
 }
 
-/// The kind of workload that a run was made for, and the point; None for a run that no workload made.
+/// The kind of workload that a run was created for, and the point; None for a run that a user created.
 pub(crate) fn point(run: &HookRun) -> Option<(WorkloadKind, HookPoint)> {
     let mut kinds = WorkloadKind::ALL.into_iter();
     kinds.find_map(|kind| Some((kind, run.point(kind)?)))
@@ -200,12 +191,10 @@ impl Collector for HookMetrics {
             .encode(to, name, "Duration of one reconcile of a HookRun")?;
         let name = "bkbcs_hook_hookrun_exec_duration_seconds";
         let help = "Duration of a HookRun from start to end";
-        self.runs.encode(to, name, help)?;
-        self.runs.encode_extremes(to, name, help)?;
+        self.runs.encode_with_extremes(to, name, help)?;
         let name = "bkbcs_hook_metric_exec_duration_seconds";
         let help = "Duration of one measurement of a HookRun";
-        self.measurements.encode(to, name, help)?;
-        self.measurements.encode_extremes(to, name, help)?;
+        self.measurements.encode_with_extremes(to, name, help)?;
         let help = "HookRuns that have ended";
         self.ends.encode(to, "gamekeeper_hook_runs_ended", help)
     }
@@ -228,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_workload_that_is_there_and_controls_a_run_is_its_owner() {
+    fn the_owner_of_a_run_is_an_existing_workload_that_controls_it() {
         let owner = |api: &str, kind: &str, uid: &str, controller: bool| json!([{"apiVersion": api, "kind": kind, "name": "lobby", "uid": uid, "controller": controller}]);
         let ours = "tkex.tencent.com/v1alpha1";
         for (owners, named) in [
@@ -258,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_with_endlessly_many_names_has_no_more_than_its_share_of_series() {
+    fn the_series_of_a_namespace_are_bounded_however_many_names_it_uses() {
         let metrics = HookMetrics::default();
         let of =
             |namespace: &str| RunOwner::workload(WorkloadKind::GameDeployment, namespace, "lobby");

@@ -1,9 +1,9 @@
 //! The controller of HookRuns: many runs at once, each with its own timers and calls.
 //!
-//! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due;
-//! nothing is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by
-//! measurements that are not written yet, so a cache that lags repeats no measurement. A run without
-//! a `Live` is resumed from its status, as after a restart.
+//! A run is reconciled when it changes, when one of its measurements ends, and when a timer is due; nothing
+//! is polled. Its state in memory ([`Live`]) is ahead of the cache by our own last write and by unwritten
+//! measurements, so a stale cache repeats no measurement. A run without a `Live` is resumed from its status,
+//! as after a restart.
 
 mod live;
 mod metrics;
@@ -35,12 +35,12 @@ pub(crate) struct HookRuns {
     cache: Arc<Cache>,
     requests: Requests,
     probe: Probe,
-    /// The queue of this controller: a run whose measurement has ended is added to it.
+    /// The queue of this controller. A run is added when one of its measurements ends.
     queue: Arc<Queue>,
     metrics: HookMetrics,
     runs: Mutex<HashMap<ObjectKey, Live>>,
-    /// Limits status writes. There are many more reconciles, so that the start of a measurement does
-    /// not wait for other runs' writes.
+    /// Limits status writes. The limit of reconciles is much higher, so that the start of a measurement does
+    /// not wait for writes of other runs.
     writes: NamespaceLimiter,
 }
 
@@ -50,11 +50,10 @@ const WRITE_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
-/// The longest wait for a run to expire; then it is reconciled again.
+/// The longest time until a run that expires later is reconciled again.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
-    /// A controller that knows of no run yet.
     pub(crate) fn new(
         cache: Arc<Cache>,
         requests: Requests,
@@ -73,16 +72,16 @@ impl HookRuns {
         }
     }
 
-    /// Reconciles one run: starts the measurements that are due, and writes the status if it changed.
+    /// Reconciles one run: starts the measurements that are due, and writes the status if it has changed.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
-        let begun = Instant::now();
+        let start = Instant::now();
         let run = self.cache.hook_runs.get(&key);
         let next = match self.advance(&key) {
             RunAction::Over => self.expire(&key).await,
             RunAction::Wait(wake) => Requeue::Settled(wake),
             RunAction::Write(_) => {
                 let _permit = self.writes.take(&key.namespace).await;
-                // More may have happened during the wait, and shares this write.
+                // Results that arrived during the wait share this write.
                 match self.advance(&key) {
                     RunAction::Over => Requeue::Settled(None),
                     RunAction::Wait(wake) => Requeue::Settled(wake),
@@ -91,14 +90,14 @@ impl HookRuns {
             }
         };
         if let Some(run) = run {
-            let well = !matches!(next, Requeue::Retry(_));
+            let is_success = !matches!(next, Requeue::Retry(_));
             self.metrics
-                .reconciled(self.owner(&run.object), well, begun.elapsed());
+                .reconciled(self.owner(&run.object), is_success, start.elapsed());
         }
         next
     }
 
-    /// Deletes a run that has ended once it has been kept long enough.
+    /// Deletes a run whose time to live is over.
     async fn expire(&self, key: &ObjectKey) -> Requeue {
         let run = self.cache.hook_runs.get(key).filter(|it| !it.terminating());
         let expiring = run.and_then(|run| Some((expires(&run.object)?, run)));
@@ -111,7 +110,7 @@ impl HookRuns {
             return Requeue::Settled(Some(Instant::now() + left));
         }
         let _permit = self.writes.take(&key.namespace).await;
-        match self.requests.delete(&path(key), run.uid()).await {
+        match self.requests.delete(&path(key), run.uid(), None).await {
             Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => Requeue::Settled(None),
             Err(refusal) => {
                 warn!(run = %key, %refusal, "cannot delete the HookRun; retrying");
@@ -120,12 +119,12 @@ impl HookRuns {
         }
     }
 
-    /// Gives up all runs and ends their calls: another process may have taken over.
+    /// Forgets all runs and ends their calls, because another process may lead.
     pub(crate) fn abandon(&self) {
         self.runs().clear();
     }
 
-    /// Brings what is known of a run up to date, and starts the measurements that are due.
+    /// Updates the state of a run, and starts the measurements that are due.
     fn advance(self: &Arc<Self>, key: &ObjectKey) -> RunAction {
         let run = self.cache.hook_runs.get(key);
         let Some(run) = run.filter(|run| !run.terminating()) else {
@@ -133,16 +132,16 @@ impl HookRuns {
             return RunAction::Over;
         };
         let known = self.runs().get(key).and_then(|live| live.rules(&run));
-        // They may take a while to parse, so it is done without the lock.
+        // Parsed without the lock, because that may take a while.
         let rules = known.unwrap_or_else(|| Arc::new(Rules::of(&run.object.spec)));
         let mut runs = self.runs();
         if runs.get(key).is_some_and(|live| live.uid() != run.uid()) {
-            // Another run of the same name: what was measured for the old one is void.
+            // A new run with the same name: the measurements of the old one are void.
             runs.remove(key);
         }
         let live = runs
             .entry(key.clone())
-            .or_insert_with(|| Live::take_up(&run, Arc::clone(&rules), Timestamp::now()));
+            .or_insert_with(|| Live::resume(&run, Arc::clone(&rules), Timestamp::now()));
         live.observe(&run, rules);
         let action = live.advance(&run, |call, started| {
             let measuring = Arc::clone(self).measure(key.clone(), call, started);
@@ -154,9 +153,9 @@ impl HookRuns {
         action
     }
 
-    /// Makes a measurement, and adds its run to the queue.
+    /// Makes a measurement, then adds its run to the queue.
     async fn measure(self: Arc<Self>, key: ObjectKey, call: Call, started: Timestamp) {
-        let begun = Instant::now();
+        let start = Instant::now();
         let measured = AssertUnwindSafe(self.probe.measure(&call))
             .catch_unwind()
             .await;
@@ -164,7 +163,7 @@ impl HookRuns {
             measured.unwrap_or_else(|_| Outcome::error("internal error (bug in gamekeeper)"));
         debug!(run = %key, call.number, ?outcome, "measured");
         let metric = &call.run.spec.metrics[call.metric].name;
-        let took = begun.elapsed();
+        let took = start.elapsed();
         self.metrics
             .measured(self.owner(&call.run), metric, outcome.phase, took);
         if let Some(live) = self.runs().get_mut(&key) {
@@ -178,9 +177,8 @@ impl HookRuns {
         self.queue.add(key);
     }
 
-    /// Writes the status.
     async fn write(&self, key: &ObjectKey, wake: Option<Instant>) -> Requeue {
-        if !self.stop_what_is_left(key).await {
+        if !self.stop_measurements(key).await {
             return Requeue::Retry(None);
         }
         let Some(status_patch) = self.runs().get(key).map(Live::status_patch) else {
@@ -188,14 +186,14 @@ impl HookRuns {
         };
         let path = format!("{}/status", path(key));
         let StatusPatch { uid, body, hash } = status_patch;
-        let answer = self.requests.patch(&path, Content::MergePatch, body).await;
+        let written = self.requests.patch(&path, Content::MergePatch, body).await;
         let mut runs = self.runs();
         let Some(live) = runs.get_mut(key).filter(|live| live.uid() == uid) else {
             return Requeue::Settled(None);
         };
-        match answer {
-            Ok(answer) => {
-                let held_up = live.written(answer.version(), hash);
+        match written {
+            Ok(written) => {
+                let held_up = live.written(written.version(), hash);
                 if let Some((phase, took)) = live.end()
                     && let Some(run) = self.cache.hook_runs.get(key)
                 {
@@ -223,9 +221,9 @@ impl HookRuns {
         }
     }
 
-    /// Stops the measurements that a run has left in progress. This comes before its end is written,
-    /// because a restart would forget them after that.
-    async fn stop_what_is_left(&self, key: &ObjectKey) -> bool {
+    /// Stops the remaining measurements of a run. This happens before its end is written, because after that a
+    /// restart would forget them.
+    async fn stop_measurements(&self, key: &ObjectKey) -> bool {
         let mut calls = match self.runs().get_mut(key) {
             Some(live) => live.take_stopping(),
             None => return true,
@@ -259,7 +257,6 @@ fn path(key: &ObjectKey) -> String {
     Kind::HookRun.path(&key.namespace, &key.name)
 }
 
-/// When to try again what was refused.
 fn later(refusal: Refusal) -> Requeue {
     match refusal {
         Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => Requeue::Retry(after),

@@ -1,4 +1,4 @@
-//! The controller against an API server and a hook endpoint that do what a test tells them.
+//! The controller against a scripted API server and hook endpoint.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// A hook endpoint: counts calls and answers each with the next body, the last one again and again.
+/// A hook endpoint: counts calls, and responds with the next body, or repeats the last one.
 struct Endpoint {
     url: String,
     calls: Arc<AtomicUsize>,
@@ -162,7 +162,7 @@ impl World {
         Self::on(server)
     }
 
-    /// Another operator on the same server: what a restart is.
+    /// Another operator with the same server, as after a restart.
     fn on(server: Arc<Server>) -> Self {
         let cache = Arc::new(Cache::default());
         let queue = Arc::new(Queue::default());
@@ -195,7 +195,7 @@ impl World {
         world
     }
 
-    /// Lets the cache see what the server has.
+    /// Updates the cache with the run of the server.
     fn show(&self) {
         let run = self.server.run.lock().expect("the run").clone();
         let run: HookRun = serde_json::from_value(run).expect("a run");
@@ -284,7 +284,7 @@ async fn a_slow_measurement_shows_the_run_as_running() {
 }
 
 #[tokio::test]
-async fn a_cache_that_lags_does_not_repeat_a_measurement() {
+async fn a_stale_cache_does_not_repeat_a_measurement() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "1s"})));
     // The cache shows the first state all the time.
@@ -308,7 +308,7 @@ async fn a_cache_that_lags_does_not_repeat_a_measurement() {
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_where_the_last_operator_stopped() {
+async fn a_restarted_operator_resumes_the_run() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let first = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
     first
@@ -340,7 +340,7 @@ async fn a_completed_run_causes_no_work() {
 }
 
 #[tokio::test]
-async fn a_run_deleted_while_it_measures_is_let_go() {
+async fn a_run_deleted_during_a_measurement_is_forgotten() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], Duration::from_secs(1)).await;
     let world = World::new(metric(&endpoint, json!({})));
     world.until("the call", |_| endpoint.calls() == 1).await;
@@ -387,7 +387,7 @@ async fn another_run_of_the_same_name_starts_from_nothing() {
 }
 
 #[tokio::test]
-async fn terminate_stops_a_run_although_the_status_is_written_meanwhile() {
+async fn terminate_stops_a_run_despite_concurrent_status_writes() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"interval": "1s"})));
     world
@@ -408,7 +408,7 @@ async fn terminate_stops_a_run_although_the_status_is_written_meanwhile() {
 }
 
 #[tokio::test]
-async fn nothing_is_measured_that_could_not_be_recorded() {
+async fn no_measurement_starts_while_status_writes_fail() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 3, "interval": "1s"})));
     *world.server.failures.lock().expect("failures") = vec![500; 10];
@@ -427,7 +427,7 @@ async fn nothing_is_measured_that_could_not_be_recorded() {
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_was_lost_is_not_made_again() {
+async fn a_write_whose_response_was_lost_is_not_repeated() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "1s"})));
     *world.server.failures.lock().expect("failures") = vec![504];
@@ -438,7 +438,7 @@ async fn a_write_whose_answer_was_lost_is_not_made_again() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_writes_into_the_status_counts() {
+async fn a_status_written_by_another_client_takes_precedence() {
     let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({"count": 2, "interval": "2s"})));
     world
@@ -460,25 +460,27 @@ async fn what_somebody_else_writes_into_the_status_counts() {
 }
 
 #[tokio::test]
-async fn a_run_goes_when_it_has_been_kept_long_enough() {
+async fn a_run_is_deleted_after_its_time_to_live() {
     let endpoint = Endpoint::start(&["{\"age\":45}"], QUICK).await;
     let world = World::new(metric(&endpoint, json!({})));
     world.server.change(|run| {
         run["spec"]["ttlStrategy"] = json!({"secondsAfterFailure": 2, "secondsAfterSuccess": 3600});
     });
     world.show();
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     world.until_phase(HookPhase::Failed).await;
     world.show();
     let deletions = |world: &World| world.server.deletions.load(Ordering::SeqCst);
-    world.until("it goes", |world| deletions(world) == 1).await;
+    world
+        .until("the deletion", |world| deletions(world) == 1)
+        .await;
     // Times in a status are whole seconds.
-    assert!(begun.elapsed() > Duration::from_millis(900));
+    assert!(started.elapsed() > Duration::from_millis(900));
 }
 
-/// Reading expressions takes long, and is never done while all runs wait.
+/// Parsing expressions takes long, and must not happen while all runs wait.
 #[test]
-fn what_a_spec_says_of_its_metrics_by_name_is_read_once() {
+fn the_rules_of_a_spec_are_parsed_once() {
     let run = |generation: i64| {
         let mut run = HookRun::new("run", gamekeeper_core::api::HookRunSpec::default());
         run.metadata.uid = Some("uid-1".into());
@@ -486,7 +488,7 @@ fn what_a_spec_says_of_its_metrics_by_name_is_read_once() {
         CachedHookRun::new(run, true)
     };
     let rules = Arc::default();
-    let mut live = Live::take_up(&run(1), Arc::clone(&rules), Timestamp::now());
+    let mut live = Live::resume(&run(1), Arc::clone(&rules), Timestamp::now());
     let known = |live: &Live, generation| live.rules(&run(generation));
     assert!(known(&live, 1).is_some_and(|known| Arc::ptr_eq(&known, &rules)));
     assert!(known(&live, 2).is_none(), "the spec was changed");

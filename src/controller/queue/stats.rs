@@ -9,7 +9,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::time::Instant;
 
 use super::{Queue, Requeue};
-use crate::metrics::{Timing, counter, gauge, histogram};
+use crate::metrics::{Timing, Value, encode_family};
 
 /// Buckets of client-go.
 const BUCKETS: [f64; 12] = [
@@ -38,34 +38,31 @@ impl Default for QueueStats {
 }
 
 impl QueueStats {
-    /// Counts an object that begins to wait.
     pub(super) fn added(&mut self) {
         self.adds += 1;
     }
 
-    /// Counts a reconcile that begins, of an object that has waited since then.
-    pub(super) fn begun(&mut self, since: Instant, now: Instant) {
+    /// Counts the start of a reconcile whose object was ready at `since`.
+    pub(super) fn started(&mut self, since: Instant, now: Instant) {
         self.waits.observe(now.duration_since(since));
     }
 
-    /// Counts a reconcile that ends, and began then.
-    pub(super) fn ended(&mut self, since: Instant, now: Instant, requeue: Requeue) {
+    /// Counts the end of a reconcile that started at `since`.
+    pub(super) fn finished(&mut self, since: Instant, now: Instant, requeue: Requeue) {
         self.reconciles.observe(now.duration_since(since));
         self.retries += u64::from(matches!(requeue, Requeue::Retry(_) | Requeue::Conflict));
         self.errors += u64::from(matches!(requeue, Requeue::Retry(_)));
     }
 }
 
-/// A queue as it is at a scrape.
 struct QueueSnapshot {
-    name: [(&'static str, &'static str); 1],
-    controller: [(&'static str, &'static str); 1],
+    controller: &'static str,
     stats: QueueStats,
     depth: usize,
     in_progress: Vec<Duration>,
 }
 
-/// The queues of all controllers, by the controller's name.
+/// The queues of all controllers, with the controllers' names.
 pub(crate) struct Queues(pub Vec<(&'static str, Arc<Queue>)>);
 
 impl fmt::Debug for Queues {
@@ -76,75 +73,62 @@ impl fmt::Debug for Queues {
 
 impl Queues {
     fn snapshots(&self) -> Vec<QueueSnapshot> {
-        let show = |(name, queue): &(&'static str, Arc<Queue>)| {
+        let snapshot = |(controller, queue): &(&'static str, Arc<Queue>)| {
             let state = queue.lock();
             let running = state.running.values();
             QueueSnapshot {
-                name: [("name", name)],
-                controller: [("controller", name)],
+                controller,
                 stats: state.stats.clone(),
                 depth: state.waiting.len(),
                 in_progress: running.map(|it| it.since.elapsed()).collect(),
             }
         };
-        self.0.iter().map(show).collect()
+        self.0.iter().map(snapshot).collect()
     }
 }
 
 impl Collector for Queues {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let queues = self.snapshots();
-        let gauges = |of: fn(&QueueSnapshot) -> f64| queues.iter().map(move |it| (it.name, of(it)));
-        let counts =
-            |of: fn(&QueueSnapshot) -> &u64| queues.iter().map(move |it| (it.name, of(it)));
-        let times =
-            |of: fn(&QueueSnapshot) -> &Timing| queues.iter().map(move |it| (it.name, of(it)));
         let to = &mut to;
-
-        let depth = gauges(|it| it.depth as f64);
-        gauge(
-            to,
-            "workqueue_depth",
-            "Objects that wait for a reconcile",
-            depth,
-        )?;
-        let adds = counts(|it| &it.stats.adds);
-        counter(
-            to,
-            "workqueue_adds",
-            "Times that an object was enqueued",
-            adds,
-        )?;
-        let retries = counts(|it| &it.stats.retries);
+        let queues = self.snapshots();
+        let help = "Objects that wait for a reconcile";
+        rows(to, &queues, "depth", help, |it| it.depth as f64)?;
+        let help = "Times that an object was enqueued";
+        rows(to, &queues, "adds", help, |it| it.stats.adds)?;
         let help = "Reconciles that are retried: after an error, or because an object had changed";
-        counter(to, "workqueue_retries", help, retries)?;
-        let waits = times(|it| &it.stats.waits);
+        rows(to, &queues, "retries", help, |it| it.stats.retries)?;
         let help = "Time that objects waited for a reconcile";
-        histogram(to, "workqueue_queue_duration_seconds", help, waits)?;
-        let reconciles = times(|it| &it.stats.reconciles);
-        histogram(
-            to,
-            "workqueue_work_duration_seconds",
-            "Duration of one reconcile",
-            reconciles,
-        )?;
-        let unfinished = gauges(|it| it.in_progress.iter().sum::<Duration>().as_secs_f64());
+        let name = "queue_duration_seconds";
+        rows(to, &queues, name, help, |it| it.stats.waits.clone())?;
+        let help = "Duration of one reconcile";
+        let name = "work_duration_seconds";
+        rows(to, &queues, name, help, |it| it.stats.reconciles.clone())?;
         let help = "Time that the reconciles in progress have taken so far, in total";
-        gauge(to, "workqueue_unfinished_work_seconds", help, unfinished)?;
-        let longest = gauges(|it| {
-            let longest = it.in_progress.iter().max();
-            longest.copied().unwrap_or_default().as_secs_f64()
-        });
-        let name = "workqueue_longest_running_processor_seconds";
-        gauge(
-            to,
-            name,
-            "Time that the longest reconcile in progress has taken so far",
-            longest,
-        )?;
-
-        let errors = queues.iter().map(|it| (it.controller, &it.stats.errors));
+        rows(to, &queues, "unfinished_work_seconds", help, |it| {
+            it.in_progress.iter().sum::<Duration>().as_secs_f64()
+        })?;
+        let help = "Time that the longest reconcile in progress has taken so far";
+        let name = "longest_running_processor_seconds";
+        rows(to, &queues, name, help, |it| {
+            let longest = it.in_progress.iter().max().copied();
+            longest.unwrap_or_default().as_secs_f64()
+        })?;
+        let errors = queues.iter();
+        let errors = errors.map(|it| ([("controller", it.controller)], it.stats.errors));
         let help = "Reconciles that failed: rejected by the API server, timed out, or panicked";
-        counter(to, "gamekeeper_reconcile_errors", help, errors)
+        encode_family(to, "gamekeeper_reconcile_errors", help, errors)
     }
+}
+
+/// Encodes a value of each queue.
+fn rows<V: Value>(
+    to: &mut DescriptorEncoder<'_>,
+    queues: &[QueueSnapshot],
+    name: &str,
+    help: &str,
+    value: impl Fn(&QueueSnapshot) -> V,
+) -> fmt::Result {
+    let rows = queues.iter();
+    let rows = rows.map(|it| ([("name", it.controller)], value(it)));
+    encode_family(to, &format!("workqueue_{name}"), help, rows)
 }

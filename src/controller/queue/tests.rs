@@ -1,4 +1,4 @@
-//! When a queue hands out what, and that it loses nothing.
+//! When a queue returns keys, and that it loses none.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,36 +67,36 @@ async fn a_timer_fires_and_an_event_before_it_replaces_it() {
     assert!(Instant::now() < wake + Duration::from_secs(1));
     queue.done(key("a"), Requeue::Settled(None));
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(ready(&queue), None, "the old alarm is off");
+    assert_eq!(ready(&queue), None, "the old timer was removed");
 }
 
-/// How long an object rests after a reconcile, although there was an event for it.
-async fn rest(requeue: Requeue, planning_ms: u64, touched_meanwhile: bool) -> u128 {
+/// How long an object with an event after its reconcile, or also during it, rests.
+async fn rest(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128 {
     let queue = Queue::default();
     queue.add(key("a"));
     queue.next().await;
-    if touched_meanwhile {
+    if event_meanwhile {
         queue.add(key("a"));
     }
     let planning = Duration::from_millis(planning_ms);
     queue.done(key("a"), Reconciled { requeue, planning });
-    let begun = Instant::now();
+    let started = Instant::now();
     queue.add(key("a"));
     queue.next().await;
-    begun.elapsed().as_millis()
+    started.elapsed().as_millis()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_takes_long_to_plan_rests_in_proportion() {
-    for touched in [false, true] {
+async fn an_object_rests_in_proportion_to_its_planning() {
+    for event in [false, true] {
         for (planning, expected) in [(0, 20), (1, 20), (50, 200), (10_000, 1_000)] {
-            let rested = rest(Requeue::Settled(None), planning, touched).await;
+            let rested = rest(Requeue::Settled(None), planning, event).await;
             assert_eq!(rested, expected);
         }
         for (planning, expected) in [(0, 5), (1, 5), (50, 200), (10_000, 1_000)] {
-            assert_eq!(rest(Requeue::Conflict, planning, touched).await, expected);
+            assert_eq!(rest(Requeue::Conflict, planning, event).await, expected);
         }
-        assert_eq!(rest(Requeue::Now, 10_000, touched).await, 0);
+        assert_eq!(rest(Requeue::Now, 10_000, event).await, 0);
     }
 }
 
@@ -106,19 +106,19 @@ async fn each_failure_doubles_the_backoff_and_success_ends_it() {
     let mut pauses = Vec::new();
     queue.add(key("a"));
     for _ in 0..15 {
-        let begun = Instant::now();
+        let started = Instant::now();
         queue.next().await;
-        pauses.push(begun.elapsed().as_millis());
+        pauses.push(started.elapsed().as_millis());
         queue.done(key("a"), Requeue::Retry(None));
     }
     assert_eq!(pauses[..4], [0, 5, 10, 20]);
     assert_eq!(pauses.last(), Some(&30_000));
     queue.next().await;
     queue.done(key("a"), Requeue::Settled(None));
-    let begun = Instant::now();
+    let started = Instant::now();
     queue.add(key("a"));
     queue.next().await;
-    assert_eq!(begun.elapsed(), MIN_REST);
+    assert_eq!(started.elapsed(), MIN_REST);
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,36 +137,36 @@ async fn the_events_of_a_burst_share_reconciles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_brings_a_retry_forward_but_never_before_the_server_allows() {
+async fn an_event_brings_a_retry_forward_but_never_before_the_retry_after() {
     let queue = Queue::default();
     queue.add(key("a"));
     for _ in 0..14 {
         queue.next().await;
         queue.done(key("a"), Requeue::Retry(None));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     queue.add(key("a"));
     queue.next().await;
-    assert_eq!(begun.elapsed(), MAX_BACKOFF_ON_EVENT);
+    assert_eq!(started.elapsed(), MAX_BACKOFF_ON_EVENT);
     queue.done(key("a"), Requeue::Retry(Some(Duration::from_secs(40))));
-    let begun = Instant::now();
+    let started = Instant::now();
     queue.add(key("a"));
     queue.next().await;
-    assert_eq!(begun.elapsed(), Duration::from_secs(40));
+    assert_eq!(started.elapsed(), Duration::from_secs(40));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_after_of_a_thousand_years_is_cut_short() {
+async fn a_long_retry_after_is_cut() {
     let queue = Queue::default();
     queue.add(key("a"));
     ready(&queue);
-    let begun = Instant::now();
+    let started = Instant::now();
     queue.done(
         key("a"),
         Requeue::Retry(Some(Duration::from_secs(u64::MAX))),
     );
     assert_eq!(queue.next().await, key("a"));
-    assert_eq!(begun.elapsed(), MAX_RETRY_AFTER);
+    assert_eq!(started.elapsed(), MAX_RETRY_AFTER);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +180,7 @@ async fn a_panic_is_the_failure_of_one_object() {
             let reconciled = Arc::clone(&reconciled);
             async move {
                 let before = reconciled.fetch_add(1, Ordering::SeqCst);
-                assert!(found.name != "bad" || before > 0, "as it is to be");
+                assert!(found.name != "bad" || before > 0, "on purpose");
                 Requeue::Settled(None)
             }
         }
@@ -214,7 +214,7 @@ async fn an_aborted_reconcile_is_no_longer_in_progress() {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_when_everything_is_added_at_once() {
+async fn no_key_is_lost_when_many_are_added_concurrently() {
     let queue = Arc::new(Queue::default());
     let adders: Vec<_> = (0..4)
         .map(|part| {
@@ -245,22 +245,22 @@ async fn a_namespace_with_more_objects_than_permits_delays_no_other() {
         queue.add(ObjectKey::new("greedy", number.to_string()));
     }
     let lobby = ObjectKey::new("other", "lobby");
-    let mut under_way = Vec::new();
+    let mut in_progress = Vec::new();
     while let Some(key) = ready(&queue) {
-        under_way.push(key);
+        in_progress.push(key);
     }
     assert!(
-        under_way.len() < DEFAULT_CAPACITY.shared + DEFAULT_CAPACITY.reserved,
+        in_progress.len() < DEFAULT_CAPACITY.shared + DEFAULT_CAPACITY.reserved,
         "{}",
-        under_way.len()
+        in_progress.len()
     );
-    // None of these reconciles ends, and still:
+    // None of these reconciles ends.
     queue.add(lobby.clone());
     assert_eq!(ready(&queue), Some(lobby.clone()));
     queue.done(lobby.clone(), Requeue::Now);
     assert_eq!(ready(&queue), Some(lobby));
-    let next = under_way.len().to_string();
-    queue.done(under_way.remove(0), Requeue::Settled(None));
+    let next = in_progress.len().to_string();
+    queue.done(in_progress.remove(0), Requeue::Settled(None));
     assert_eq!(ready(&queue), Some(ObjectKey::new("greedy", next)));
 }
 

@@ -1,4 +1,4 @@
-//! Elections on a Lease as an API server keeps it.
+//! Elections on a Lease of a fake API server.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use tower::service_fn;
 use super::record::LEASE_DURATION;
 use super::*;
 
-/// A server ends watches after a while.
-const WATCH: Duration = Duration::from_secs(5);
+/// The server ends watches after this time.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server that keeps one lease. Requests of a client that is cut off from it fail.
+/// A server with one lease. Requests of a client that is cut off from it fail.
 #[derive(Clone)]
 struct Server(Arc<watch::Sender<Option<Value>>>);
 
@@ -40,25 +40,25 @@ impl Server {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap_or_default();
                 let query = head.uri.query().unwrap_or_default();
-                let (code, answer) = match cut_off.load(Ordering::SeqCst) {
+                let (code, body) = match cut_off.load(Ordering::SeqCst) {
                     true => (503, json!({"code": 503}).to_string().into()),
                     false if query.contains("watch=true") => {
                         (200, reqwest::Body::wrap_stream(server.changes(query)))
                     }
                     false => {
-                        let wanted = serde_json::from_slice(&body).ok();
-                        let (code, answer) = server.answer(&head.method, wanted);
-                        (code, answer.to_string().into())
+                        let lease = serde_json::from_slice(&body).ok();
+                        let (code, body) = server.respond(&head.method, lease);
+                        (code, body.to_string().into())
                     }
                 };
-                let response = Response::builder().status(code).body(answer);
+                let response = Response::builder().status(code).body(body);
                 Ok::<_, Infallible>(response.unwrap())
             }
         });
         Client::new(service, "default")
     }
 
-    /// What is not known yet to who asks so, and each change from then on.
+    /// The current lease, unless the client has that version, and all changes from then on.
     fn changes(&self, query: &str) -> impl Stream<Item = Result<String, Infallible>> + use<> {
         let mut parameters = query.split('&');
         let known = parameters.find_map(|it| it.strip_prefix("resourceVersion="));
@@ -67,7 +67,7 @@ impl Server {
         if known != Some(&now.to_string()) {
             changes.mark_changed();
         }
-        let told = stream::unfold(changes, async |mut changes| {
+        let events = stream::unfold(changes, async |mut changes| {
             changes.changed().await.ok()?;
             let event = match &*changes.borrow() {
                 Some(lease) => json!({"type": "MODIFIED", "object": lease}),
@@ -75,17 +75,17 @@ impl Server {
             };
             Some((Ok(format!("{event}\n")), changes))
         });
-        told.take_until(sleep(WATCH))
+        events.take_until(sleep(WATCH_TIMEOUT))
     }
 
-    fn answer(&self, method: &Method, wanted: Option<Value>) -> (u16, Value) {
+    fn respond(&self, method: &Method, lease: Option<Value>) -> (u16, Value) {
         let now = self.0.borrow().clone();
         let not_found = (404, json!({"code": 404, "reason": "NotFound"}));
-        let mut next = match (method.as_str(), now.as_ref(), wanted) {
-            ("GET", Some(lease), _) => return (200, lease.clone()),
+        let mut next = match (method.as_str(), now.as_ref(), lease) {
+            ("GET", Some(now), _) => return (200, now.clone()),
             ("GET" | "PUT", None, _) => return not_found,
-            ("POST", None, Some(wanted)) => wanted,
-            ("PUT", Some(now), Some(wanted)) if version(now) == version(&wanted) => wanted,
+            ("POST", None, Some(lease)) => lease,
+            ("PUT", Some(now), Some(lease)) if version(now) == version(&lease) => lease,
             _ => return (409, json!({"code": 409, "reason": "Conflict"})),
         };
         let number = now.as_ref().map_or(0, version) + 1;
@@ -94,7 +94,7 @@ impl Server {
         (200, next)
     }
 
-    /// Another client changes a field.
+    /// Changes a field of the spec as another client.
     fn set(&self, field: &str, value: Value) {
         self.0.send_modify(|lease| {
             let lease = lease.as_mut().unwrap();
@@ -103,7 +103,6 @@ impl Server {
         });
     }
 
-    /// A user deletes it.
     fn delete(&self) {
         self.0.send_replace(None);
     }
@@ -133,7 +132,7 @@ fn candidate(server: &Server, name: &str) -> Candidate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_and_the_other_takes_over_when_it_is_silent_for_a_lease() {
+async fn a_candidate_acquires_a_lease_that_has_expired() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -146,20 +145,20 @@ async fn one_leads_and_the_other_takes_over_when_it_is_silent_for_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_renewed_is_not_taken() {
+async fn a_candidate_does_not_acquire_a_lease_that_is_renewed() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    let for_long = timeout(LEASE_DURATION * 20, async {
+    let election = timeout(LEASE_DURATION * 20, async {
         tokio::join!(a.elector.hold(), b.elector.acquire())
     });
-    assert!(for_long.await.is_err());
+    assert!(election.await.is_err());
     assert!(a.fence.is_open());
     assert!(!b.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_wrong_changes_nothing() {
+async fn a_wrong_wall_clock_makes_no_difference() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -176,21 +175,21 @@ async fn a_leader_that_cannot_renew_stops_before_another_takes_over() {
     a.elector.acquire().await;
     a.cut_off.store(true, Ordering::SeqCst);
     let began = Instant::now();
-    let a_ends = async {
+    let lost = async {
         a.elector.hold().await;
         assert!(!a.fence.is_open());
         began.elapsed()
     };
-    let b_begins = async {
+    let acquired = async {
         b.elector.acquire().await;
         began.elapsed()
     };
-    let (end, begin) = tokio::join!(a_ends, b_begins);
-    assert!(end < begin, "{end:?} {begin:?}");
+    let (lost, acquired) = tokio::join!(lost, acquired);
+    assert!(lost < acquired, "{lost:?} {acquired:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_outage_costs_no_leadership() {
+async fn a_leader_keeps_the_lease_in_a_short_outage() {
     let server = Server::default();
     let mut a = candidate(&server, "a");
     a.elector.acquire().await;
@@ -208,7 +207,7 @@ async fn a_short_outage_costs_no_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_given_back_is_taken_at_once() {
+async fn a_released_lease_is_acquired_immediately() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -220,17 +219,18 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_who_try_at_once_one_wins() {
+async fn of_two_concurrent_attempts_one_succeeds() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
-    let (one, other) = tokio::join!(a.elector.attempt(Goal::Take), b.elector.attempt(Goal::Take));
+    let goal = Goal::Acquire;
+    let (one, other) = tokio::join!(a.elector.attempt(goal), b.elector.attempt(goal));
     let won = |attempt| matches!(attempt, Ok(true));
     assert!(won(one) != won(other));
     assert!(a.fence.is_open() != b.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_counts_from_the_last_renewal_to_the_moment() {
+async fn a_candidate_acquires_the_lease_exactly_when_it_expires() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -238,39 +238,39 @@ async fn a_candidate_counts_from_the_last_renewal_to_the_moment() {
         let _ = timeout(3 * RETRY_PERIOD + RETRY_PERIOD / 2, a.elector.hold()).await;
         Instant::now()
     };
-    let taken = async {
+    let acquired = async {
         b.elector.acquire().await;
         Instant::now()
     };
-    let (silent, taken) = tokio::join!(silent, taken);
-    let since_renewal = taken - silent + RETRY_PERIOD / 2;
+    let (silent, acquired) = tokio::join!(silent, acquired);
+    let since_renewal = acquired - silent + RETRY_PERIOD / 2;
     assert_eq!(since_renewal.as_millis(), LEASE_DURATION.as_millis());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_hears_at_once_that_the_lease_is_given_back() {
+async fn a_waiting_candidate_acquires_a_released_lease_immediately() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    let leaves = async {
+    let released = async {
         sleep(RETRY_PERIOD / 2).await;
         a.elector.release().await;
         Instant::now()
     };
-    let taken = async {
+    let acquired = async {
         b.elector.acquire().await;
         Instant::now()
     };
-    let (left, taken) = tokio::join!(leaves, taken);
-    assert_eq!(taken, left);
+    let (released, acquired) = tokio::join!(released, acquired);
+    assert_eq!(acquired, released);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_away_for_long_does_not_go_on_although_nobody_leads() {
+async fn a_leader_that_was_frozen_for_long_does_not_renew_a_released_lease() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
-    // Meanwhile another one leads, and gives the lease back.
+    // In the meantime another process leads, and releases the lease.
     tokio::time::advance(LEASE_DURATION * 2).await;
     server.set("holderIdentity", json!(""));
     b.elector.acquire().await;
@@ -280,7 +280,7 @@ async fn who_was_away_for_long_does_not_go_on_although_nobody_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_lease_is_somebody_elses_stops_at_the_next_renewal() {
+async fn a_leader_whose_lease_has_another_holder_stops_at_the_next_renewal() {
     let server = Server::default();
     let mut a = candidate(&server, "a");
     a.elector.acquire().await;
@@ -292,7 +292,7 @@ async fn whose_lease_is_somebody_elses_stops_at_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_deletes_stays_with_its_holder() {
+async fn a_deleted_lease_stays_with_its_holder() {
     let server = Server::default();
     let (mut a, mut b) = (candidate(&server, "a"), candidate(&server, "b"));
     a.elector.acquire().await;
@@ -303,18 +303,18 @@ async fn a_lease_that_somebody_deletes_stays_with_its_holder() {
     };
     tokio::select! {
         () = a.elector.hold() => panic!("lost"),
-        () = b.elector.acquire() => panic!("taken"),
+        () = b.elector.acquire() => panic!("acquired"),
         () = deleted => {}
     }
     assert!(a.fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_was_broken_off_is_given_back_too() {
+async fn a_lease_is_released_after_an_aborted_renewal() {
     let server = Server::default();
     let mut a = candidate(&server, "a");
     a.elector.acquire().await;
-    // It was written, but its answer was never read.
+    // It was written, but the response was not read.
     server.set("renewTime", json!("2001-01-01T00:00:00.000000Z"));
     a.elector.release().await;
     let holder = server.0.borrow().as_ref().unwrap()["spec"]["holderIdentity"].clone();
@@ -322,7 +322,7 @@ async fn a_renewal_that_was_broken_off_is_given_back_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn candidates_whose_attempts_fail_do_not_stay_in_step() {
+async fn failed_attempts_have_jitter() {
     let server = Server::default();
     let mut pauses = Vec::new();
     for name in ["a", "b", "c", "d"] {
@@ -340,5 +340,5 @@ async fn candidates_whose_attempts_fail_do_not_stay_in_step() {
         "{pauses:?}"
     );
     pauses.dedup();
-    assert!(pauses.len() > 1, "all tried at once");
+    assert!(pauses.len() > 1, "all retry at the same time");
 }

@@ -1,4 +1,4 @@
-//! The HookRuns that there are, by owner: how many, and how long workloads have waited for them.
+//! Metrics of the existing HookRuns: how many there are, and how long workloads have waited for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use super::workloads::labels;
 use crate::apply::WorkloadLabels;
 use crate::cache::Cache;
 use crate::controller::{RunOwner, point};
-use crate::metrics::gauge;
+use crate::metrics::encode_family;
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::HookPoint;
 
 #[derive(Default)]
 pub(super) struct Hooks {
-    /// The longest that a run of an owner has been at work, by phase.
+    /// The longest duration of a run, by owner and phase.
     survival: BTreeMap<SurvivalLabels, f64>,
-    /// Runs of workloads, by point and phase.
+    /// The number of runs, by workload, point and phase.
     runs: BTreeMap<(WorkloadPoint, String), f64>,
-    /// The longest that a pod of a workload has waited for a hook, or a canary step for a run.
+    /// The longest wait of a pod for its hook, or of a canary step for its run.
     waits: BTreeMap<WorkloadPoint, f64>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn read(cache: &Cache, owners: &Owners, waits: &Waits, now: Timestamp
     for run in cache.hook_runs.store().all() {
         hooks.add(&run.object, owners, waits, now);
     }
-    waits.forget(now);
+    waits.remove_old(now);
     hooks
 }
 
@@ -54,19 +54,19 @@ impl Hooks {
         let phase = status.phase.to_string();
         if let Some(started) = status.started_at {
             let end = status.finished_at.as_ref().map_or(now, |it| it.0);
-            let survived = SurvivalLabels {
+            let labels = SurvivalLabels {
                 of: owners.owner(run),
                 phase: phase.clone(),
             };
-            longest(&mut self.survival, survived, seconds(started.0, end));
+            raise(&mut self.survival, labels, seconds(started.0, end));
         }
         let Some(at) = workload_point(run, owners) else {
             return;
         };
-        // Nothing waits for a step's run that has ended: the rollout goes on, or is paused.
+        // Nothing waits for a finished run of a step: the rollout continues, or is paused.
         if at.point != HookPoint::Step || status.finished_at.is_none() {
-            let began = waits.began(run, at.point, now);
-            longest(&mut self.waits, at.clone(), seconds(began, now));
+            let since = waits.since(run, at.point, now);
+            raise(&mut self.waits, at.clone(), seconds(since, now));
         }
         *self.runs.entry((at, phase)).or_default() += 1.0;
     }
@@ -74,23 +74,16 @@ impl Hooks {
     pub(super) fn encode(&self, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "bkbcs_hook_hookrun_survive_time_seconds";
         let help = "Longest time that a HookRun of an owner has been running, or ran";
-        let survival = self
-            .survival
-            .iter()
-            .map(|(of, longest)| (of.clone(), *longest));
-        gauge(to, name, help, survival)?;
+        encode_family(to, name, help, self.survival.clone())?;
         let runs = self.runs.iter().map(|((at, phase), count)| {
             let [kind, namespace, name, point] = at.labels();
             ([kind, namespace, name, point, ("phase", phase)], *count)
         });
-        gauge(to, "gamekeeper_hook_runs", "HookRuns of a workload", runs)?;
-        let waits = self
-            .waits
-            .iter()
-            .map(|(at, longest)| (at.labels(), *longest));
+        encode_family(to, "gamekeeper_hook_runs", "HookRuns of a workload", runs)?;
+        let waits = self.waits.iter().map(|(at, wait)| (at.labels(), *wait));
         let help =
             "Longest time that a pod has waited for its hook, or a canary step for its HookRun";
-        gauge(to, "gamekeeper_hook_wait_seconds", help, waits)
+        encode_family(to, "gamekeeper_hook_wait_seconds", help, waits)
     }
 }
 
@@ -101,7 +94,7 @@ impl WorkloadPoint {
     }
 }
 
-/// The point at which a run was made, of a workload that there is.
+/// The point that a run was created for, if its workload exists.
 fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     let (kind, point) = point(run)?;
     let namespace = run.metadata.namespace.as_deref()?;
@@ -116,9 +109,10 @@ fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     })
 }
 
-fn longest<K: Ord>(of: &mut BTreeMap<K, f64>, key: K, seconds: f64) {
-    let longest = of.entry(key).or_default();
-    *longest = longest.max(seconds);
+/// Raises the value of a key to at least this.
+fn raise<K: Ord>(values: &mut BTreeMap<K, f64>, key: K, seconds: f64) {
+    let value = values.entry(key).or_default();
+    *value = value.max(seconds);
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {

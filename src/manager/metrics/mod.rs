@@ -1,7 +1,7 @@
-//! What /metrics shows: what was counted, and what the caches hold at the moment of a scrape.
+//! The metrics page: counters of the whole process, and gauges that are read from the caches at each scrape.
 //!
-//! docs/metrics.md lists every series. Nothing here or in what is counted has a label that grows
-//! without end; series of a workload go when it goes.
+//! docs/metrics.md lists every metric. The values of all labels are bounded. The series of a workload are
+//! removed with it.
 
 mod hooks;
 mod owners;
@@ -28,10 +28,9 @@ use super::requests::ApiRequests;
 use crate::apply::Metrics;
 use crate::cache::{self, Cache};
 use crate::controller::{HookMetrics, Queues};
-use crate::metrics::{counter, gauge};
+use crate::metrics::{encode_family, encode_one};
 use crate::webhook::AdmissionMetrics;
 
-/// All that is shown.
 pub(super) struct MetricsRegistry {
     registry: Registry,
     cache: Arc<Cache>,
@@ -39,14 +38,13 @@ pub(super) struct MetricsRegistry {
     hooks: HookMetrics,
 }
 
-/// What is counted all over the process.
+/// The metrics that the parts of the process count into.
 #[derive(Clone, Default)]
 pub(super) struct Counters {
     /// Reconciles of workloads, and their writes.
     pub writes: Metrics,
     pub hooks: HookMetrics,
     pub requests: ApiRequests,
-    /// Reviews of objects that are to be stored.
     pub admission: AdmissionMetrics,
 }
 
@@ -70,17 +68,17 @@ impl MetricsRegistry {
             progress: Progress::default(),
             waits: Waits::default(),
         };
-        let parts: [Box<dyn Collector>; 7] = [
+        let collectors: [Box<dyn Collector>; 7] = [
             Box::new(state),
             Box::new(writes.clone()),
             Box::new(hooks.clone()),
             Box::new(queues),
             Box::new(requests),
             Box::new(admission),
-            Box::new(Process::started()),
+            Box::new(Process::starting()),
         ];
-        for part in parts {
-            registry.register_collector(part);
+        for collector in collectors {
+            registry.register_collector(collector);
         }
         Self {
             registry,
@@ -90,15 +88,14 @@ impl MetricsRegistry {
         }
     }
 
-    /// The page, as Prometheus reads it.
     pub(super) fn page(&self) -> Result<String, fmt::Error> {
-        self.forget();
+        self.remove_deleted();
         page::of(&self.registry)
     }
 
-    /// Forgets what was counted for objects that are gone.
-    fn forget(&self) {
-        // Gathered before anything is locked that is counted into.
+    /// Removes the series of deleted objects.
+    fn remove_deleted(&self) {
+        // Collected before the counters are locked.
         let owners = Owners::of(&self.cache);
         self.writes
             .retain(|kind, namespace, name| owners.has_name(kind, namespace, name));
@@ -106,7 +103,7 @@ impl MetricsRegistry {
     }
 }
 
-/// What is read from the caches at each scrape.
+/// The metrics that are read from the caches at each scrape.
 struct State {
     cache: Arc<Cache>,
     /// Whether this process may write.
@@ -124,37 +121,25 @@ impl fmt::Debug for State {
 impl Collector for State {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
         let leads = self.fence.is_open();
-        // A standby gathers them too, so that it has their history when it becomes the leader.
+        // A standby reads them too, so that it knows their history when it becomes the leader.
         let now = Timestamp::now();
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
         let owners = Owners::of(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         if !leads {
-            // Only the leader shows the state of the cluster, or sums would count it twice.
+            // Only the leader exports the state of the cluster: sums would count it twice.
             (workloads, hooks) = Default::default();
         }
         workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
         encode_cache(&self.cache, &mut to)?;
         let help = "1 while this process is the leader";
-        let leads = to_number(leads);
-        let name = "gamekeeper_leader";
-        let kind = prometheus_client::metrics::MetricType::Gauge;
-        to.encode_descriptor(name, help, None, kind)?
-            .encode_gauge(&leads)?;
-        let build = [[("version", env!("CARGO_PKG_VERSION"))]];
-        let build = build.into_iter().map(|labels| (labels, 1.0));
-        gauge(
-            &mut to,
-            "gamekeeper_build_info",
-            "The running version",
-            build,
-        )
+        let leads = f64::from(u8::from(leads));
+        encode_one(&mut to, "gamekeeper_leader", help, Some(leads))?;
+        let build = [([("version", env!("CARGO_PKG_VERSION"))], 1.0)];
+        let help = "The running version";
+        encode_family(&mut to, "gamekeeper_build_info", help, build)
     }
-}
-
-fn to_number(holds: bool) -> f64 {
-    f64::from(u8::from(holds))
 }
 
 fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -162,15 +147,15 @@ fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let label = |it: &cache::ReflectorStats| [("kind", format!("{:?}", it.kind))];
     let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
     let help = "Objects in the caches";
-    gauge(to, "gamekeeper_cached_objects", help, objects)?;
-    let lists = kinds.iter().map(|it| (label(it), &it.lists));
+    encode_family(to, "gamekeeper_cached_objects", help, objects)?;
+    let lists = kinds.iter().map(|it| (label(it), it.lists));
     let help = "Full lists of a kind that were started";
-    counter(to, "gamekeeper_cache_lists", help, lists)?;
-    let heard = kinds
+    encode_family(to, "gamekeeper_cache_lists", help, lists)?;
+    let last_event = kinds
         .iter()
-        .map(|it| (label(it), it.heard.elapsed().as_secs_f64()));
+        .map(|it| (label(it), it.last_event.elapsed().as_secs_f64()));
     let help = "Time since the last watch event of a kind; there is a bookmark once a minute";
-    gauge(to, "gamekeeper_cache_silence_seconds", help, heard)
+    encode_family(to, "gamekeeper_cache_silence_seconds", help, last_event)
 }
 
 #[cfg(test)]

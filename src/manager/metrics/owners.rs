@@ -1,4 +1,4 @@
-//! The workloads that there are, gathered once for a page: what is shown or counted is of these alone.
+//! The existing workloads, collected once for a page: only these have series.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ type Uids = HashMap<String, HashMap<String, String>>;
 pub(super) struct Owners {
     game_deployments: Uids,
     game_stateful_sets: Uids,
-    /// Namespaces in which there are HookRuns.
+    /// Namespaces that have HookRuns.
     with_runs: BTreeSet<String>,
 }
 
@@ -38,20 +38,21 @@ impl Owners {
         }
     }
 
-    fn uid(&self, kind: WorkloadKind, namespace: &str, name: &str) -> Option<&String> {
-        let uids = match kind {
+    fn uids(&self, kind: WorkloadKind) -> &Uids {
+        match kind {
             WorkloadKind::GameDeployment => &self.game_deployments,
             WorkloadKind::GameStatefulSet => &self.game_stateful_sets,
-        };
-        uids.get(namespace)?.get(name)
+        }
     }
 
-    /// Whether there is a workload of this name.
+    fn uid(&self, kind: WorkloadKind, namespace: &str, name: &str) -> Option<&String> {
+        self.uids(kind).get(namespace)?.get(name)
+    }
+
     pub(super) fn has_name(&self, kind: WorkloadKind, namespace: &str, name: &str) -> bool {
         self.uid(kind, namespace, name).is_some()
     }
 
-    /// Whether there is the workload that an owner reference means.
     pub(super) fn has(&self, kind: WorkloadKind, namespace: &str, owner: &OwnerReference) -> bool {
         self.uid(kind, namespace, &owner.name) == Some(&owner.uid)
     }
@@ -62,28 +63,15 @@ impl Owners {
         })
     }
 
-    /// All that may be an owner of runs, or of none.
+    /// All possible owners of runs, and the empty owner of each namespace.
     pub(super) fn owners(&self) -> BTreeSet<RunOwner> {
-        let of_kind = |kind: WorkloadKind, uids: &Uids, owners: &mut BTreeSet<RunOwner>| {
-            for (namespace, names) in uids {
-                owners.extend(
-                    names
-                        .keys()
-                        .map(|name| RunOwner::workload(kind, namespace, name)),
-                );
-            }
-        };
         let mut owners = BTreeSet::new();
-        of_kind(
-            WorkloadKind::GameDeployment,
-            &self.game_deployments,
-            &mut owners,
-        );
-        of_kind(
-            WorkloadKind::GameStatefulSet,
-            &self.game_stateful_sets,
-            &mut owners,
-        );
+        for kind in WorkloadKind::ALL {
+            for (namespace, names) in self.uids(kind) {
+                let names = names.keys();
+                owners.extend(names.map(|name| RunOwner::workload(kind, namespace, name)));
+            }
+        }
         owners.extend(self.with_runs.iter().map(|namespace| RunOwner {
             namespace: namespace.clone(),
             owner: String::new(),

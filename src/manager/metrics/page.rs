@@ -1,18 +1,18 @@
-//! The page as text.
+//! The text of the page.
 
 use std::fmt;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-/// All that is registered, with the bounds of buckets as Go programs write them.
+/// The page of a registry, with the bounds of buckets as Go programs write them.
 pub(super) fn of(registry: &Registry) -> Result<String, fmt::Error> {
     let mut page = String::new();
     encode(&mut page, registry)?;
     Ok(with_short_bounds(&page))
 }
 
-/// Boards made for bk-bcs ask for `le="10"`, not for `le="10.0"`.
+/// Dashboards made for bk-bcs select `le="10"`, not `le="10.0"`.
 fn with_short_bounds(page: &str) -> String {
     const LABEL: &str = "{le=\"";
     let mut parts = page.split(LABEL);

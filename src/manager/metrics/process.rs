@@ -1,4 +1,4 @@
-//! What the process itself takes, under the names that every Prometheus client gives it.
+//! Metrics of the process, under the names of all Prometheus clients.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -7,18 +7,20 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The process, and since when it runs.
+use crate::metrics::encode_one;
+
 #[derive(Debug)]
 pub(super) struct Process {
-    started: Duration,
+    /// Since 1970.
+    started_at: Duration,
 }
 
 impl Process {
-    /// A process that has just started.
-    pub(super) fn started() -> Self {
+    /// The metrics of a process that starts now.
+    pub(super) fn starting() -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self {
-            started: now.unwrap_or_default(),
+            started_at: now.unwrap_or_default(),
         }
     }
 }
@@ -31,29 +33,13 @@ impl Collector for Process {
         if let Some(seconds) = processor_seconds() {
             family.encode_counter::<NoLabelSet, _, u64>(&seconds, None)?;
         }
-        for (name, help, value) in [
-            (
-                "process_resident_memory_bytes",
-                "Memory in use",
-                resident_bytes(),
-            ),
-            (
-                "process_open_fds",
-                "Open files and connections",
-                open_files(),
-            ),
-            (
-                "process_start_time_seconds",
-                "Start time of the process, in seconds since 1970",
-                Some(self.started.as_secs_f64()),
-            ),
-        ] {
-            let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            if let Some(value) = value {
-                family.encode_gauge(&value)?;
-            }
-        }
-        Ok(())
+        let name = "process_resident_memory_bytes";
+        encode_one(&mut to, name, "Memory in use", resident_bytes())?;
+        let help = "Open files and connections";
+        encode_one(&mut to, "process_open_fds", help, open_files())?;
+        let name = "process_start_time_seconds";
+        let help = "Start time of the process, in seconds since 1970";
+        encode_one(&mut to, name, help, Some(self.started_at.as_secs_f64()))
     }
 }
 
@@ -64,7 +50,7 @@ fn processor_seconds() -> Option<f64> {
     let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
-    // Linux counts in hundredths of a second here, on every machine.
+    // Linux counts in hundredths of a second here, on all machines.
     Some((user + system) / 100.0)
 }
 

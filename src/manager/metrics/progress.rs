@@ -1,8 +1,8 @@
-//! How long each workload has made no progress towards its spec, which no single scrape can tell.
+//! How long each workload has made no progress towards its spec, which a single scrape cannot show.
 //!
-//! A pod that is ready, breaks, and is ready again is no progress, or a build that crashes again and
-//! again would pass for one that comes up. So only what was never reached before counts. Each replica
-//! remembers, also while another one leads: a change of leaders begins nothing again.
+//! Progress is a count that is better than ever before. A pod that becomes ready a second time is none: a build that
+//! crashes repeatedly would look like one that comes up. Each replica keeps this history, also while another one
+//! leads, so that a change of the leader does not reset it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,32 +11,31 @@ use jiff::Timestamp;
 
 use crate::apply::WorkloadLabels;
 
-/// How far a workload is at one scrape.
+/// A workload at one scrape.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Snapshot {
-    /// The workload, and the revision and step that it is on its way to.
-    pub aim: (String, String, Option<i32>),
+    /// Its uid, and the revision and step of its rollout.
+    pub target: (String, String, Option<i32>),
     pub paused: bool,
-    /// Pods that are wanted.
     pub desired: i32,
     pub existing: i32,
     /// Pods that are updated, updated and ready, available.
-    pub reached: [i32; 3],
+    pub counts: [i32; 3],
 }
 
-/// The best that was seen of each workload, and when it was new.
+/// The best counts of each workload.
 #[derive(Debug, Default)]
 pub(super) struct Progress(Mutex<BTreeMap<WorkloadLabels, Best>>);
 
 #[derive(Clone, Debug)]
 struct Best {
-    seen: Snapshot,
-    at: Timestamp,
+    snapshot: Snapshot,
+    /// Since when.
+    since: Timestamp,
 }
 
 impl Progress {
-    /// Looks at all workloads, forgets those that are gone, and tells for how many seconds each has
-    /// made no progress.
+    /// Records all workloads; returns for how many seconds each has made no progress.
     pub(super) fn update(
         &self,
         snapshots: BTreeMap<WorkloadLabels, Snapshot>,
@@ -45,7 +44,7 @@ impl Progress {
         let mut best = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = snapshots.into_iter().map(|(of, snapshot)| {
             let next = match best.remove(&of) {
-                Some(known) => known.after(snapshot, now),
+                Some(known) => known.updated(snapshot, now),
                 None => Best::new(snapshot, now),
             };
             (of, next)
@@ -53,40 +52,40 @@ impl Progress {
         *best = next.collect();
         best.iter()
             .map(|(of, best)| {
-                let since = now.duration_since(best.at).as_secs_f64();
-                (of.clone(), since.max(0.0))
+                let idle = now.duration_since(best.since).as_secs_f64();
+                (of.clone(), idle.max(0.0))
             })
             .collect()
     }
 }
 
 impl Best {
-    fn new(seen: Snapshot, at: Timestamp) -> Self {
-        Self { seen, at }
+    fn new(snapshot: Snapshot, since: Timestamp) -> Self {
+        Self { snapshot, since }
     }
 
-    /// What is more than wanted is no achievement: scaling in and out again would be none, either.
-    fn after(self, snapshot: Snapshot, now: Timestamp) -> Self {
-        let best = self.seen;
-        if best.aim != snapshot.aim {
+    /// Pods beyond the desired number do not count, so that scaling in and out again is no progress.
+    fn updated(self, snapshot: Snapshot, now: Timestamp) -> Self {
+        let best = self.snapshot;
+        if best.target != snapshot.target {
             return Self::new(snapshot, now);
         }
-        let most = best.reached.map(|count| count.min(snapshot.desired));
-        let reached = snapshot.reached.map(|count| count.min(snapshot.desired));
-        let gained = reached.iter().zip(&most).any(|(now, most)| now > most);
+        let most = best.counts.map(|count| count.min(snapshot.desired));
+        let counts = snapshot.counts.map(|count| count.min(snapshot.desired));
+        let has_more = counts.iter().zip(&most).any(|(count, most)| count > most);
         let fewest = match best.desired == snapshot.desired {
             true => best.existing.max(snapshot.desired),
             false => snapshot.existing.max(snapshot.desired),
         };
-        let is_rid_of_one = (snapshot.desired..fewest).contains(&snapshot.existing);
-        let goes_on = best.paused && !snapshot.paused;
-        let is_progress = gained || is_rid_of_one || goes_on;
-        let [updated, ready, available] = snapshot.reached;
+        let has_fewer_surplus = (snapshot.desired..fewest).contains(&snapshot.existing);
+        let is_resumed = best.paused && !snapshot.paused;
+        let is_progress = has_more || has_fewer_surplus || is_resumed;
+        let [updated, ready, available] = snapshot.counts;
         Self {
-            at: if is_progress { now } else { self.at },
-            seen: Snapshot {
+            since: if is_progress { now } else { self.since },
+            snapshot: Snapshot {
                 existing: snapshot.existing.min(fewest),
-                reached: [
+                counts: [
                     updated.max(most[0]),
                     ready.max(most[1]),
                     available.max(most[2]),
@@ -102,8 +101,8 @@ mod tests {
     use super::*;
     use gamekeeper_core::api::names::WorkloadKind;
 
-    /// Minute by minute, how many minutes of no progress are told.
-    fn told(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
+    /// The minutes without progress, at one scrape a minute.
+    fn idle_minutes(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
         let progress = Progress::default();
         let of = WorkloadLabels {
             kind: WorkloadKind::GameDeployment,
@@ -111,35 +110,35 @@ mod tests {
             name: "lobby".to_owned(),
         };
         let mut now = Timestamp::UNIX_EPOCH;
-        let mut told = Vec::new();
+        let mut minutes = Vec::new();
         for snapshot in snapshots {
-            let ages = progress.update(BTreeMap::from([(of.clone(), snapshot)]), now);
-            told.push((ages[&of] / 60.0) as i64);
+            let idle = progress.update(BTreeMap::from([(of.clone(), snapshot)]), now);
+            minutes.push((idle[&of] / 60.0) as i64);
             now += jiff::SignedDuration::from_mins(1);
         }
-        told
+        minutes
     }
 
-    fn snapshot(existing: i32, reached: [i32; 3]) -> Snapshot {
+    fn snapshot(existing: i32, counts: [i32; 3]) -> Snapshot {
         Snapshot {
             desired: 10,
             existing,
-            reached,
+            counts,
             ..Snapshot::default()
         }
     }
 
-    fn aim(snapshot: Snapshot, revision: &str, step: i32) -> Snapshot {
-        let aim = ("u-1".to_owned(), revision.to_owned(), Some(step));
-        Snapshot { aim, ..snapshot }
+    fn target(snapshot: Snapshot, revision: &str, step: i32) -> Snapshot {
+        let target = ("u-1".to_owned(), revision.to_owned(), Some(step));
+        Snapshot { target, ..snapshot }
     }
 
     #[test]
-    fn a_pod_that_is_ready_again_and_again_is_no_progress() {
+    fn a_pod_that_becomes_ready_repeatedly_is_no_progress() {
         let up = snapshot(10, [1, 1, 10]);
         let down = snapshot(10, [1, 0, 9]);
         let flips = [down.clone(), up.clone(), down.clone(), up, down];
-        assert_eq!(told(flips), [0, 0, 1, 2, 3]);
+        assert_eq!(idle_minutes(flips), [0, 0, 1, 2, 3]);
     }
 
     #[test]
@@ -151,7 +150,7 @@ mod tests {
             snapshot(10, [2, 1, 9]),
             snapshot(10, [2, 2, 10]),
         ];
-        assert_eq!(told(snapshots), [0, 0, 1, 0, 0]);
+        assert_eq!(idle_minutes(snapshots), [0, 0, 1, 0, 0]);
     }
 
     #[test]
@@ -159,23 +158,23 @@ mod tests {
         let done = || snapshot(10, [10, 10, 10]);
         let paused = || Snapshot {
             paused: true,
-            ..aim(snapshot(10, [0, 0, 10]), "b", 1)
+            ..target(snapshot(10, [0, 0, 10]), "b", 1)
         };
         let snapshots = [
-            aim(done(), "a", 0),
-            aim(done(), "a", 0),
-            aim(snapshot(10, [0, 0, 10]), "b", 0),
-            aim(snapshot(10, [0, 0, 10]), "b", 1),
+            target(done(), "a", 0),
+            target(done(), "a", 0),
+            target(snapshot(10, [0, 0, 10]), "b", 0),
+            target(snapshot(10, [0, 0, 10]), "b", 1),
             paused(),
             paused(),
-            aim(snapshot(10, [0, 0, 10]), "b", 1),
-            aim(snapshot(10, [0, 0, 10]), "b", 1),
+            target(snapshot(10, [0, 0, 10]), "b", 1),
+            target(snapshot(10, [0, 0, 10]), "b", 1),
         ];
-        assert_eq!(told(snapshots), [0, 1, 0, 0, 1, 2, 0, 1]);
+        assert_eq!(idle_minutes(snapshots), [0, 1, 0, 0, 1, 2, 0, 1]);
     }
 
     #[test]
-    fn scaling_is_progress_with_each_pod_and_not_by_what_is_wanted() {
+    fn pods_that_scaling_creates_or_deletes_are_progress_and_a_change_of_replicas_is_not() {
         let scaled = |desired, existing| Snapshot {
             desired,
             ..snapshot(existing, [existing, existing, existing])
@@ -191,16 +190,20 @@ mod tests {
             scaled(12, 10),
             scaled(12, 11),
         ];
-        assert_eq!(told(snapshots), [0, 1, 2, 0, 1, 0, 1, 2, 0]);
+        assert_eq!(idle_minutes(snapshots), [0, 1, 2, 0, 1, 0, 1, 2, 0]);
     }
 
     #[test]
-    fn a_workload_that_is_gone_is_forgotten() {
+    fn a_deleted_workload_is_removed() {
         let progress = Progress::default();
-        assert!(
-            progress
-                .update(BTreeMap::new(), Timestamp::UNIX_EPOCH)
-                .is_empty()
-        );
+        let of = WorkloadLabels {
+            kind: WorkloadKind::GameDeployment,
+            namespace: "games".to_owned(),
+            name: "lobby".to_owned(),
+        };
+        let snapshots = BTreeMap::from([(of, snapshot(10, [10, 10, 10]))]);
+        progress.update(snapshots, Timestamp::UNIX_EPOCH);
+        let idle = progress.update(BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        assert!(idle.is_empty());
     }
 }

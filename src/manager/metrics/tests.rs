@@ -1,4 +1,4 @@
-//! What is documented is what is shown, and what is gone is not.
+//! The metrics page: complete, documented, and without deleted objects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
 struct World {
     cache: Arc<Cache>,
     counters: Counters,
-    shown: MetricsRegistry,
+    registry: MetricsRegistry,
 }
 
 impl World {
@@ -23,16 +23,16 @@ impl World {
         let cache = Arc::new(Cache::default());
         let counters = Counters::default();
         let queues = Queues(vec![("gamedeployment", Arc::new(Queue::default()))]);
-        let shown = MetricsRegistry::new(counters.clone(), queues, Arc::clone(&cache), fence);
+        let registry = MetricsRegistry::new(counters.clone(), queues, Arc::clone(&cache), fence);
         World {
             cache,
             counters,
-            shown,
+            registry,
         }
     }
 
-    /// A leader that sees this GameDeployment, and one GameStatefulSet.
-    fn leads(status: Value) -> Self {
+    /// A leader with a GameDeployment of this status, and a GameStatefulSet.
+    fn leader(status: Value) -> Self {
         let world = World::new(Fence::always_open());
         world.show(vec![json!({
             "metadata": {"namespace": "games", "name": "lobby", "uid": "u-1", "resourceVersion": "1"},
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn page(&self) -> String {
-        self.shown.page().expect("a page")
+        self.registry.page().expect("a page")
     }
 
     fn has(&self, line: &str) {
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// Names and types on the page; counters as they are asked for.
+/// The names and types of the metrics on a page, counters with their suffix.
 fn types(page: &str) -> BTreeSet<(String, String)> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types
@@ -83,7 +83,7 @@ fn types(page: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn each_series_is_documented_with_its_type_and_no_other_is() {
+fn the_documented_metrics_are_those_of_the_page() {
     let documented: BTreeSet<_> = include_str!("../../../docs/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
@@ -93,12 +93,12 @@ fn each_series_is_documented_with_its_type_and_no_other_is() {
             Some((name.to_owned(), type_.to_owned()))
         })
         .collect();
-    let shown = types(&World::new(Fence::always_open()).page());
-    assert_eq!(documented, shown);
+    let exported = types(&World::new(Fence::always_open()).page());
+    assert_eq!(documented, exported);
 }
 
 #[test]
-fn no_series_is_declared_twice() {
+fn no_metric_is_declared_twice() {
     let page = World::new(Fence::always_open()).page();
     let lines: Vec<_> = page.lines().filter(|it| it.starts_with("# TYPE")).collect();
     let different: BTreeSet<_> = lines.iter().collect();
@@ -106,8 +106,8 @@ fn no_series_is_declared_twice() {
 }
 
 #[test]
-fn workloads_are_called_as_bk_bcs_calls_them() {
-    let world = World::leads(json!({"updatedReadyReplicas": 1}));
+fn workloads_have_the_labels_of_bk_bcs() {
+    let world = World::leader(json!({"updatedReadyReplicas": 1}));
     for line in [
         "bkbcs_gamedeployment_replicas{gd=\"games/lobby\"} 4.0",
         "bkbcs_gamedeployment_updated_ready_replicas{gd=\"games/lobby\"} 1.0",
@@ -126,7 +126,7 @@ fn a_rollout_shows_its_step_its_state_and_its_age() {
             "lastTransitionTime": (jiff::Timestamp::now() - jiff::SignedDuration::from_secs(90)).to_string(),
         })
     };
-    let world = World::leads(json!({
+    let world = World::leader(json!({
         "currentStepIndex": 1,
         "conditions": [
             condition("Ready", "RolloutUnderWay"),
@@ -148,8 +148,8 @@ fn a_rollout_shows_its_step_its_state_and_its_age() {
 }
 
 #[test]
-fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
-    let world = World::leads(json!({}));
+fn hook_runs_are_counted_by_owner_with_the_age_of_the_oldest() {
+    let world = World::leader(json!({}));
     let run = |name: &str, seconds: i64| {
         let ago = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
         let run = json!({
@@ -193,8 +193,8 @@ fn hook_runs_are_told_by_owner_and_the_oldest_stands_for_all() {
 }
 
 #[test]
-fn owners_that_are_not_there_make_no_series() {
-    let world = World::leads(json!({}));
+fn owners_that_do_not_exist_have_no_series() {
+    let world = World::leader(json!({}));
     let run = |number: usize, kind: &str, uid: &str, controller: bool| {
         let name = format!("run-{number}");
         let run = json!({
@@ -220,13 +220,13 @@ fn owners_that_are_not_there_make_no_series() {
     world.cache.hook_runs.show(1, runs);
     let page = world.page();
     assert!(!page.contains("made-up"), "{page}");
-    let nobody = "bkbcs_hook_hookrun_survive_time_seconds{namespace=\"games\",owner=\"\"";
-    assert!(page.contains(nobody), "{page}");
+    let unowned = "bkbcs_hook_hookrun_survive_time_seconds{namespace=\"games\",owner=\"\"";
+    assert!(page.contains(unowned), "{page}");
 }
 
 #[test]
-fn a_spec_that_nobody_looked_at_is_told_until_the_status_speaks_of_it() {
-    let world = World::leads(json!({}));
+fn generations_are_unobserved_until_the_status_reflects_them() {
+    let world = World::leader(json!({}));
     let game = |version: &str, observed: i64, deleted: Option<&str>| {
         json!({
             "metadata": {
@@ -250,8 +250,8 @@ fn a_spec_that_nobody_looked_at_is_told_until_the_status_speaks_of_it() {
 }
 
 #[test]
-fn what_was_counted_for_a_workload_goes_with_it() {
-    let world = World::leads(json!({}));
+fn the_series_of_a_workload_are_removed_with_it() {
+    let world = World::leader(json!({}));
     let of = |kind, name: &str| WorkloadLabels {
         kind,
         namespace: "games".to_owned(),
@@ -272,7 +272,7 @@ fn what_was_counted_for_a_workload_goes_with_it() {
 }
 
 #[test]
-fn only_the_leader_tells_what_the_cluster_looks_like() {
+fn only_the_leader_exports_the_state_of_the_cluster() {
     let fence = Fence::always_open();
     let world = World::new(Arc::clone(&fence));
     world.show(vec![json!({

@@ -1,5 +1,5 @@
-//! Since when each pod has waited for its hook. A HookRun cannot tell: a retry makes a new one, and so
-//! does a success that grew too old.
+//! Since when each pod has waited for its hook. A HookRun does not show it: a new one is created for a retry, and
+//! when a success is too old.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,48 +9,45 @@ use jiff::{SignedDuration, Timestamp};
 use gamekeeper_core::api::HookRun;
 use gamekeeper_core::api::names::{self, HookPoint};
 
-/// For how long a pod may be without a HookRun and still be taken to wait: a retry deletes one before
-/// it makes the next.
+/// A wait continues if its pod has no HookRun for at most this long: a retry deletes one before it creates the next.
 const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
-/// The waits that were seen. Each replica remembers, also while another one leads.
+/// The observed waits. Each replica keeps its own, also while another one leads.
 #[derive(Debug, Default)]
-pub(super) struct Waits(Mutex<BTreeMap<Waiting, Wait>>);
+pub(super) struct Waits(Mutex<BTreeMap<WaitKey, Wait>>);
 
-/// Namespace, point and uid of the pod; of a canary step, which is about no pod, of the HookRun.
-type Waiting = (String, HookPoint, String);
+/// Namespace, point, and the uid of the pod (for a canary step that of the HookRun).
+type WaitKey = (String, HookPoint, String);
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    began: Timestamp,
-    /// When it was last seen.
-    seen: Timestamp,
+    since: Timestamp,
+    last_seen: Timestamp,
 }
 
 impl Waits {
-    /// When what this run is for began to wait.
-    pub(super) fn began(&self, run: &HookRun, point: HookPoint, now: Timestamp) -> Timestamp {
+    /// Records that a pod or step waits for this run; returns since when it has waited.
+    pub(super) fn since(&self, run: &HookRun, point: HookPoint, now: Timestamp) -> Timestamp {
         let meta = &run.metadata;
-        let made = meta.creation_timestamp.as_ref().map_or(now, |it| it.0);
-        let notes = meta.annotations.as_ref();
-        let pod = notes.and_then(|notes| notes.get(names::RUN_POD_UID));
+        let created = meta.creation_timestamp.as_ref().map_or(now, |it| it.0);
+        let annotations = meta.annotations.as_ref();
+        let pod = annotations.and_then(|it| it.get(names::RUN_POD_UID));
         let uid = pod.or(meta.uid.as_ref()).cloned().unwrap_or_default();
         let namespace = meta.namespace.clone().unwrap_or_default();
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = Wait {
-            began: made,
-            seen: now,
+            since: created,
+            last_seen: now,
         };
         let wait = waits.entry((namespace, point, uid)).or_insert(new);
-        wait.began = wait.began.min(made);
-        wait.seen = now;
-        wait.began
+        wait.since = wait.since.min(created);
+        wait.last_seen = now;
+        wait.since
     }
 
-    /// Forgets those that were not seen for a while.
-    pub(super) fn forget(&self, now: Timestamp) {
+    pub(super) fn remove_old(&self, now: Timestamp) {
         let mut waits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waits.retain(|_, wait| now.duration_since(wait.seen) <= MAX_GAP);
+        waits.retain(|_, wait| now.duration_since(wait.last_seen) <= MAX_GAP);
     }
 }
 
@@ -63,11 +60,11 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute)
     }
 
-    fn run(uid: &str, pod: &str, made: i64) -> HookRun {
+    fn run(uid: &str, pod: &str, created: i64) -> HookRun {
         let run = json!({
             "metadata": {
                 "namespace": "games", "name": "run", "uid": uid,
-                "creationTimestamp": at(made).to_string(),
+                "creationTimestamp": at(created).to_string(),
                 "annotations": {names::RUN_POD_UID: pod},
             },
             "spec": {"metrics": []},
@@ -76,29 +73,29 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_does_not_begin_the_wait_anew() {
+    fn a_wait_includes_retries() {
         let waits = Waits::default();
-        let began = |run, now| waits.began(&run, HookPoint::PreDelete, at(now));
-        assert_eq!(began(run("first", "pod", 0), 50), at(0));
-        waits.forget(at(51));
-        assert_eq!(began(run("second", "pod", 51), 52), at(0));
-        assert_eq!(began(run("third", "other", 51), 52), at(51));
+        let since = |run, now| waits.since(&run, HookPoint::PreDelete, at(now));
+        assert_eq!(since(run("first", "pod", 0), 50), at(0));
+        waits.remove_old(at(51));
+        assert_eq!(since(run("second", "pod", 51), 52), at(0));
+        assert_eq!(since(run("third", "other", 51), 52), at(51));
     }
 
     #[test]
-    fn a_wait_that_was_called_off_is_over() {
+    fn a_wait_ends_when_its_pod_has_no_run_for_long() {
         let waits = Waits::default();
-        waits.began(&run("first", "pod", 0), HookPoint::PreDelete, at(1));
-        waits.forget(at(7));
+        waits.since(&run("first", "pod", 0), HookPoint::PreDelete, at(1));
+        waits.remove_old(at(7));
         let again = run("second", "pod", 20);
-        assert_eq!(waits.began(&again, HookPoint::PreDelete, at(20)), at(20));
+        assert_eq!(waits.since(&again, HookPoint::PreDelete, at(20)), at(20));
     }
 
     #[test]
-    fn points_wait_for_themselves() {
+    fn each_point_has_its_own_wait() {
         let waits = Waits::default();
-        waits.began(&run("first", "pod", 0), HookPoint::PreInplace, at(1));
+        waits.since(&run("first", "pod", 0), HookPoint::PreInplace, at(1));
         let after = run("second", "pod", 2);
-        assert_eq!(waits.began(&after, HookPoint::PostInplace, at(3)), at(2));
+        assert_eq!(waits.since(&after, HookPoint::PostInplace, at(3)), at(2));
     }
 }

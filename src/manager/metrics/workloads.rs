@@ -1,4 +1,4 @@
-//! What the workloads show of themselves: pods, and how far the rollout is.
+//! Metrics of the workloads: their pods, and the progress of their rollouts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use super::progress::{Progress, Snapshot};
 use crate::apply::WorkloadLabels;
 use crate::cache::{Cache, Cached, Whole};
-use crate::metrics::gauge;
+use crate::metrics::encode_family;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{
     ConditionType, GameDeployment, GameStatefulSet, GameWorkload, Reason, WorkloadStatus,
@@ -18,12 +18,12 @@ use gamekeeper_core::api::{
 pub(super) struct Workload {
     of: WorkloadLabels,
     desired: i32,
-    /// Pods at the stable revision; only a GameStatefulSet tells.
+    /// Pods at the stable revision, of a GameStatefulSet.
     current: i32,
     status: WorkloadStatus,
     steps: usize,
     uid: String,
-    /// Generations of the spec that the status does not speak of.
+    /// Generations of the spec that the status does not reflect.
     unobserved: i64,
     /// Seconds without progress.
     idle: f64,
@@ -62,7 +62,7 @@ fn workload<K: GameWorkload>(
     status: WorkloadStatus,
 ) -> Workload {
     let generation = it.object.meta().generation.unwrap_or_default();
-    // Nothing is done for a workload that is being deleted, which is a generation of its own.
+    // A deletion increments the generation, and nothing is done for a workload that is being deleted.
     let unobserved = match it.terminating() {
         true => 0,
         false => (generation - status.observed_generation).max(0),
@@ -88,7 +88,6 @@ impl Workload {
         labels(&self.of)
     }
 
-    /// What of it tells whether it makes progress.
     fn snapshot(&self) -> (WorkloadLabels, Snapshot) {
         let status = &self.status;
         let progressing = status.condition(ConditionType::Progressing);
@@ -96,11 +95,11 @@ impl Workload {
         let paused = reason.is_some_and(Reason::is_pause);
         let (uid, revision) = (self.uid.clone(), status.update_revision.clone());
         let snapshot = Snapshot {
-            aim: (uid, revision, status.current_step_index),
+            target: (uid, revision, status.current_step_index),
             paused,
             desired: self.desired,
             existing: status.replicas,
-            reached: [
+            counts: [
                 status.updated_replicas,
                 status.updated_ready_replicas,
                 status.available_replicas,
@@ -109,7 +108,7 @@ impl Workload {
         (self.of.clone(), snapshot)
     }
 
-    /// Seconds since it stopped being as its spec says; 0 when it is.
+    /// Seconds since it stopped matching its spec; 0 while it matches.
     fn age(&self, now: Timestamp) -> Option<f64> {
         let ready = self.status.condition(ConditionType::Ready)?;
         let since = now.duration_since(ready.last_transition_time.0);
@@ -120,7 +119,7 @@ impl Workload {
     }
 }
 
-/// Labels of a workload in series of our own.
+/// The labels of a workload in metrics that bk-bcs does not have.
 pub(super) fn labels(of: &WorkloadLabels) -> [(&'static str, &str); 3] {
     [
         ("kind", of.kind.as_str()),
@@ -180,7 +179,7 @@ pub(super) fn encode(
         for (name, help, count) in counts {
             let of_kind = workloads.iter().filter(|it| it.of.kind == kind);
             let rows = of_kind.map(|it| (it.of.clone(), f64::from(count(it))));
-            gauge(to, &format!("{prefix}_{name}"), help, rows)?;
+            encode_family(to, &format!("{prefix}_{name}"), help, rows)?;
         }
     }
     encode_own(workloads, to)?;
@@ -195,16 +194,16 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
             (labels, f64::from(count(it)))
         })
     });
-    gauge(to, "gamekeeper_pods", "Pods of a workload", pods)?;
+    encode_family(to, "gamekeeper_pods", "Pods of a workload", pods)?;
     let stepping = || workloads.iter().filter(|it| it.steps > 0);
     let step = stepping().map(|it| {
         let step = it.status.current_step_index.unwrap_or_default();
         (it.labels(), f64::from(step))
     });
     let help = "Index of the canary step; the number of steps when all are completed";
-    gauge(to, "gamekeeper_rollout_step", help, step)?;
+    encode_family(to, "gamekeeper_rollout_step", help, step)?;
     let steps = stepping().map(|it| (it.labels(), it.steps as f64));
-    gauge(
+    encode_family(
         to,
         "gamekeeper_rollout_steps",
         "Number of canary steps",
@@ -217,12 +216,12 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         Some(([kind, namespace, name, reason], 1.0))
     });
     let help = "1 for the reason of condition Progressing";
-    gauge(to, "gamekeeper_rollout_state", help, states)?;
+    encode_family(to, "gamekeeper_rollout_state", help, states)?;
     let unobserved = workloads
         .iter()
         .map(|it| (it.labels(), it.unobserved as f64));
     let help = "Generations of the spec that the status does not reflect yet";
-    gauge(to, "gamekeeper_unobserved_generations", help, unobserved)
+    encode_family(to, "gamekeeper_unobserved_generations", help, unobserved)
 }
 
 fn encode_times(
@@ -232,10 +231,10 @@ fn encode_times(
 ) -> fmt::Result {
     let idle = workloads.iter().map(|it| (it.labels(), it.idle));
     let help = "Time since the workload last made progress towards its spec";
-    gauge(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
+    encode_family(to, "gamekeeper_rollout_idle_seconds", help, idle)?;
     let ages = workloads
         .iter()
         .filter_map(|it| Some((it.labels(), it.age(now)?)));
     let help = "Time since the workload stopped matching its spec; 0 while it matches";
-    gauge(to, "gamekeeper_rollout_age_seconds", help, ages)
+    encode_family(to, "gamekeeper_rollout_age_seconds", help, ages)
 }

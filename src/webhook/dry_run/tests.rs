@@ -1,4 +1,4 @@
-//! Dry runs against an API server that answers what a real one was seen to answer.
+//! Dry runs against a fake API server with recorded responses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,48 +40,50 @@ fn request(object: Value, old_object: Value) -> AdmissionRequest {
     }
 }
 
-/// An API server, and what it was asked: path and body.
+/// A fake API server, and the paths and bodies of its requests.
 struct Server {
     client: Client,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
     metrics: AdmissionMetrics,
 }
 
 impl Server {
-    /// One that answers each template so.
-    fn answering(answer: impl Fn(&Value) -> (u16, Value) + Clone + Send + Sync + 'static) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&asked);
+    /// A server that responds to each template with this code and body.
+    fn responding(
+        respond: impl Fn(&Value) -> (u16, Value) + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::clone(&requests);
         let service = service_fn(move |request: HttpRequest<Body>| {
-            let (answer, noted) = (answer.clone(), Arc::clone(&noted));
+            let (respond, received) = (respond.clone(), Arc::clone(&received));
             async move {
                 let path = request.uri().to_string();
                 let body = request.into_body().collect_bytes().await?;
                 let body: Value = serde_json::from_slice(&body)?;
-                let (code, said) = answer(&body["template"]);
-                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
-                noted.push((path, body));
+                let (code, response) = respond(&body["template"]);
+                let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
+                received.push((path, body));
                 let code = StatusCode::from_u16(code).expect("a code");
-                let answer = Response::builder().status(code);
-                let answer = answer.body(Body::from(said.to_string().into_bytes()));
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.expect("an answer"))
+                let body = Body::from(response.to_string().into_bytes());
+                let response = Response::builder().status(code).body(body);
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response.expect("a response"))
             }
         });
         Server {
             client: Client::new(service, "games"),
-            asked,
+            requests,
             metrics: AdmissionMetrics::default(),
         }
     }
 
-    async fn judge(&self, request: &AdmissionRequest) -> DryRunFindings {
+    async fn check(&self, request: &AdmissionRequest) -> DryRunFindings {
         let dry_run = DryRun::new(self.client.clone(), self.metrics.clone());
-        dry_run.judge(request).await
+        dry_run.check(request).await
     }
 
-    fn asked(&self) -> Vec<(String, Value)> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut asked)
+    fn requests(&self) -> Vec<(String, Value)> {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut requests)
     }
 
     fn has_counted(&self, outcome: &str) -> bool {
@@ -112,21 +114,21 @@ fn invalid(causes: &[(&str, &str)]) -> (u16, Value) {
     )
 }
 
-async fn said_to(spec: Value, answer: (u16, Value)) -> Vec<String> {
-    let server = Server::answering(move |_| answer.clone());
-    let judgement = server.judge(&request(workload(spec), Value::Null)).await;
+async fn found(spec: Value, response: (u16, Value)) -> Vec<String> {
+    let server = Server::responding(move |_| response.clone());
+    let findings = server.check(&request(workload(spec), Value::Null)).await;
     assert!(server.has_counted("refused"));
-    judgement.object.iter().map(Finding::to_string).collect()
+    findings.object.iter().map(Finding::to_string).collect()
 }
 
 #[tokio::test]
-async fn each_cause_is_told_at_the_field_of_the_workload() {
-    let answer = invalid(&[
+async fn causes_have_the_paths_of_the_workload() {
+    let response = invalid(&[
         ("template.spec.containers[0].image", "Required value"),
         ("template.labels", "Invalid value: \"a b\": no"),
     ]);
     assert_eq!(
-        said_to(containers("a"), answer).await,
+        found(containers("a"), response).await,
         [
             "spec.template.spec.containers[0].image: Required value",
             "spec.template.metadata.labels: Invalid value: \"a b\": no",
@@ -135,13 +137,13 @@ async fn each_cause_is_told_at_the_field_of_the_workload() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_told_one_by_one_and_other_types_in_the_servers_words() {
+async fn unknown_fields_are_separate_findings_and_a_wrong_type_is_one_of_the_template() {
     let prefix = "PodTemplate in version \"v1\" cannot be handled as a PodTemplate: ";
     let bad_request = |why: &str| refusal(400, &format!("{prefix}{why}"), Value::Null);
     let unknown = "strict decoding error: unknown field \"template.spec.containers[0].imgae\", \
                    unknown field \"template.metadata.a\\\"b, c\"";
     assert_eq!(
-        said_to(containers("a"), bad_request(unknown)).await,
+        found(containers("a"), bad_request(unknown)).await,
         [
             "spec.template.spec.containers[0].imgae: unknown field \
              \"spec.template.spec.containers[0].imgae\"",
@@ -151,34 +153,34 @@ async fn unknown_fields_are_told_one_by_one_and_other_types_in_the_servers_words
     let type_ =
         "json: cannot unmarshal string into Go struct field X.template.spec.x of type int32";
     assert_eq!(
-        said_to(containers("a"), bad_request(type_)).await,
+        found(containers("a"), bad_request(type_)).await,
         [format!("spec.template: Invalid value: {type_}")]
     );
 }
 
 #[tokio::test]
-async fn nobody_is_asked_unless_the_template_is_another() {
-    let server = Server::answering(|_| (201, json!({})));
+async fn only_changed_templates_are_sent() {
+    let server = Server::responding(|_| (201, json!({})));
     let before = workload(containers("a"));
     let mut scaled = before.clone();
     scaled["spec"]["replicas"] = json!(2);
-    let mut going = workload(containers("b"));
-    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut deleted = workload(containers("b"));
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let hooks = json!({"kind": "HookTemplate", "spec": {"metrics": []}});
     for (object, old) in [
         (scaled, before.clone()),
-        (going, before.clone()),
+        (deleted, before.clone()),
         (hooks, Value::Null),
     ] {
-        server.judge(&request(object, old)).await;
+        server.check(&request(object, old)).await;
     }
-    assert_eq!(server.asked(), []);
+    assert_eq!(server.requests(), []);
     server
-        .judge(&request(workload(containers("b")), before))
+        .check(&request(workload(containers("b")), before))
         .await;
-    let asked = server.asked();
-    let (path, body) = &asked[0];
-    assert_eq!(asked.len(), 1);
+    let requests = server.requests();
+    let (path, body) = &requests[0];
+    assert_eq!(requests.len(), 1);
     let expected = "/api/v1/namespaces/games/podtemplates?dryRun=All&fieldValidation=Strict&";
     assert!(path.starts_with(expected), "{path}");
     assert_eq!(body["template"]["spec"], containers("b"));
@@ -186,8 +188,8 @@ async fn nobody_is_asked_unless_the_template_is_another() {
 }
 
 #[tokio::test]
-async fn of_a_change_it_is_known_what_was_wrong_before() {
-    let server = Server::answering(|template| {
+async fn a_refused_change_has_the_findings_of_the_old_template() {
+    let server = Server::responding(|template| {
         let image = template["spec"]["containers"][0]["image"].as_str();
         match image {
             Some("good") => (201, json!({})),
@@ -196,32 +198,32 @@ async fn of_a_change_it_is_known_what_was_wrong_before() {
     });
     for (old, was_wrong) in [("good", false), ("bad", true)] {
         let changed = request(workload(containers("worse")), workload(containers(old)));
-        let judgement = server.judge(&changed).await;
-        assert_eq!(judgement.object.len(), 1);
-        assert_eq!(judgement.old_object == judgement.object, was_wrong, "{old}");
+        let findings = server.check(&changed).await;
+        assert_eq!(findings.object.len(), 1);
+        assert_eq!(findings.old_object == findings.object, was_wrong, "{old}");
     }
 }
 
 #[tokio::test]
-async fn claims_are_volumes_and_each_other_volume_keeps_its_place() {
-    let answer = invalid(&[
+async fn claims_become_volumes_and_other_volumes_keep_their_index() {
+    let response = invalid(&[
         ("template.spec.volumes[1].name", "Invalid value"),
         ("template.spec.volumes[2].name", "Invalid value of a claim"),
     ]);
-    let server = Server::answering(move |_| answer.clone());
+    let server = Server::responding(move |_| response.clone());
     let volumes = json!([{"name": "maps", "emptyDir": {}}, {"name": "logs", "emptyDir": {}}]);
     let mut set = workload(json!({"containers": [], "volumes": volumes}));
     set["spec"]["volumeClaimTemplates"] =
         json!([{"metadata": {"name": "maps"}}, {"metadata": {"name": "World"}}]);
-    let judgement = server.judge(&request(set, Value::Null)).await;
-    let (_, body) = &server.asked()[0];
+    let findings = server.check(&request(set, Value::Null)).await;
+    let (_, body) = &server.requests()[0];
     let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
     assert_eq!(
         body["template"]["spec"]["volumes"],
         json!([claim("maps"), {"name": "logs", "emptyDir": {}}, claim("World")])
     );
     assert_eq!(
-        judgement.object,
+        findings.object,
         [Finding::error(
             "spec.template.spec.volumes[1].name",
             "Invalid value"
@@ -230,10 +232,10 @@ async fn claims_are_volumes_and_each_other_volume_keeps_its_place() {
 }
 
 #[tokio::test]
-async fn what_is_no_verdict_on_the_template_lets_it_pass() {
+async fn a_template_is_admitted_without_a_verdict() {
     let policy =
         "podtemplates \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no";
-    for (answer, outcome) in [
+    for (response, outcome) in [
         (
             refusal(
                 403,
@@ -276,48 +278,48 @@ async fn what_is_no_verdict_on_the_template_lets_it_pass() {
         ),
         (invalid(&[("metadata.name", "Invalid value")]), "unclear"),
     ] {
-        let message = answer.1["message"].to_string();
-        let server = Server::answering(move |_| answer.clone());
-        let judgement = server
-            .judge(&request(workload(containers("a")), Value::Null))
+        let message = response.1["message"].to_string();
+        let server = Server::responding(move |_| response.clone());
+        let findings = server
+            .check(&request(workload(containers("a")), Value::Null))
             .await;
-        assert_eq!(judgement.object, [], "{message}");
+        assert_eq!(findings.object, [], "{message}");
         assert!(server.has_counted(outcome), "{message}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_namespace_is_no_part_of_a_path() {
-    let server = Server::answering(|_| (201, json!({})));
+async fn an_invalid_namespace_is_not_used_in_a_path() {
+    let server = Server::responding(|_| (201, json!({})));
     for namespace in ["games/podtemplates?", "../..", "games%2f", ""] {
         let mut request = request(workload(containers("a")), Value::Null);
         request.namespace = namespace.to_owned();
-        let judgement = server.judge(&request).await;
-        assert_eq!(judgement.object, [], "{namespace}");
+        let findings = server.check(&request).await;
+        assert_eq!(findings.object, [], "{namespace}");
     }
-    assert_eq!(server.asked(), []);
+    assert_eq!(server.requests(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_long_for_a_server_that_is_silent() {
+async fn a_dry_run_times_out() {
     let service = service_fn(|_: HttpRequest<Body>| {
         std::future::pending::<Result<Response<Body>, std::io::Error>>()
     });
     let server = Server {
         client: Client::new(service, "games"),
-        ..Server::answering(|_| (201, json!({})))
+        ..Server::responding(|_| (201, json!({})))
     };
-    let begun = tokio::time::Instant::now();
-    let judgement = server
-        .judge(&request(workload(containers("a")), Value::Null))
+    let started = tokio::time::Instant::now();
+    let findings = server
+        .check(&request(workload(containers("a")), Value::Null))
         .await;
-    assert!(begun.elapsed() <= Duration::from_millis(2_100));
-    assert_eq!(judgement.object, []);
+    assert!(started.elapsed() <= Duration::from_millis(2_100));
+    assert_eq!(findings.object, []);
     assert!(server.has_counted("timeout"));
 }
 
 #[test]
-fn what_is_logged_of_a_request_is_cut_to_the_length_of_a_name() {
+fn logged_parts_of_a_request_are_cut_to_the_length_of_a_name() {
     let long = "ä".repeat(1 << 20);
     assert_eq!(cut(&long).chars().count(), MAX_NAME);
     assert_eq!(cut("lobby"), "lobby");

@@ -1,4 +1,4 @@
-//! Rotation against an API server that does not let itself be written to.
+//! Rotation against an API server that refuses writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,10 +9,10 @@ use tower::service_fn;
 
 use super::*;
 
-/// More writes than all replicas should make in a minute.
+/// More writes than expected in a minute.
 const TOO_MANY: usize = 100;
 
-/// How many writes an operator makes in its first minute, when each is answered so.
+/// The number of writes in the first minute, if all responses have this code.
 async fn writes_in_a_minute(code: u16) -> usize {
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&writes);
@@ -23,7 +23,7 @@ async fn writes_in_a_minute(code: u16) -> usize {
             if count >= TOO_MANY {
                 std::future::pending::<()>().await;
             }
-            let answer: (u16, Value) = match is_write {
+            let response: (u16, Value) = match is_write {
                 true => (
                     code,
                     json!({"status": "Failure", "code": code, "message": "no"}),
@@ -33,8 +33,8 @@ async fn writes_in_a_minute(code: u16) -> usize {
                     json!({"metadata": {"name": "webhook", "resourceVersion": "1"}}),
                 ),
             };
-            let body = Body::from(answer.1.to_string().into_bytes());
-            Response::builder().status(answer.0).body(body)
+            let body = Body::from(response.1.to_string().into_bytes());
+            Response::builder().status(response.0).body(body)
         }
     });
     let rotation = Rotation::new(
@@ -51,7 +51,7 @@ async fn writes_in_a_minute(code: u16) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_looks_again_soon_and_then_ever_more_seldom() {
+async fn refused_writes_are_retried_with_backoff() {
     for code in [403, 409, 422, 503] {
         // After 0, 1, 3, 7, 15 and 31 seconds.
         assert_eq!(writes_in_a_minute(code).await, 6, "{code}");

@@ -14,10 +14,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-/// Longer than the server waits for any caller.
+/// Longer than the server's timeouts.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A webhook that is served, and whom to trust.
+/// A running webhook.
 struct Webhook {
     address: String,
     bundle: String,
@@ -25,10 +25,10 @@ struct Webhook {
 
 impl Webhook {
     async fn start() -> Self {
-        let serving = Arc::new(ServingCertificate::default());
-        let address = served(&serving, AdmissionMetrics::default()).await;
-        let certificates = begun(Timestamp::now());
-        serving.serve(certificates.current.serving_key().expect("a key"));
+        let certificate = Arc::new(ServingCertificate::default());
+        let address = super::start(&certificate, AdmissionMetrics::default()).await;
+        let certificates = created(Timestamp::now());
+        certificate.set(certificates.current.serving_key().expect("a key"));
         let bundle = certificates.bundle();
         Webhook { address, bundle }
     }
@@ -38,7 +38,7 @@ impl Webhook {
         port.and_then(|port| port.parse().ok()).expect("a port")
     }
 
-    /// A connection from such a loopback address on which TLS alone was spoken; None when it is refused.
+    /// A connection from the loopback address 127.0.0.HOST after its TLS handshake; None if it is refused.
     async fn silent(&self, host: u8, protocols: &[&[u8]]) -> Option<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(self.bundle.as_bytes());
@@ -57,36 +57,31 @@ impl Webhook {
         connector.connect(name, stream).await.ok()
     }
 
-    /// Asks as an API server does, and has to be answered.
+    /// Fails unless a review gets its response.
     async fn is_served(&self) {
-        let question =
+        let review =
             json!({"request": {"uid": "7", "operation": "CREATE", "object": template(GOOD)}});
-        let asked = ask(&self.address, &self.bundle, &question);
-        let answer = timeout(TEST_TIMEOUT, asked)
-            .await
-            .expect("an answer in time");
-        let (status, answer) = answer.expect("an answer");
-        assert_eq!(
-            (status, &answer["response"]["allowed"]),
-            (200, &json!(true))
-        );
+        let response = post(&self.address, &self.bundle, &review);
+        let response = timeout(TEST_TIMEOUT, response).await.expect("in time");
+        let (status, body) = response.expect("a response");
+        assert_eq!((status, &body["response"]["allowed"]), (200, &json!(true)));
     }
 }
 
 #[tokio::test]
-async fn who_is_silent_after_tls_is_not_waited_for() {
+async fn connections_that_are_silent_after_the_handshake_are_closed() {
     let webhook = Webhook::start().await;
     let protocols: [&[&[u8]]; 3] = [&[b"h2"], &[b"http/1.1"], &[]];
-    let ended = join_all(protocols.map(async |protocols| {
+    let closed = join_all(protocols.map(async |protocols| {
         let mut stream = webhook.silent(2, protocols).await.expect("TLS");
         let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|it| it > 0) {} };
         timeout(TEST_TIMEOUT, end).await.is_ok()
     }));
-    assert_eq!(ended.await, [true; 3], "{protocols:?}");
+    assert_eq!(closed.await, [true; 3], "{protocols:?}");
 }
 
 #[tokio::test]
-async fn silent_callers_on_every_connection_there_is_keep_nobody_out_for_long() {
+async fn reviews_get_responses_while_silent_callers_hold_all_their_connections() {
     let webhook = Webhook::start().await;
     let all = (2..12).flat_map(|host| [host; 32]);
     let held =
@@ -102,13 +97,13 @@ async fn a_caller_with_too_many_connections_is_refused_and_others_are_served() {
     let webhook = Webhook::start().await;
     let streams = join_all((0..40).map(|_| webhook.silent(2, &[]))).await;
     assert_eq!(streams.iter().flatten().count(), 32);
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     webhook.is_served().await;
-    assert!(begun.elapsed() < Duration::from_secs(4), "it had to wait");
+    assert!(started.elapsed() < Duration::from_secs(4), "it waited");
 }
 
 #[tokio::test]
-async fn of_many_large_slow_questions_some_are_refused_at_once_and_none_is_waited_for() {
+async fn large_slow_requests_are_refused_or_time_out() {
     let webhook = Webhook::start().await;
     let authority =
         reqwest::Certificate::from_pem(webhook.bundle.as_bytes()).expect("an authority");
@@ -120,22 +115,22 @@ async fn of_many_large_slow_questions_some_are_refused_at_once_and_none_is_waite
         .expect("a client");
     let chunk = vec![b' '; 64 << 10];
     let slow = || {
-        let begun = stream::iter(std::iter::repeat_n(chunk.clone(), 7 * 16));
-        let body = begun.chain(stream::pending()).map(Ok::<_, std::io::Error>);
+        let start = stream::iter(std::iter::repeat_n(chunk.clone(), 7 * 16));
+        let body = start.chain(stream::pending()).map(Ok::<_, std::io::Error>);
         let request = client.post(format!("{}/validate", webhook.address));
         let sent = request.body(reqwest::Body::wrap_stream(body)).send();
-        async { sent.await.expect("an answer").status().as_u16() }
+        async { sent.await.expect("a response").status().as_u16() }
     };
     let slow = async {
-        let questions = (0..20).map(|_| slow());
-        timeout(TEST_TIMEOUT, join_all(questions))
+        let requests = (0..20).map(|_| slow());
+        timeout(TEST_TIMEOUT, join_all(requests))
             .await
-            .expect("all are answered")
+            .expect("responses to all")
     };
     let (statuses, ()) = tokio::join!(slow, webhook.is_served());
     let refused = statuses.iter().filter(|status| **status == 503).count();
     let late = statuses.iter().filter(|status| **status == 408).count();
-    // How many come before the memory is full depends on the machine; callers.rs has the exact bound.
+    // How many of each depends on the machine; callers.rs tests the exact limit.
     assert_eq!(refused + late, 20, "{statuses:?}");
     assert!(refused > 0, "{statuses:?}");
 }

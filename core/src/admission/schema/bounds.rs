@@ -1,4 +1,4 @@
-//! Types and bounds: what OpenAPI can say of a value.
+//! Types and bounds of OpenAPI schemas.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,20 @@ use serde_json::{Value, json};
 use super::below;
 use crate::admission::Finding;
 
-/// What is found by a walk through an object.
+/// The result of a walk through an object.
 #[derive(Default)]
 pub struct Bounds {
-    /// What is out of bounds.
     pub findings: Vec<Finding>,
-    /// Whether the API server would leave the rules unchecked.
+    /// Whether the API server would skip the rules.
     pub hides_rules: bool,
 }
 
 impl Bounds {
-    /// Looks at a value and all that is in it.
     pub fn check(&mut self, schema: &Value, value: &Value, path: &str) {
-        if !self.is_of_its_type(schema, value, path) {
+        if !self.check_type(schema, value, path) {
             return;
         }
-        self.is_one_of(schema, value, path);
+        self.check_enum(schema, value, path);
         match value {
             Value::Object(fields) => self.object(schema, fields, path),
             Value::Array(items) => self.list(schema, items, path),
@@ -33,25 +31,26 @@ impl Bounds {
         }
     }
 
-    fn is_of_its_type(&mut self, schema: &Value, value: &Value, path: &str) -> bool {
-        let given = type_of(value);
-        let fits = |wanted: &str| wanted == given || (wanted == "number" && given == "integer");
-        let wanted = match schema["type"].as_str() {
-            Some(wanted) if !fits(wanted) => wanted,
+    fn check_type(&mut self, schema: &Value, value: &Value, path: &str) -> bool {
+        let type_ = type_of(value);
+        let is_valid =
+            |expected: &str| expected == type_ || (expected == "number" && type_ == "integer");
+        let expected = match schema["type"].as_str() {
+            Some(expected) if !is_valid(expected) => expected,
             None if schema["x-kubernetes-int-or-string"] == true
-                && !matches!(given, "integer" | "string") =>
+                && !matches!(type_, "integer" | "string") =>
             {
                 "integer,string"
             }
             _ => return true,
         };
-        let message = format!("{path} in body must be of type {wanted}: {given:?}");
+        let message = format!("{path} in body must be of type {expected}: {type_:?}");
         self.hides_rules = true;
-        self.findings.push(Finding::invalid(path, given, message));
+        self.findings.push(Finding::invalid(path, type_, message));
         false
     }
 
-    fn is_one_of(&mut self, schema: &Value, value: &Value, path: &str) {
+    fn check_enum(&mut self, schema: &Value, value: &Value, path: &str) {
         let Some(supported) = schema["enum"].as_array() else {
             return;
         };
@@ -72,7 +71,7 @@ impl Bounds {
                 self.hide(&below(path, name), "Required value".into());
             }
         }
-        self.not_more(&schema["maxProperties"], fields.len(), path);
+        self.check_max(&schema["maxProperties"], fields.len(), path);
         for (name, value) in fields {
             let known = schema["properties"].get(name);
             let field = known.unwrap_or(&schema["additionalProperties"]);
@@ -81,13 +80,13 @@ impl Bounds {
     }
 
     fn list(&mut self, schema: &Value, items: &[Value], path: &str) {
-        if let Some(least) = schema["minItems"].as_u64()
-            && (items.len() as u64) < least
+        if let Some(min) = schema["minItems"].as_u64()
+            && (items.len() as u64) < min
         {
-            let why = format!("{path} in body should have at least {least} items");
+            let why = format!("{path} in body should have at least {min} items");
             self.out_of_bounds(path, &json!(items.len()), &why);
         }
-        self.not_more(&schema["maxItems"], items.len(), path);
+        self.check_max(&schema["maxItems"], items.len(), path);
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
             let path = format!("{path}[{index}]");
@@ -101,7 +100,7 @@ impl Bounds {
         }
     }
 
-    /// What must differ between the items of a list, as the API server shows it.
+    /// The unique key of an item of a list, in the format of the API server.
     fn key(&mut self, schema: &Value, item: &Value, path: &str) -> Option<String> {
         match schema["x-kubernetes-list-type"].as_str()? {
             "set" => Some(item.to_string()),
@@ -131,15 +130,15 @@ impl Bounds {
 
     fn text(&mut self, schema: &Value, text: &str, path: &str) {
         let length = text.chars().count() as u64;
-        if let Some(most) = schema["maxLength"].as_u64()
-            && length > most
+        if let Some(max) = schema["maxLength"].as_u64()
+            && length > max
         {
-            self.hide(path, format!("Too long: may not be more than {most} bytes"));
+            self.hide(path, format!("Too long: may not be more than {max} bytes"));
         }
-        if let Some(least) = schema["minLength"].as_u64()
-            && length < least
+        if let Some(min) = schema["minLength"].as_u64()
+            && length < min
         {
-            let why = format!("{path} in body should be at least {least} chars long");
+            let why = format!("{path} in body should be at least {min} chars long");
             self.out_of_bounds(path, &json!(text), &why);
         }
         if let Some(pattern) = schema["pattern"].as_str()
@@ -153,24 +152,22 @@ impl Bounds {
     fn number(&mut self, schema: &Value, number: &Value, path: &str) {
         let bound = |name: &str| schema[name].as_f64();
         let value = number.as_f64().unwrap_or_default();
-        if let Some(least) = bound("minimum").filter(|least| value < *least) {
-            let why = format!("{path} in body should be greater than or equal to {least}");
+        if let Some(min) = bound("minimum").filter(|min| value < *min) {
+            let why = format!("{path} in body should be greater than or equal to {min}");
             self.out_of_bounds(path, number, &why);
         }
-        if let Some(most) = bound("maximum").filter(|most| value > *most) {
-            let why = format!("{path} in body should be less than or equal to {most}");
+        if let Some(max) = bound("maximum").filter(|max| value > *max) {
+            let why = format!("{path} in body should be less than or equal to {max}");
             self.out_of_bounds(path, number, &why);
         }
     }
 
-    fn not_more(&mut self, most: &Value, count: usize, path: &str) {
-        if let Some(most) = most.as_u64()
-            && count as u64 > most
+    fn check_max(&mut self, max: &Value, count: usize, path: &str) {
+        if let Some(max) = max.as_u64()
+            && count as u64 > max
         {
-            self.hide(
-                path,
-                format!("Too many: {count}: must have at most {most} items"),
-            );
+            let why = format!("Too many: {count}: must have at most {max} items");
+            self.hide(path, why);
         }
     }
 
@@ -185,7 +182,7 @@ impl Bounds {
     }
 }
 
-/// The type of a value, as OpenAPI calls it.
+/// The OpenAPI type of a value.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

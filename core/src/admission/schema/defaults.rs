@@ -1,12 +1,11 @@
-//! What happens to an object before it is checked: nulls go, defaults come, and fields that the
-//! schema does not know are told.
+//! The preparation of an object: removes nulls, sets defaults, and finds unknown fields.
 
 use serde_json::Value;
 
 use super::below;
 use crate::admission::{Finding, lies_in};
 
-/// Drops nulls and fills in defaults, as the API server does before it looks at an object.
+/// Removes nulls and sets defaults like the API server.
 pub fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -33,17 +32,17 @@ pub fn complete(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Fields that the schema does not know: misspelt, or at the wrong place.
+/// Fields that are not in the schema: misspelt, or at the wrong place.
 ///
-/// Core's types keep what they do not know, because a cluster may be newer than we are. It is told all
-/// the same: the cluster would refuse it when pods, claims or Jobs are made.
+/// The schemas of core types keep unknown fields, because a cluster may be newer. They are reported here, because
+/// the cluster may refuse the pods, claims or Jobs.
 pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {
         match name.as_str() {
             "apiVersion" | "kind" | "metadata" => {}
             _ => match schema["properties"].get(name) {
-                Some(schema) => look(schema, value, name, &mut found),
+                Some(schema) => search(schema, value, name, &mut found),
                 None => found.push(Finding::unknown(name)),
             },
         }
@@ -51,18 +50,18 @@ pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     found
 }
 
-fn look(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
+fn search(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
     match value {
         Value::Object(fields) => {
             let keeps = schema["x-kubernetes-preserve-unknown-fields"] == true;
-            // An object without properties takes any.
+            // A schema without properties allows all fields.
             let keeps = keeps && !(is_of_core(path) && schema["properties"].is_object());
             let any = &schema["additionalProperties"];
             for (name, value) in fields {
                 let path = below(path, name);
                 match schema["properties"].get(name) {
-                    Some(schema) => look(schema, value, &path, found),
-                    None if any.is_object() => look(any, value, &path, found),
+                    Some(schema) => search(schema, value, &path, found),
+                    None if any.is_object() => search(any, value, &path, found),
                     None if keeps || any == true || schema["type"] != "object" => {}
                     None => found.push(Finding::unknown(&path)),
                 }
@@ -70,19 +69,19 @@ fn look(schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                look(&schema["items"], item, &format!("{path}[{index}]"), found);
+                search(&schema["items"], item, &format!("{path}[{index}]"), found);
             }
         }
         _ => {}
     }
 }
 
-/// Whether a field is, or is in, a value of one of core's types.
+/// Whether a field belongs to a core type.
 fn is_of_core(path: &str) -> bool {
     lies_in(path, "spec.template") || is_of_job_or_claim(path)
 }
 
-/// Whether it is in the Job of a metric, or in a volume claim.
+/// Whether a field belongs to the Job of a metric, or to a volume claim.
 pub fn is_of_job_or_claim(path: &str) -> bool {
     let of_metric = path.strip_prefix("spec.metrics[");
     let of_metric = of_metric.and_then(|rest| Some(rest.split_once("].")?.1));

@@ -1,8 +1,7 @@
-//! What the API server itself refuses, offline: the schemas and rules of our own CRDs, in its words.
+//! The API server's validation against the CRDs, offline and with its messages.
 //!
-//! It goes the server's way: nulls and defaults first, then types and bounds; the rules only when
-//! those hold, because a rule on a field of another type would say nothing of use. What a rule says
-//! about changes is left out: a file has no past.
+//! The order is that of the API server: nulls and defaults, types and bounds, and then the rules, which are only
+//! meaningful if the types are right. Rules about changes are skipped.
 
 mod bounds;
 mod defaults;
@@ -29,30 +28,29 @@ static KINDS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     kinds.collect()
 });
 
-/// The schemas of all kinds, with the rules in them.
+/// The schemas of all kinds and their compiled rules.
 #[derive(Default)]
 pub struct Schemas {
     rules: rules::Rules,
 }
 
-/// Fields of an object that its schema does not know, told as the linter tells them.
+/// The fields of an object that are not in its schema.
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
     let schema = KINDS.get(kind);
     schema.map_or_else(Vec::new, |schema| defaults::unknown_fields(schema, object))
 }
 
-/// Those that the API server stores all the same, in Jobs and volume claims: the operator would be
-/// refused for them when it makes one. A warning, because the cluster may know more than we do. Pod
-/// templates of workloads are not looked at: the cluster is asked about those.
-pub(super) fn unknown_to_us(kind: &str, object: &Value) -> Vec<Finding> {
+/// The unknown fields in Jobs and volume claims. The API server stores these, and refuses the Job or claim later.
+/// They are warnings, because the cluster may be newer. Pod templates are not checked here: the webhook makes a dry
+/// run of them.
+pub(super) fn unknown_in_jobs_and_claims(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
     let kept = unknown.filter(|it| defaults::is_of_job_or_claim(&it.field));
     kept.map(Finding::as_warning).collect()
 }
 
 impl Schemas {
-    /// What the API server would say to an object when it is created. The object gets its defaults,
-    /// as it would there. Evaluates rules, so the operator calls it on its evaluation pool.
+    /// The errors of the API server when the object is created. Sets its defaults.
     pub fn check(&self, kind: &str, object: &mut Value) -> Vec<Finding> {
         let Some(schema) = KINDS.get(kind) else {
             return Vec::new();

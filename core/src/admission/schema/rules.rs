@@ -1,8 +1,7 @@
-//! The CEL rules of the CRDs (x-kubernetes-validations), as they bind when an object is created.
+//! The CEL rules of the CRDs (x-kubernetes-validations) for objects that are created.
 //!
-//! Evaluated by the crate `cel`, whose evaluator has no limits: the rules are our own, and only the
-//! files of whoever runs the linter go in. The API server's `duration` is given by us, so that no
-//! other library for dates comes in.
+//! The evaluator of the crate `cel` has no limits. That is acceptable for own rules on files of the user who runs
+//! the linter. `duration` is implemented here, because that of the crate needs another date library.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +15,7 @@ use super::below;
 use crate::admission::Finding;
 use crate::plan::parse_duration;
 
-/// The rules, each read once.
+/// The rules, each compiled once.
 pub struct Rules {
     env: Arc<Env>,
     programs: RefCell<BTreeMap<String, Option<Arc<Program>>>>,
@@ -32,14 +31,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Looks at a value and all that is in it.
     pub fn check(&self, schema: &Value, value: &Value, path: &str, found: &mut Vec<Finding>) {
         for rule in schema["x-kubernetes-validations"]
             .as_array()
             .into_iter()
             .flatten()
         {
-            found.extend(self.broken(rule, value, path));
+            found.extend(self.check_rule(rule, value, path));
         }
         match value {
             Value::Object(fields) => {
@@ -58,16 +56,15 @@ impl Rules {
         }
     }
 
-    /// What a rule says against a value.
-    fn broken(&self, rule: &Value, value: &Value, path: &str) -> Option<Finding> {
+    fn check_rule(&self, rule: &Value, value: &Value, path: &str) -> Option<Finding> {
         let source = rule["rule"].as_str()?;
         if source.contains("oldSelf") && rule["optionalOldSelf"] != true {
             return None;
         }
         let program = self.program(source)?;
         let message = rule["message"].as_str().unwrap_or_default();
-        // The API server shows no value where a rule stands on more than a scalar, and an empty one
-        // where the rule could not be evaluated.
+        // The messages of the API server contain the value of a scalar only, and an empty value if the evaluation
+        // failed.
         let why = match (program.execute(&self.context(value)), value) {
             (Ok(Cel::Bool(true)), _) => return None,
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
@@ -75,7 +72,7 @@ impl Rules {
             (Err(ExecutionError::FunctionError { function, .. }), _) => {
                 format!("\"\": {} evaluating rule: {message}", failed(&function))
             }
-            // What cannot be evaluated here is left to the API server.
+            // Only the API server can evaluate it.
             (Err(_), _) => return None,
         };
         let field = rule["fieldPath"].as_str().unwrap_or_default();
@@ -88,7 +85,7 @@ impl Rules {
         let mut context = Context::with_env(Arc::clone(&self.env));
         context.add_variable_from_value("self", of_json(value));
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())));
-        // Refused only when the library has one of its own, which would do as well.
+        // Fails only if the library has this function.
         let _ = context.add_function("duration", duration);
         context
     }
@@ -104,7 +101,7 @@ impl Rules {
     }
 }
 
-/// What the API server says when a conversion fails.
+/// The API server's message of a failed conversion.
 fn failed(function: &str) -> String {
     let to = match function {
         "duration" => "google.protobuf.Duration",
@@ -113,7 +110,7 @@ fn failed(function: &str) -> String {
     format!("type conversion error from 'string' to '{to}'")
 }
 
-/// Nanoseconds stand for a duration: all that the rules do is compare.
+/// A duration as nanoseconds, because the rules only compare durations.
 fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
     let positive = text.strip_prefix('-').unwrap_or(&text);
     let parsed = parse_duration(positive)

@@ -1,9 +1,9 @@
-//! Core's own types (pod templates, claims, jobs) as parts of our CRDs.
+//! Schemas of Kubernetes' own types (pod templates, claims, jobs) in our CRDs.
 //!
-//! Generated from k8s-openapi's schemas instead of written by hand. On the way the descriptions go
-//! (a CRD must stay below the 256 KiB that `kubectl apply` keeps in an annotation), every object
-//! keeps the fields it does not know (a cluster may be newer than this schema), quantities may be
-//! numbers, and lists get keys, so that server-side apply merges them as it does in a Deployment.
+//! Generated from k8s-openapi's schemas, with these changes: descriptions are dropped (a CRD must fit into
+//! the 256 KiB of kubectl's last-applied annotation), objects keep unknown fields (a cluster may be newer
+//! than this schema), quantities may be numbers, and lists have keys, so that server-side apply merges them
+//! as in a Deployment.
 
 use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::{immutable, job_rules, no_deadline};
 
-/// Lists that server-side apply merges, and their keys: those of core in which core itself refuses
-/// duplicates. The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or a template that
-/// a Deployment takes would be refused here.
+/// Lists that server-side apply merges, and their keys: those in which Kubernetes itself refuses duplicates.
+/// The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or some templates that are valid in a
+/// Deployment would be refused.
 const MERGED_LISTS: [(&str, &[&str]); 9] = [
     ("containers", &["name"]),
     ("ephemeralContainers", &["name"]),
@@ -33,11 +33,11 @@ const MERGED_LISTS: [(&str, &[&str]); 9] = [
     ("volumes", &["name"]),
 ];
 
-/// What a quantity's text looks like.
+/// The pattern of a quantity.
 const QUANTITY: &str =
     r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$";
 
-/// A label's value.
+/// The pattern of a label's value.
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
 /// Schema of the pod template of a workload.
@@ -58,7 +58,7 @@ pub fn job_spec(_: &mut SchemaGenerator) -> Schema {
     into_schema(schema)
 }
 
-/// A pod template as a controller wants it: with containers, and one of the given policies.
+/// A pod template with containers and one of these restart policies.
 fn template_with_restart_policies(mut template: Value, policies: &[&str]) -> Value {
     template["required"] = json!(["spec"]);
     let label =
@@ -80,7 +80,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "items": claim,
         "x-kubernetes-list-type": "atomic",
-        // Always there, so that a claim template cannot be added either.
+        // Without a default, a claim template could be added later.
         "default": [],
         "x-kubernetes-validations": [immutable("create a new workload with the new claims")],
     })
@@ -96,26 +96,26 @@ pub fn json_object(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A core type's schema, written out and transformed.
+/// The schema of one of Kubernetes' types, inlined and transformed.
 fn core_schema<T: JsonSchema>() -> Value {
     let mut generator = SchemaSettings::openapi3().into_generator();
     let root = generator.subschema_for::<T>().to_value();
     let mut definitions = generator.take_definitions(false);
     definitions.insert(
         Quantity::schema_name().into_owned(),
-        // No type: Kubernetes has none for "number or text".
+        // Without a type: OpenAPI has none for "number or text".
         json!({ "x-kubernetes-preserve-unknown-fields": true, "pattern": QUANTITY }),
     );
-    write_out(&root, &definitions)
+    inline(&root, &definitions)
 }
 
 fn into_schema(schema: Value) -> Schema {
-    // A schema is an object or a boolean; core's are objects.
+    // A schema is an object or a boolean; these are objects.
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// A schema with its references replaced by what they refer to, transformed.
-fn write_out(schema: &Value, definitions: &Map<String, Value>) -> Value {
+/// Replaces references by their definitions, and transforms the schema.
+fn inline(schema: &Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();
     };
@@ -123,13 +123,13 @@ fn write_out(schema: &Value, definitions: &Map<String, Value>) -> Value {
         let name = definition.rsplit('/').next().unwrap_or(definition);
         return definitions
             .get(name)
-            .map_or(Value::Null, |target| write_out(target, definitions));
+            .map_or(Value::Null, |target| inline(target, definitions));
     }
     let mut out = schema.clone();
     out.remove("description");
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get(key) {
-            out.insert(key.to_owned(), write_out(inner, definitions));
+            out.insert(key.to_owned(), inline(inner, definitions));
         }
     }
     if let Some(Value::Object(properties)) = schema.get("properties") {
@@ -148,9 +148,9 @@ fn write_out(schema: &Value, definitions: &Map<String, Value>) -> Value {
     Value::Object(out)
 }
 
-/// The schema of a named field: a list that is merged gets its keys.
+/// The schema of a named field, with keys if it is a merged list.
 fn field(name: &str, schema: &Value, definitions: &Map<String, Value>) -> Value {
-    let mut out = write_out(schema, definitions);
+    let mut out = inline(schema, definitions);
     if let Some((_, keys)) = MERGED_LISTS.iter().find(|(list, _)| *list == name) {
         out["x-kubernetes-list-type"] = json!("map");
         out["x-kubernetes-list-map-keys"] = json!(keys);

@@ -20,7 +20,7 @@ const WORKLOAD: [Column; 6] = [
     ("TOTAL", "integer", ".status.replicas"),
     AGE,
 ];
-/// What `-o wide` adds to them.
+/// Additional columns of `-o wide`.
 const WORKLOAD_WIDE: [Column; 5] = [
     ("AVAILABLE", "integer", ".status.availableReplicas"),
     ("STRATEGY", "string", ".spec.updateStrategy.type"),
@@ -31,7 +31,7 @@ const WORKLOAD_WIDE: [Column; 5] = [
 const PHASE: Column = ("PHASE", "string", ".status.phase");
 const AGE: Column = ("AGE", "date", ".metadata.creationTimestamp");
 
-/// The CustomResourceDefinitions of all kinds, in the order in which they are printed.
+/// The CustomResourceDefinitions of all kinds.
 pub fn crds() -> [CustomResourceDefinition; 4] {
     [
         crd::<GameDeployment>(&WORKLOAD, &WORKLOAD_WIDE),
@@ -73,8 +73,8 @@ fn print_column(
     }
 }
 
-/// Takes `nullable`, which the derive puts on each optional field, off again: the API server then
-/// drops a null like `replicas: null` and applies the default, as it does for core's own kinds.
+/// Removes `nullable`, which the derive sets on each optional field. The API server then drops a null such as
+/// `replicas: null` and applies the default, as for its own kinds.
 fn drop_nullable(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// `kubectl apply` keeps the whole object in an annotation, which ends at 256 KiB.
+    /// `kubectl apply` keeps the whole object in an annotation of at most 256 KiB.
     const LARGEST: usize = 256 * 1024;
 
     #[test]

@@ -1,14 +1,22 @@
-//! Fields that occur in several places: limits, durations, URLs, selectors.
+//! Schemas of fields that occur in several places: limits, durations, URLs, selectors.
 
 use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::json;
 
 use super::immutable;
 
+/// Server-side apply merges the items of a list by this key.
+pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
+    move |list| {
+        list.insert("x-kubernetes-list-type".to_owned(), "map".into());
+        list.insert("x-kubernetes-list-map-keys".to_owned(), json!([key]));
+    }
+}
+
 /// A number of pods or a percentage of replicas.
 pub fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
-    // A list instead of a pattern, because walking through the text would cost too much; see the
-    // module's documentation.
+    // A list instead of a pattern, which would iterate over the text; see the module's documentation.
     let percentages: Vec<String> = (0..=100).map(|percent| format!("'{percent}%'")).collect();
     let rule = format!(
         "type(self) in [int] ? int(self) >= 0 : self in [{}]",
@@ -27,8 +35,8 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "x-kubernetes-validations": [Rule::new(
-            // Digits, as a number or as text, are seconds. The last letter tells them from a duration;
-            // a pattern would cost too much.
+            // Digits, as a number or as text, are seconds. The last letter distinguishes them from a
+            // duration; a pattern would cost too much.
             "type(self) in [string] && (self.endsWith('s') || self.endsWith('m') || self.endsWith('h')) ? \
              duration(self) > duration('0s') && duration(self) <= duration('876000h') : \
              int(self) > 0 && int(self) <= 3153600000",
@@ -57,7 +65,7 @@ pub fn delay(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn duration(at_least: &str, message: &str) -> Schema {
-    // The pattern first: what does not look like a duration gets the message, not an error of CEL.
+    // The pattern comes first, so that other text gets the message rather than an error of CEL.
     let rule = format!(
         "self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && \
          duration(self) {at_least} duration('0s') && duration(self) <= duration('876000h')"
@@ -69,7 +77,7 @@ fn duration(at_least: &str, message: &str) -> Schema {
     })
 }
 
-/// Where a call goes to.
+/// The URL of a call.
 pub fn url(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -95,7 +103,7 @@ pub fn template_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Which pods belong to a workload.
+/// The selector of a workload's pods.
 pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
     let label_value = json_schema!({ "type": "string", "maxLength": 63 });
     json_schema!({

@@ -11,7 +11,7 @@ pub fn metric_rules() -> Vec<Rule> {
     rules
 }
 
-/// A metric that is measured more than once says how often.
+/// A metric with several measurements needs an interval.
 fn count_needs_interval() -> Rule {
     rule(
         "interval",
@@ -20,7 +20,7 @@ fn count_needs_interval() -> Rule {
     )
 }
 
-/// A Job gives nothing that a condition could look at.
+/// A Job has no result for a condition.
 fn a_job_decides_by_its_exit() -> Rule {
     rule(
         "provider",
@@ -29,7 +29,7 @@ fn a_job_decides_by_its_exit() -> Rule {
     )
 }
 
-/// What the operator must be able to rely on in a Job.
+/// A Job must run, and must exist until its result is read.
 pub fn job_rules() -> [Rule; 2] {
     [
         rule(
@@ -52,7 +52,7 @@ const TEXT_WITH_NUMBER: &str = concat!(
     r"|(^|[^\w.])[0-9.]+\s*([=!]=|[<>]=?)\s*result\s*($|[^\w.\[\s(])",
 );
 
-/// What a web call answers is text: comparing it with a number could never hold.
+/// The result of a web call is text: a comparison with a number would never be true.
 fn text_is_not_a_number() -> [Rule; 2] {
     let pattern = TEXT_WITH_NUMBER.replace('\\', r"\\");
     ["successCondition", "failureCondition"].map(|field| {
@@ -86,7 +86,7 @@ pub fn arguments_have_values() -> Rule {
     )
 }
 
-/// What is said about metrics by name means at least one of them.
+/// A rule by metric name must match a metric.
 pub fn rules_by_metric_name() -> [Rule; 2] {
     ["dryRun", "measurementRetention"].map(|field| {
         rule(
@@ -102,7 +102,7 @@ pub fn rules_by_metric_name() -> [Rule; 2] {
     })
 }
 
-/// A strategy that says something.
+/// A TTL strategy must not be empty.
 pub fn some_time_to_live() -> Rule {
     rule(
         "",
@@ -112,7 +112,7 @@ pub fn some_time_to_live() -> Rule {
     )
 }
 
-/// Whom a call trusts.
+/// A CA has no effect on an insecure call.
 pub fn ca_or_insecure() -> Rule {
     rule(
         "caSecret",
@@ -121,7 +121,7 @@ pub fn ca_or_insecure() -> Rule {
     )
 }
 
-/// What is sent with a web call, and whom it trusts.
+/// Rules on the body, the method and the trust of a web call.
 pub fn web_rules() -> [Rule; 3] {
     [
         ca_or_insecure(),
@@ -138,7 +138,7 @@ pub fn web_rules() -> [Rule; 3] {
     ]
 }
 
-/// A JSONPath in client-go's dialect is a template; without braces it would be plain text.
+/// A JSONPath in client-go's dialect is a template, and without braces just text.
 pub fn in_braces() -> Rule {
     rule(
         "",
@@ -147,7 +147,7 @@ pub fn in_braces() -> Rule {
     )
 }
 
-/// What a patch may write.
+/// The fields that a patch may write.
 pub fn patched_fields() -> [Rule; 3] {
     let patch = "self.function != 'patch' || self.fields.all(field";
     [
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_number_or_not_compared_with_one_is_left_alone() {
+    fn other_comparisons_are_not_found() {
         for condition in [
             "asInt(result) < 30",
             "asFloat( result ) >= 0.5",

@@ -1,16 +1,16 @@
-//! The schemas of the CRDs: what the types' derives cannot say by themselves.
+//! The parts of the CRDs' schemas that the derives of the types cannot express.
 //!
-//! What OpenAPI can say (bounds, enums, keys of lists) stands on the types as attributes. What it
-//! cannot say is a CEL rule with a message that names the fix. A rule stands on the deepest field
-//! it concerns, so that the API server's ratcheting lets old objects be written as long as that
-//! field stays as it is; the one on the root binds on create only.
+//! Bounds, enums and keys of lists are attributes of the types. Everything else is a CEL rule with a message
+//! that names the fix. A rule is on the deepest field that it concerns: the API server's ratcheting then
+//! allows writes of old objects as long as that field does not change. Rules on the root apply on create
+//! only.
 //!
-//! Defaults stand in the schema, except inside of lists: kubectl and GitOps tools compare lists as a
-//! whole and would find them changed for ever. There the description says what an absent field means.
+//! Defaults are in the schema, except within lists: kubectl and GitOps tools compare lists as a whole and
+//! would always find a difference. There the description says what an absent field means.
 //!
-//! A CRD whose rules might cost too much is refused, so lists and texts that rules look at have an
-//! upper bound. Servers before 1.34 take integer-or-string fields for megabytes of text whatever
-//! their bound: rules on those use nothing that walks through the text.
+//! The API server refuses a CRD whose rules might cost too much, so lists and strings in rules have an upper
+//! bound. Servers before 1.34 assume megabytes for each integer-or-string field, so rules on those must not
+//! iterate over the text.
 
 mod core;
 mod crds;
@@ -24,8 +24,15 @@ mod workload_rules;
 pub(super) use core::{job_spec, json_object, object_meta, pod_template, volume_claim_templates};
 pub use crds::crds;
 pub(super) use fields::{
-    delay, interval, label_selector, pause_duration, pods_or_percentage, template_name, url,
+    delay, interval, label_selector, merged_by, pause_duration, pods_or_percentage, template_name,
+    url,
 };
-pub(super) use hook_rules::*;
+pub(super) use hook_rules::{
+    arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,
+    patched_fields, rules_by_metric_name, some_time_to_live, web_rules,
+};
 pub(super) use rules::{exactly_one_of, immutable};
-pub(super) use workload_rules::*;
+pub(super) use workload_rules::{
+    dns_label_name, game_deployment_limits, game_stateful_set_limits, game_stateful_set_rules,
+    no_deadline, selector_matches_template, workload_name,
+};

@@ -1,4 +1,4 @@
-//! CEL rules: what kinds there are.
+//! Common forms of CEL rules.
 
 use kube::core::{Message, Rule};
 
@@ -12,11 +12,11 @@ pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Ru
     rule
 }
 
-/// Lets an object that breaks the rule already go on breaking it.
+/// Lets an object that already violates the rule continue to do so.
 ///
-/// The API server does so by itself as long as the whole value that a rule stands on is unchanged.
-/// For a rule on a large part of an object that is too little: scaling or pausing a workload that
-/// was stored before the rule was there would be refused.
+/// The API server's ratcheting does this as long as the whole value with the rule is unchanged. For a rule
+/// on a large part of an object that is not enough: a workload that is older than the rule could not be
+/// scaled or paused.
 pub fn unless_broken_before(mut rule: Rule) -> Rule {
     let of_old = rule.rule.replace("self.", "old.");
     rule.rule = format!(
@@ -26,7 +26,7 @@ pub fn unless_broken_before(mut rule: Rule) -> Rule {
     rule.optional_old_self(true)
 }
 
-/// Fields of which exactly one is set.
+/// Exactly one of these fields must be set.
 pub fn exactly_one_of(fields: &[&str]) -> Rule {
     let given: Vec<String> = fields
         .iter()
@@ -39,7 +39,7 @@ pub fn exactly_one_of(fields: &[&str]) -> Rule {
     )
 }
 
-/// A field that cannot change, and what to do instead.
+/// The field cannot change; `instead` says what to do instead.
 pub fn immutable(instead: &str) -> Rule {
     rule(
         "",

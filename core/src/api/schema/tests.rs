@@ -1,5 +1,4 @@
-//! What must be true of all schemas, whatever fields they get. What the API server makes of them is
-//! tested on a real one, in `e2e/tests/api.rs`.
+//! Properties of all schemas. Their effect on a real API server is tested in `e2e/tests/api.rs`.
 
 use std::sync::LazyLock;
 
@@ -70,7 +69,7 @@ fn each_field_of_ours_has_a_description() {
 }
 
 #[test]
-fn what_is_core_s_has_no_description_and_keeps_unknown_fields() {
+fn kubernetes_own_types_have_no_description_and_keep_unknown_fields() {
     each_field(|path, schema, of_core| {
         if !of_core {
             return;
@@ -189,7 +188,7 @@ fn no_field_is_nullable() {
 }
 
 #[test]
-fn absent_parents_of_paused_and_retry_come_with_them() {
+fn parents_of_paused_and_retry_have_defaults() {
     for kind in ["GameDeployment", "GameStatefulSet"] {
         assert_eq!(
             schema_of(kind, "spec.updateStrategy")["default"]["paused"],
@@ -242,7 +241,7 @@ fn enum_values_are_cased_as_bk_bcs_has_them() {
 }
 
 #[test]
-fn limits_of_a_game_stateful_set_have_no_default_so_that_one_place_may_be_chosen() {
+fn limits_of_a_game_stateful_set_have_no_default_so_that_users_choose_the_place() {
     for place in ["", "rollingUpdate."] {
         for field in ["partition", "maxUnavailable", "maxSurge"] {
             let limit = schema_of(

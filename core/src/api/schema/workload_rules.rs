@@ -5,8 +5,8 @@ use kube::core::Rule;
 use super::rules::{rule, unless_broken_before};
 use crate::api::names::MAX_WORKLOAD_NAME;
 
-/// The name of a workload leaves room for what is appended to it. Binds on create only: it stands
-/// on the root, where it would otherwise refuse every later write of an object that broke it.
+/// The name of a workload leaves room for suffixes. Applies on create only: on the root it would otherwise
+/// refuse every write of an older object.
 pub fn workload_name() -> Rule {
     rule(
         "",
@@ -30,8 +30,8 @@ pub fn dns_label_name() -> Rule {
     .optional_old_self(true)
 }
 
-/// The template's labels are such that the selector finds its pods. Judged when labels are set or
-/// changed; the selector cannot change.
+/// The selector matches the template's labels. Checked when labels are set or changed, because the selector
+/// cannot change.
 pub fn selector_matches_template() -> [Rule; 2] {
     let at = "template.metadata.labels";
     let labels = "self.template.metadata.labels";
@@ -59,7 +59,7 @@ pub fn selector_matches_template() -> [Rule; 2] {
     })
 }
 
-/// A deadline would end matches.
+/// A deadline would end matches without a hook.
 pub fn no_deadline() -> Rule {
     rule(
         "activeDeadlineSeconds",
@@ -68,7 +68,7 @@ pub fn no_deadline() -> Rule {
     )
 }
 
-/// Where limits stand in an update strategy: a GameStatefulSet has two places for them.
+/// The paths of limits in an update strategy: a GameStatefulSet has two.
 const ONE_PLACE: [&str; 1] = [""];
 const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];
 
@@ -97,8 +97,8 @@ fn is_set(path: &str) -> String {
     }
 }
 
-/// Limits with which an update goes on. An absent maxUnavailable is above 0.
-fn limits_let_go_on(places: &[&str]) -> Vec<Rule> {
+/// Limits must allow progress. An absent maxUnavailable is above 0.
+fn limits_allow_progress(places: &[&str]) -> Vec<Rule> {
     let surge = is_above_zero("self", places, "maxSurge");
     let mut rules = Vec::new();
     for place in places {
@@ -121,7 +121,7 @@ fn limits_let_go_on(places: &[&str]) -> Vec<Rule> {
 
 /// Limits of a GameDeployment.
 pub fn game_deployment_limits() -> Vec<Rule> {
-    limits_let_go_on(&ONE_PLACE)
+    limits_allow_progress(&ONE_PLACE)
         .into_iter()
         .map(unless_broken_before)
         .collect()
@@ -141,7 +141,7 @@ pub fn game_stateful_set_limits() -> Vec<Rule> {
             )
         })
         .into_iter()
-        .chain(limits_let_go_on(&TWO_PLACES))
+        .chain(limits_allow_progress(&TWO_PLACES))
         .map(unless_broken_before)
         .collect()
 }
@@ -153,7 +153,7 @@ pub fn game_stateful_set_rules() -> Vec<Rule> {
     rules
 }
 
-/// Surge pods of a GameStatefulSet are made beside the others, which OrderedReady does not do.
+/// OrderedReady creates one pod at a time, and thus no surge pods.
 fn surge_is_parallel(place: &str) -> Rule {
     let surge = is_above_zero("self.updateStrategy", &[place], "maxSurge");
     rule(

@@ -1,19 +1,17 @@
-//! From source to a tree that is within limits and in which every name is known.
+//! Parses a source into a tree with known names, within limits.
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::fix;
 use super::functions::Function;
 
-/// Longest source, in bytes.
+/// In bytes.
 const MAX_SOURCE: usize = 1024;
-/// Deepest nesting of brackets: the parser uses some 200 kB of stack for each.
+/// The nesting of brackets, each of which takes about 200 kB of the parser's stack.
 const MAX_BRACKETS: usize = 24;
-/// Deepest tree.
 const MAX_DEPTH: usize = 64;
-/// Most nodes.
 const MAX_NODES: usize = 2_000;
-/// Deepest nesting of all, exists, map and filter.
+/// The nesting of all, exists, map and filter.
 const MAX_LOOPS: usize = 2;
 
 type Result<T> = std::result::Result<T, String>;
@@ -30,7 +28,7 @@ pub(super) enum Node {
     Result,
     /// The variable `value`.
     Value,
-    /// The variable of a loop, by its depth.
+    /// The variable of the loop at this depth.
     Local(usize),
     List(Vec<Node>),
     Field(Box<Node>, String),
@@ -42,7 +40,7 @@ pub(super) enum Node {
     Or(Box<[Node; 2]>),
     Conditional(Box<[Node; 3]>),
     Binary(Operator, Box<[Node; 2]>),
-    /// The first, or where it is missing or null the second.
+    /// The first, or the second if the first is missing or null.
     Default(Box<[Node; 2]>),
     Call(Function, Vec<Node>),
     Loop(Box<Loop>),
@@ -64,13 +62,13 @@ pub(super) enum Operator {
     In,
 }
 
-/// `range.all(x, body)` and its like.
+/// A macro such as `range.all(x, body)`.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub kind: LoopKind,
     pub range: Node,
-    /// Which elements are taken; of a map with three arguments.
-    pub only: Option<Node>,
+    /// The filter of a map with three arguments.
+    pub filter: Option<Node>,
     pub body: Node,
 }
 
@@ -83,7 +81,6 @@ pub(super) enum LoopKind {
     Filter,
 }
 
-/// Reads and checks a source.
 pub(super) fn compile(source: &str) -> Result<Node> {
     if source.len() > MAX_SOURCE {
         return Err(format!(
@@ -95,7 +92,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
             "brackets are nested more than {MAX_BRACKETS} deep: write a simpler one"
         ));
     }
-    // Without macros: all, exists, map and filter stay the calls that they are written as.
+    // Macros stay disabled, so that all, exists, map and filter are parsed as calls.
     let tree = cel::Env::default()
         .with_optional_support(false)
         .parser()
@@ -108,7 +105,7 @@ pub(super) fn compile(source: &str) -> Result<Node> {
     .node(&tree, 0)
 }
 
-/// The deepest nesting of brackets; those in quotes are counted too, which only makes it stricter.
+/// The maximum nesting of brackets. Those in quotes are counted too, which only makes the limit stricter.
 fn bracket_depth(source: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for c in source.chars() {
@@ -124,7 +121,7 @@ fn bracket_depth(source: &str) -> usize {
 
 struct Compiler {
     nodes: usize,
-    /// Variables of the loops around, outermost first.
+    /// The variables of the enclosing loops, outermost first.
     locals: Vec<String>,
 }
 
@@ -233,9 +230,9 @@ impl Compiler {
             ));
         }
         let range = self.node(range, depth)?;
-        let (local, only, body) = match call.args.as_slice() {
+        let (local, filter, body) = match call.args.as_slice() {
             [local, body] => (local, None, body),
-            [local, only, body] if kind == LoopKind::Map => (local, Some(only), body),
+            [local, filter, body] if kind == LoopKind::Map => (local, Some(filter), body),
             _ => return Err(format!("{name} is written LIST.{name}(x, CONDITION ON x)")),
         };
         let Expr::Ident(local) = &local.expr else {
@@ -244,13 +241,13 @@ impl Compiler {
             ));
         };
         self.locals.push(local.clone());
-        let only = only.map(|only| self.node(only, depth)).transpose()?;
+        let filter = filter.map(|it| self.node(it, depth)).transpose()?;
         let body = self.node(body, depth)?;
         self.locals.pop();
         Ok(Node::Loop(Box::new(Loop {
             kind,
             range,
-            only,
+            filter,
             body,
         })))
     }
@@ -328,8 +325,7 @@ impl Operator {
 }
 
 impl Node {
-    /// The nodes right below.
-    fn inner(&self) -> Vec<&Node> {
+    fn children(&self) -> Vec<&Node> {
         match self {
             Node::List(nodes) | Node::Call(_, nodes) => nodes.iter().collect(),
             Node::Field(node, _) | Node::Has(node, _) | Node::Not(node) | Node::Negate(node) => {
@@ -341,7 +337,7 @@ impl Node {
             | Node::Binary(_, nodes)
             | Node::Default(nodes) => nodes.iter().collect(),
             Node::Conditional(nodes) => nodes.iter().collect(),
-            Node::Loop(each) => [Some(&each.range), each.only.as_ref(), Some(&each.body)]
+            Node::Loop(each) => [Some(&each.range), each.filter.as_ref(), Some(&each.body)]
                 .into_iter()
                 .flatten()
                 .collect(),
@@ -350,7 +346,7 @@ impl Node {
     }
 
     fn any(&self, test: &impl Fn(&Node) -> bool) -> bool {
-        test(self) || self.inner().into_iter().any(|node| node.any(test))
+        test(self) || self.children().into_iter().any(|node| node.any(test))
     }
 
     pub(super) fn compares_result_with_number(&self) -> bool {

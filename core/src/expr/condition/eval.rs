@@ -1,5 +1,5 @@
-//! Decides a condition. Every step, element and byte looked at is paid from one budget, which
-//! bounds time and memory whatever is written and answered.
+//! Evaluates a condition. One budget counts every step, element and byte, and thus limits time and memory for any
+//! expression and response.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -8,17 +8,17 @@ use super::compile::{Loop, LoopKind, Node, Operator};
 use super::functions;
 use super::value::{List, Subject, Text, Val, number_order};
 
-/// Steps that one evaluation may take: some 20 ms, and 32 bytes at most for each.
+/// The steps of one evaluation: about 20 ms, and at most 32 bytes each.
 const BUDGET: usize = 500_000;
 
-/// Why there is no value.
+/// Why an expression has no value.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// A field, key or element is not there. `default` takes this, and nothing else, for an answer.
+    /// A field, key or element does not exist. `default` handles only this fault.
     Missing(String),
-    /// A value is of the wrong kind.
+    /// A value has the wrong type.
     Wrong(String),
-    /// The budget is spent. Nothing around it may take this for a value.
+    /// The budget is used up, which ends the evaluation.
     Spent,
 }
 
@@ -55,7 +55,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Pays for looking at, or copying, so many bytes.
+    /// Counts bytes that are read or copied.
     pub(super) fn spend_bytes(&mut self, bytes: usize) -> Result<()> {
         self.spend(bytes / 32)
     }
@@ -111,8 +111,8 @@ impl<'a> Eval<'a, '_> {
                 binary(*operator, &left, &right, &mut self.budget)
             }
             Node::Default(operands) => {
-                let [wanted, fallback] = operands.as_ref();
-                match self.node(wanted) {
+                let [value, fallback] = operands.as_ref();
+                match self.node(value) {
                     Ok(Val::Null) | Err(Fault::Missing(_)) => self.node(fallback),
                     other => other,
                 }
@@ -138,8 +138,7 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    /// `&&` and `||`: as CEL has it, an operand that decides does so whatever is wrong with the
-    /// other one.
+    /// `&&` and `||`. As in CEL, an operand that decides does so even if the other one is an error.
     fn until(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
         let left = match self.bool(&operands[0]) {
             Err(Fault::Spent) => return Err(Fault::Spent),
@@ -203,7 +202,7 @@ impl<'a> Eval<'a, '_> {
     fn each(&mut self, each: &Loop) -> Result<Val<'a>> {
         let items: Box<dyn Iterator<Item = Val<'a>>> = match self.node(&each.range)? {
             Val::List(list) => {
-                // An iterator of its own: the list is shared, not copied.
+                // The list is shared, not copied.
                 Box::new((0..list.len()).filter_map(move |index| list.get(index)))
             }
             Val::Object(fields) => {
@@ -217,27 +216,27 @@ impl<'a> Eval<'a, '_> {
             LoopKind::All => self.any(each, items, false).map(|found| Val::Bool(!found)),
             LoopKind::Exists => self.any(each, items, true).map(Val::Bool),
             LoopKind::ExistsOne => {
-                let taken = self.taken(each, items)?;
-                Ok(Val::Bool(taken.len() == 1))
+                let results = self.results(each, items)?;
+                Ok(Val::Bool(results.len() == 1))
             }
             LoopKind::Map | LoopKind::Filter => {
-                let taken: Rc<[Val<'a>]> = self.taken(each, items)?.into();
-                Ok(Val::List(List::Built(taken)))
+                let results: Rc<[Val<'a>]> = self.results(each, items)?.into();
+                Ok(Val::List(List::Built(results)))
             }
         }
     }
 
-    /// Whether the body gives `wanted` for any element; if so, whatever is wrong with others.
+    /// Whether the body gives `decides` for any element; then errors of other elements do not matter.
     fn any(
         &mut self,
         each: &Loop,
         items: impl Iterator<Item = Val<'a>>,
-        wanted: bool,
+        decides: bool,
     ) -> Result<bool> {
         let mut fault = None;
         for item in items {
             match self.body(item, |eval| eval.bool(&each.body)) {
-                Ok(found) if found == wanted => return Ok(true),
+                Ok(result) if result == decides => return Ok(true),
                 Ok(_) => {}
                 Err(Fault::Spent) => return Err(Fault::Spent),
                 Err(other) => fault = Some(other),
@@ -246,22 +245,26 @@ impl<'a> Eval<'a, '_> {
         fault.map_or(Ok(false), Err)
     }
 
-    /// Elements for which the body holds, or what map makes of each.
-    fn taken(&mut self, each: &Loop, items: impl Iterator<Item = Val<'a>>) -> Result<Vec<Val<'a>>> {
-        let mut taken = Vec::new();
+    /// The elements for which the body holds, or the results of map.
+    fn results(
+        &mut self,
+        each: &Loop,
+        items: impl Iterator<Item = Val<'a>>,
+    ) -> Result<Vec<Val<'a>>> {
+        let mut results = Vec::new();
         for item in items {
-            let kept = self.body(item.clone(), |eval| {
+            let result = self.body(item.clone(), |eval| {
                 if each.kind != LoopKind::Map {
                     return Ok(eval.bool(&each.body)?.then_some(item));
                 }
-                match &each.only {
-                    Some(only) if !eval.bool(only)? => Ok(None),
+                match &each.filter {
+                    Some(filter) if !eval.bool(filter)? => Ok(None),
                     _ => eval.node(&each.body).map(Some),
                 }
             })?;
-            taken.extend(kept);
+            results.extend(result);
         }
-        Ok(taken)
+        Ok(results)
     }
 
     fn body<T>(&mut self, item: Val<'a>, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -296,11 +299,11 @@ fn binary<'a>(
         operator if operator.is_comparison() => {
             compare(operator, left, right, budget).map(Val::Bool)
         }
-        operator => calculate(operator, left, right, budget),
+        operator => arithmetic(operator, left, right, budget),
     }
 }
 
-fn calculate<'a>(
+fn arithmetic<'a>(
     operator: Operator,
     left: &Val<'a>,
     right: &Val<'a>,
@@ -318,10 +321,10 @@ fn calculate<'a>(
                 left.iter().chain(right.iter()).collect(),
             )))
         }
-        (_, Val::Int(left), Val::Int(right)) => whole(operator, *left, *right),
-        (_, Val::Int(left), Val::Double(right)) => Ok(fraction(operator, *left as f64, *right)),
-        (_, Val::Double(left), Val::Int(right)) => Ok(fraction(operator, *left, *right as f64)),
-        (_, Val::Double(left), Val::Double(right)) => Ok(fraction(operator, *left, *right)),
+        (_, Val::Int(left), Val::Int(right)) => ints(operator, *left, *right),
+        (_, Val::Int(left), Val::Double(right)) => Ok(doubles(operator, *left as f64, *right)),
+        (_, Val::Double(left), Val::Int(right)) => Ok(doubles(operator, *left, *right as f64)),
+        (_, Val::Double(left), Val::Double(right)) => Ok(doubles(operator, *left, *right)),
         (_, Val::Text(_), Val::Int(_) | Val::Double(_))
         | (_, Val::Int(_) | Val::Double(_), Val::Text(_)) => {
             wrong("text cannot be used in arithmetic: write asInt(...) or asFloat(...) around it")
@@ -334,7 +337,7 @@ fn calculate<'a>(
     }
 }
 
-fn whole<'a>(operator: Operator, left: i64, right: i64) -> Result<Val<'a>> {
+fn ints<'a>(operator: Operator, left: i64, right: i64) -> Result<Val<'a>> {
     if right == 0 && matches!(operator, Operator::Divide | Operator::Remainder) {
         return wrong("a number is divided by 0");
     }
@@ -348,7 +351,7 @@ fn whole<'a>(operator: Operator, left: i64, right: i64) -> Result<Val<'a>> {
     number.map(Val::Int).ok_or_else(too_large)
 }
 
-fn fraction<'a>(operator: Operator, left: f64, right: f64) -> Val<'a> {
+fn doubles<'a>(operator: Operator, left: f64, right: f64) -> Val<'a> {
     Val::Double(match operator {
         Operator::Add => left + right,
         Operator::Subtract => left - right,
@@ -358,8 +361,8 @@ fn fraction<'a>(operator: Operator, left: f64, right: f64) -> Val<'a> {
     })
 }
 
-/// Compares. Kinds that cannot be equal are an error, for else `result != 0` would hold for the
-/// text "0"; null may be compared with anything. With NaN, every comparison is false.
+/// Compares two values. It is an error if their types differ: otherwise `result != 0` would hold for the text "0".
+/// Null can be compared with anything. All comparisons with NaN are false.
 fn compare(
     operator: Operator,
     left: &Val<'_>,
@@ -397,7 +400,7 @@ fn compare(
     })
 }
 
-/// Whether two values are of kinds that can be equal.
+/// Whether values of these types can be equal.
 fn may_be_equal(left: &Val<'_>, right: &Val<'_>) -> bool {
     left.kind() == right.kind() || matches!(left, Val::Null) || matches!(right, Val::Null)
 }
@@ -417,7 +420,7 @@ fn cannot_compare(left: &Val<'_>, right: &Val<'_>) -> String {
     format!("{} is compared with {}{fix}", left.kind(), right.kind())
 }
 
-/// Equality at any depth; kinds that differ are not equal.
+/// Deep equality. Values of different types are not equal.
 fn equal(left: &Val<'_>, right: &Val<'_>, budget: &mut Budget) -> Result<bool> {
     budget.spend(1)?;
     Ok(match (left, right) {

@@ -1,11 +1,9 @@
-//! What to write instead: messages for expressions that cannot be read.
-//!
-//! Users of bk-bcs and Argo bring expressions in another language (expr); what it spells
-//! differently from CEL is told here.
+//! Fixes for invalid expressions. Users of bk-bcs and Argo know another language (expr), so its spellings are
+//! explained here.
 
 use cel::ParseErrors;
 
-/// Spellings of Argo's language, and CEL's.
+/// Spellings of expr, and those of CEL.
 const SPELLINGS: [(&str, &str); 12] = [
     (
         " matches ",
@@ -39,7 +37,7 @@ const SPELLINGS: [(&str, &str); 12] = [
     ("..", "write x >= A && x <= B in place of x in A..B"),
 ];
 
-/// The parser's errors as one line, and the fix if there is a known one.
+/// The errors of the parser in one line, or a known fix.
 pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     if source.trim().is_empty() {
         return "it is empty: write a condition such as asInt(result) < 30".into();
@@ -54,19 +52,19 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
         return "it is not CEL: write == in place of =".into();
     }
     let first = errors.errors.first();
-    let place = first.map_or(1, |error| error.pos.1.max(1));
-    let what = first.map_or("it cannot be parsed", |error| brief(&error.msg));
-    format!("it is not CEL at character {place}: {what}")
+    let position = first.map_or(1, |error| error.pos.1.max(1));
+    let why = first.map_or("it cannot be parsed", |error| brief(&error.msg));
+    format!("it is not CEL at character {position}: {why}")
 }
 
-/// The parser's message without the list of everything that it would have taken.
+/// The message of the parser without its list of expected tokens.
 fn brief(message: &str) -> &str {
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message);
     let message = message.split(" expecting ").next().unwrap_or(message);
     message.lines().next().unwrap_or(message)
 }
 
-/// Whether a single = stands in it.
+/// Whether the source contains a single =.
 fn is_assignment(source: &str) -> bool {
     let bytes = source.as_bytes();
     (0..bytes.len()).any(|at| {

@@ -1,5 +1,4 @@
-//! The functions of conditions: CEL's own on text and lists, and those that bk-bcs and Argo users
-//! know.
+//! The functions of conditions: those of CEL for text and lists, and those of bk-bcs and Argo.
 
 use regex::RegexBuilder;
 
@@ -7,16 +6,15 @@ use super::eval::{Budget, Result, wrong};
 use super::value::{Text, Val};
 use crate::expr::jsonpath::text_of;
 
-/// Sizes of compiled regular expressions, in bytes, and what looking at one byte of text costs each
-/// in steps. The time that a match may take grows with text times expression.
+/// Sizes of compiled regular expressions, in bytes, and their steps for each byte of text: the time of a match grows
+/// with the product of both.
 const REGEX_SIZES: [(usize, usize); 4] = [(1 << 11, 1), (1 << 13, 4), (1 << 15, 16), (1 << 16, 32)];
-/// What compiling an expression costs in steps, besides its length.
+/// The steps of compiling a regular expression, in addition to its length.
 const REGEX_STEPS: usize = 2_000;
 
-/// Longest text that `string` makes.
+/// The longest text that `string` creates.
 const MAX_TEXT: usize = 1 << 16;
 
-/// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     Size,
@@ -32,7 +30,7 @@ pub(super) enum Function {
 }
 
 impl Function {
-    /// The function of a name, and how many arguments it takes, the target included.
+    /// The function with this name, and the number of its arguments including the target.
     pub(super) fn named(name: &str) -> Option<(Self, usize)> {
         Some(match name {
             "size" | "len" => (Function::Size, 1),
@@ -50,7 +48,6 @@ impl Function {
     }
 }
 
-/// Calls a function.
 pub(super) fn call<'a>(
     function: Function,
     operands: &[Val<'a>],
@@ -104,7 +101,7 @@ fn search(function: Function, text: &str, part: &str, budget: &mut Budget) -> Re
     })
 }
 
-/// Whether a regular expression is found in a text.
+/// Whether a text contains a match of a regular expression.
 fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
     for (size, steps) in REGEX_SIZES {
         budget.spend(REGEX_STEPS + expression.len())?;
@@ -132,7 +129,7 @@ fn as_int(of: &Val<'_>) -> Result<i64> {
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,
     };
-    int.map_or_else(|| wrong(no_number("asInt", of, "a whole number")), Ok)
+    int.map_or_else(|| wrong(not_a_number("asInt", of, "a whole number")), Ok)
 }
 
 fn as_float(of: &Val<'_>) -> Result<f64> {
@@ -142,10 +139,10 @@ fn as_float(of: &Val<'_>) -> Result<f64> {
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,
     };
-    float.map_or_else(|| wrong(no_number("asFloat", of, "a number")), Ok)
+    float.map_or_else(|| wrong(not_a_number("asFloat", of, "a number")), Ok)
 }
 
-fn no_number(function: &str, of: &Val<'_>, wanted: &str) -> String {
+fn not_a_number(function: &str, of: &Val<'_>, expected: &str) -> String {
     let fix = match of {
         Val::List(_) => "pick an element, as in result[0]",
         Val::Object(_) => "select a number with jsonPath",
@@ -154,7 +151,7 @@ fn no_number(function: &str, of: &Val<'_>, wanted: &str) -> String {
         }
         _ => "select a number with jsonPath",
     };
-    format!("{function}({}) is not {wanted}: {fix}", of.brief())
+    format!("{function}({}) is not {expected}: {fix}", of.brief())
 }
 
 fn as_text<'a>(of: &Val<'a>, budget: &mut Budget) -> Result<Val<'a>> {

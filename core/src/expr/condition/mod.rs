@@ -1,14 +1,11 @@
-//! Conditions: CEL on `result` (what the jsonPath selects, a scalar as text) and `value` (the same,
-//! typed).
+//! Conditions: CEL on `result` (the selection of the jsonPath, scalars as text) and `value` (the same, typed).
 //!
-//! The grammar is that of the crate `cel`; its evaluator is not used. A hook needs three things
-//! that it does not offer: a budget that bounds time and memory whatever the input (it copies
-//! values and counts nothing); comparisons of text with numbers as errors rather than as false
-//! (`result != 0` would pass on the text "0"); and messages that tell what to write. So a source is
-//! parsed, checked ([`compile`]) and evaluated by a small tree walk ([`eval`]) that borrows the
-//! answer and pays for every step.
+//! The parser is that of the crate `cel`; its evaluator is not used, because it lacks three things: a limit of time
+//! and memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text
+//! "0"); and messages that say what to write. So a source is parsed and checked ([`compile`]), and evaluated by a
+//! small tree walk ([`eval`]) that borrows the response and counts every step.
 //!
-//! Parsing recurses deeply in the parser: call [`Condition::compile`] on a thread with a stack of
+//! The parser recurses deeply: call [`Condition::compile`] on a thread with a stack of
 //! [`STACK_BYTES`](super::STACK_BYTES).
 
 mod compile;
@@ -21,9 +18,13 @@ mod value;
 
 pub use value::Subject;
 
+use crate::text::truncate;
 use compile::Node;
 
-/// Why a condition cannot be read or decided. Names the expression and what to write.
+/// The longest expression in a message.
+const MAX_SHOWN: usize = 120;
+
+/// Why a condition is invalid or cannot be evaluated. Contains the expression and a fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expression}: {why}")]
 pub struct ConditionError {
@@ -32,13 +33,23 @@ pub struct ConditionError {
 }
 
 impl ConditionError {
-    /// What is wrong, without the expression.
+    /// The message without the expression.
     pub fn why(&self) -> &str {
         &self.why
     }
 }
 
-/// A condition that has been read and checked.
+/// A parsed and checked condition.
+///
+/// ```
+/// use gamekeeper_core::expr::{Condition, Subject, on_deep_stack};
+///
+/// let holds = on_deep_stack(|| {
+///     let condition = Condition::compile("asInt(result) < 30")?;
+///     condition.holds(&Subject::text("12"))
+/// });
+/// assert_eq!(holds, Ok(Ok(true)));
+/// ```
 #[derive(Debug)]
 pub struct Condition {
     source: String,
@@ -46,10 +57,10 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Reads and checks an expression.
+    /// Parses and checks an expression.
     ///
     /// # Errors
-    /// When it is not CEL, uses a name or function that does not exist, or is beyond a limit.
+    /// If it is not CEL, uses an unknown name or function, or exceeds a limit.
     pub fn compile(source: &str) -> Result<Self, ConditionError> {
         match compile::compile(source) {
             Ok(root) => Ok(Condition {
@@ -57,38 +68,38 @@ impl Condition {
                 root,
             }),
             Err(why) => Err(ConditionError {
-                expression: shown(source),
+                expression: truncate(source, MAX_SHOWN),
                 why,
             }),
         }
     }
 
-    /// Whether it compares `result` as it is with a number.
+    /// Whether it compares `result` itself with a number.
     pub fn compares_result_with_number(&self) -> bool {
         self.root.compares_result_with_number()
     }
 
-    /// Whether it compares `result` as it is with text.
+    /// Whether it compares `result` itself with text.
     pub fn compares_result_with_text(&self) -> bool {
         self.root.compares_result_with_text()
     }
 
-    /// Whether it holds.
+    /// Evaluates the condition.
     ///
     /// # Errors
-    /// When it cannot be decided: a value is missing or of another kind, or it takes too many steps.
+    /// If a value is missing or of a wrong type, or the evaluation takes too many steps.
     pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, ConditionError> {
-        self.fits(subject)
+        self.check_types(subject)
             .and_then(|()| eval::holds(&self.root, subject))
             .map_err(|why| ConditionError {
-                expression: shown(&self.source),
+                expression: truncate(&self.source, MAX_SHOWN),
                 why,
             })
     }
 
-    /// Refuses what would be decided by the kind of `result` rather than by what was answered; also
-    /// where another part of the expression would decide it.
-    fn fits(&self, subject: &Subject<'_>) -> Result<(), String> {
+    /// Refuses expressions whose result would depend on the type of `result` instead of its value, even if another
+    /// part of the expression decides.
+    fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
             return Err(
                 "result is text, and is compared with a number: write asInt(result) or \
@@ -104,13 +115,5 @@ impl Condition {
             );
         }
         Ok(())
-    }
-}
-
-/// An expression as it is shown in a message.
-fn shown(source: &str) -> String {
-    match source.char_indices().nth(120) {
-        Some((end, _)) => format!("{}...", &source[..end]),
-        None => source.to_owned(),
     }
 }

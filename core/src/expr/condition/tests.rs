@@ -1,4 +1,4 @@
-//! Conditions: what they mean, what they refuse, and that nothing they do gets out of hand.
+//! Conditions: their results, errors and limits.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,21 +7,21 @@ use super::*;
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::on_deep_stack;
 
-/// Decides on the threads that conditions are meant for: the parser needs their stack.
-fn on_guard<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// The parser needs a deep stack.
+fn deep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     on_deep_stack(work).expect("no panic")
 }
 
-fn decide(source: &str, path: &str, answer: &Value) -> Result<bool, String> {
+fn evaluate(source: &str, path: &str, response: &Value) -> Result<bool, String> {
     let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
-    let selection = path.select(answer).map_err(|error| error.to_string())?;
+    let selection = path.select(response).map_err(|error| error.to_string())?;
     let condition = Condition::compile(source).map_err(|error| error.to_string())?;
     condition
         .holds(&Subject::selected(&selection))
         .map_err(|error| error.to_string())
 }
 
-fn answer() -> Value {
+fn response() -> Value {
     json!({
         "age": 45, "rate": 0.25, "name": "bryan", "yes": true, "none": null, "big": 12_345_678,
         "text": "45", "empty": [], "whole": 45.0,
@@ -33,7 +33,7 @@ fn answer() -> Value {
 }
 
 #[test]
-fn conditions_hold_as_they_read() {
+fn conditions_have_the_expected_results() {
     // Path, condition, whether it holds.
     let rows = [
         ("{$.age}", "asInt(result) < 30", false),
@@ -158,10 +158,10 @@ fn conditions_hold_as_they_read() {
             true,
         ),
     ];
-    on_guard(move || {
+    deep(move || {
         for (path, condition, holds) in rows {
             assert_eq!(
-                decide(condition, path, &answer()),
+                evaluate(condition, path, &response()),
                 Ok(holds),
                 "{path} {condition}"
             );
@@ -171,7 +171,7 @@ fn conditions_hold_as_they_read() {
 
 #[test]
 fn every_comparison_with_nan_is_false() {
-    on_guard(|| {
+    deep(|| {
         for operator in ["==", "!=", "<", "<=", ">", ">="] {
             for condition in [
                 format!("asFloat('NaN') {operator} 1"),
@@ -179,7 +179,7 @@ fn every_comparison_with_nan_is_false() {
                 format!("asFloat('NaN') {operator} asFloat('NaN')"),
             ] {
                 assert_eq!(
-                    decide(&condition, "{$}", &answer()),
+                    evaluate(&condition, "{$}", &response()),
                     Ok(false),
                     "{condition}"
                 );
@@ -189,7 +189,7 @@ fn every_comparison_with_nan_is_false() {
 }
 
 #[test]
-fn what_cannot_be_decided_is_an_error_with_its_fix() {
+fn evaluation_errors_contain_a_fix() {
     // Path, condition, what the message says.
     let rows = [
         ("{$.age}", "result < 30", "write asInt(result)"),
@@ -273,9 +273,9 @@ fn what_cannot_be_decided_is_an_error_with_its_fix() {
             "there is no field admin",
         ),
     ];
-    on_guard(move || {
+    deep(move || {
         for (path, condition, why) in rows {
-            let message = decide(condition, path, &answer()).expect_err(condition);
+            let message = evaluate(condition, path, &response()).expect_err(condition);
             assert!(message.contains(why), "{condition}: {message}");
             assert!(message.starts_with(condition), "{message}");
         }
@@ -283,7 +283,7 @@ fn what_cannot_be_decided_is_an_error_with_its_fix() {
 }
 
 #[test]
-fn expressions_that_cannot_be_right_are_refused_with_the_fix() {
+fn invalid_expressions_are_errors_with_a_fix() {
     let rows = [
         (
             "nosuch(result) || true",
@@ -322,7 +322,7 @@ fn expressions_that_cannot_be_right_are_refused_with_the_fix() {
             "all is nested in more than 2 others",
         ),
     ];
-    on_guard(move || {
+    deep(move || {
         for (source, why) in rows {
             let message = Condition::compile(source).expect_err(source).to_string();
             assert!(message.contains(why), "{source}: {message}");
@@ -333,7 +333,7 @@ fn expressions_that_cannot_be_right_are_refused_with_the_fix() {
 
 #[test]
 fn sources_beyond_a_limit_are_refused() {
-    on_guard(|| {
+    deep(|| {
         for source in [
             format!("result == '{}'", "x".repeat(1024)),
             "[".repeat(1000),
@@ -351,11 +351,11 @@ fn sources_beyond_a_limit_are_refused() {
 }
 
 #[test]
-fn expressions_that_explode_are_stopped() {
+fn the_steps_of_an_evaluation_are_limited() {
     let many = Value::from((0..100_000).collect::<Vec<_>>());
     let long = json!("x".repeat(1 << 20));
     let wide = json!("y".repeat(50_000));
-    on_guard(move || {
+    deep(move || {
         let rows = [
             ("value.all(x, value.all(y, x + y >= 0))", &many),
             ("value.map(x, value.map(y, [x, y])).size() > 0", &many),
@@ -381,38 +381,38 @@ fn expressions_that_explode_are_stopped() {
             ),
             ("[1,2,3].all(x, value.matches('y{1,900}'))", &wide),
         ];
-        for (condition, answer) in rows {
-            let begun = std::time::Instant::now();
-            let message = decide(condition, "{$}", answer).expect_err(condition);
+        for (condition, response) in rows {
+            let started = std::time::Instant::now();
+            let message = evaluate(condition, "{$}", response).expect_err(condition);
             assert!(message.contains("too many steps"), "{condition}: {message}");
             // Far from the limit of 200 ms in a release build; this one is a debug build.
             assert!(
-                begun.elapsed().as_millis() < 2_000,
+                started.elapsed().as_millis() < 2_000,
                 "{condition}: {:?}",
-                begun.elapsed()
+                started.elapsed()
             );
         }
     });
 }
 
 #[test]
-fn a_spent_budget_is_no_answer_to_what_stands_around_it() {
+fn a_spent_budget_ends_the_whole_evaluation() {
     let many = Value::from((0..100_000).collect::<Vec<_>>());
-    on_guard(move || {
+    deep(move || {
         for condition in [
             "value.all(x, value.all(y, true)) || true",
             "!(value.all(x, value.all(y, true)) && false)",
             "[1].exists(x, value.filter(y, true) == value.filter(z, z + 1 > 0) || true)",
             "default(value.all(x, value.all(y, true)), true)",
         ] {
-            let message = decide(condition, "{$}", &many).expect_err(condition);
+            let message = evaluate(condition, "{$}", &many).expect_err(condition);
             assert!(message.contains("too many steps"), "{condition}: {message}");
         }
     });
 }
 
 #[test]
-fn what_the_kind_of_result_would_decide_is_refused() {
+fn expressions_that_depend_on_the_type_of_result_are_refused() {
     let rows = [
         ("{$.age}", "result == 1 || true", false),
         ("{$.age}", "true || 1.5 < result", false),
@@ -445,9 +445,9 @@ fn what_the_kind_of_result_would_decide_is_refused() {
             true,
         ),
     ];
-    on_guard(move || {
+    deep(move || {
         for (path, condition, decided) in rows {
-            let decision = decide(condition, path, &answer());
+            let decision = evaluate(condition, path, &response());
             assert_eq!(
                 decision.is_ok(),
                 decided,
@@ -459,7 +459,7 @@ fn what_the_kind_of_result_would_decide_is_refused() {
 
 #[test]
 fn a_measured_value_is_shown_as_text() {
-    let answer = answer();
+    let answer = response();
     for (path, shown) in [
         ("{$.age}", "45"),
         ("{$.name}", "bryan"),
@@ -492,8 +492,8 @@ proptest! {
         ], 1..20),
     ) {
         let source = words.concat();
-        on_guard(move || {
-            let _ = decide(&source, "{$}", &json!({"a": [1, 2.5, "x", {"a": null}]}));
+        deep(move || {
+            let _ = evaluate(&source, "{$}", &json!({"a": [1, 2.5, "x", {"a": null}]}));
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Values that conditions work on. They borrow the answer, so that no expression can copy it.
+//! The values in conditions. They borrow the response, so that no expression copies it.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -6,11 +6,14 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::expr::jsonpath::{Selection, text_of};
+use crate::text::truncate;
 
-/// Longest value shown in a status, in characters.
+/// The longest value in a status, in characters.
 const MAX_SHOWN: usize = 1_000;
+/// The longest value in a message, in characters.
+const MAX_BRIEF: usize = 40;
 
-/// What a condition is about.
+/// The input of a condition.
 #[derive(Clone, Debug)]
 pub struct Subject<'a> {
     pub(super) result: Val<'a>,
@@ -19,7 +22,7 @@ pub struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// What a jsonPath has selected. A scalar is text; null, lists and objects keep their kind.
+    /// The selection of a jsonPath. As `result`, a scalar is text; null, lists and objects keep their type.
     pub fn selected(selection: &Selection<'a>) -> Self {
         match selection {
             Selection::One(value) => Self::whole(value),
@@ -49,7 +52,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Text that is no JSON.
+    /// Text that is not JSON.
     pub fn text(text: impl Into<Rc<str>>) -> Self {
         Self::plain(Val::Text(Text::Built(text.into())))
     }
@@ -65,7 +68,7 @@ impl<'a> Subject<'a> {
         Self::plain(Val::List(List::Built(list)))
     }
 
-    /// The same as `result` and as `value`.
+    /// The same value for `result` and `value`.
     fn plain(value: Val<'a>) -> Self {
         Subject {
             result: value.clone(),
@@ -78,17 +81,14 @@ impl<'a> Subject<'a> {
         matches!(self.result, Val::Text(_))
     }
 
-    /// Whether a filter selected it, so that `result` is a list only by the number of matches.
+    /// Whether it is the selection of a filter. Then the number of matches decides whether `result` is a list.
     pub(super) fn is_filtered(&self) -> bool {
         self.filtered
     }
 
-    /// What was measured, as text for a status.
+    /// The value in a status.
     pub fn shown(&self) -> String {
-        let mut shown = String::new();
-        // Writing to a string cannot fail; the limit cuts instead.
-        let _ = self.result.write(&mut shown, MAX_SHOWN);
-        cut(shown, MAX_SHOWN)
+        self.result.shown(MAX_SHOWN)
     }
 }
 
@@ -100,16 +100,6 @@ fn as_result(value: &Value) -> Val<'_> {
     }
 }
 
-/// Cuts text to so many characters.
-pub(super) fn cut(mut text: String, max: usize) -> String {
-    if let Some((end, _)) = text.char_indices().nth(max) {
-        text.truncate(end);
-        text.push_str("...");
-    }
-    text
-}
-
-/// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Val<'a> {
     Null,
@@ -163,7 +153,7 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Val<'a> {
-    /// A JSON value. Whole numbers are Int, so that `value == 1` holds for JSON's 1.
+    /// Whole numbers become Int, so that `value == 1` holds for 1 in JSON.
     pub(super) fn of(value: &'a Value) -> Self {
         match value {
             Value::Null => Val::Null,
@@ -178,7 +168,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The kind, in words that fit after "there is".
+    /// The type, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Val::Null => "null",
@@ -190,18 +180,23 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The value for a message: short.
+    /// The value in a message.
     pub(super) fn brief(&self) -> String {
-        let mut shown = String::new();
-        let _ = self.write(&mut shown, 40);
-        let shown = cut(shown, 40);
+        let shown = self.shown(MAX_BRIEF);
         match self {
             Val::Text(_) => format!("{shown:?}"),
             _ => shown,
         }
     }
 
-    /// Writes the value as JSON (a text without quotes), and stops soon after `max` bytes.
+    fn shown(&self, max: usize) -> String {
+        let mut shown = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut shown, max);
+        truncate(&shown, max)
+    }
+
+    /// Writes the value as JSON (text without quotes), and stops soon after `max` characters.
     fn write(&self, out: &mut String, max: usize) -> std::fmt::Result {
         use std::fmt::Write;
         let enough = |out: &String| out.len() > max.saturating_mul(4);
@@ -259,7 +254,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// The order of two numbers; None where one of them is NaN.
+/// The order of two numbers; None if one of them is NaN.
 pub(super) fn number_order(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> {
     match (left, right) {
         (Val::Int(left), Val::Int(right)) => Some(left.cmp(right)),
@@ -270,7 +265,7 @@ pub(super) fn number_order(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> 
     }
 }
 
-/// Exact, although not every i64 has an f64 of its own.
+/// Exact for all values, although f64 cannot represent every i64.
 fn int_order(int: i64, double: f64) -> Option<Ordering> {
     const TWO_63: f64 = 9_223_372_036_854_775_808.0;
     if double.is_nan() {

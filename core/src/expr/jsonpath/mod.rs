@@ -1,8 +1,7 @@
-//! JSONPath in client-go's dialect, `{$.players[0].name}`, as kubectl and bk-bcs have it.
+//! JSONPath in the dialect of client-go, `{$.players[0].name}`, as in kubectl and bk-bcs.
 //!
-//! It is a template: paths in braces, text around them, `{range}` and `{end}`. Unlike other
-//! dialects, a key that is not there is an error, which is what a hook wants: it must not take
-//! silence for an answer.
+//! A source is a template: paths in braces, text around them, `{range}` and `{end}`. Unlike in other dialects, a
+//! missing key is an error: a hook must not take it for a result.
 
 mod parse;
 mod select;
@@ -11,7 +10,9 @@ mod tests;
 
 use serde_json::Value;
 
-/// Why a path cannot be read, or selects nothing that can be used. Names the path.
+use crate::text::truncate;
+
+/// Why a path is invalid or does not match. Contains the path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("jsonPath {path}: {why}")]
 pub struct PathError {
@@ -20,46 +21,59 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// What is wrong, without the path.
+    /// The message without the path.
     pub fn why(&self) -> &str {
         &self.why
     }
 }
 
-/// Longest template.
 const MAX_LENGTH: usize = 4096;
+/// The longest path in a message.
+const MAX_SHOWN: usize = 100;
 
-/// A template that has been read.
+/// A parsed template.
+///
+/// ```
+/// use gamekeeper_core::expr::jsonpath::{JsonPath, Selection};
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), gamekeeper_core::expr::jsonpath::PathError> {
+/// let response = json!({"matches": [{"players": 7}, {"players": 0}]});
+/// let path = JsonPath::parse("{$.matches[0].players}")?;
+/// assert_eq!(path.select(&response)?, Selection::One(&json!(7)));
+/// assert!(JsonPath::parse("{$.players}")?.select(&response).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     source: String,
     parts: Vec<Part>,
 }
 
-/// What a template selects.
+/// The selection of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection<'v> {
-    /// A path to one place: what stands there.
+    /// The value of a path that matches one value at most.
     One(&'v Value),
-    /// A path to any number of places: what stands at those that are there.
+    /// The values of a path that can match several.
     Many {
-        /// The values, in document order.
+        /// In document order.
         values: Vec<&'v Value>,
-        /// Whether only filters make it a path to many, so that one match is meant.
+        /// Whether it can match several only because of filters, so that a single match is meant.
         filtered: bool,
     },
-    /// Several parts, or text: all of it as text.
+    /// The text of a template with several parts or text.
     Text(String),
 }
 
 impl Selection<'_> {
-    /// Whether it is what a path to any number of places selected.
+    /// Whether it is the selection of a path that can match several values.
     pub fn is_many(&self) -> bool {
         matches!(self, Selection::Many { .. })
     }
 }
 
-/// A stretch of a template.
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Text(String),
@@ -79,7 +93,7 @@ enum Step {
     Literal(Value),
 }
 
-/// `[2]` or `[from:to:step]`; an index is a slice of one, with `single` set.
+/// `[2]`, with `single` set, or `[from:to:step]`.
 #[derive(Clone, Debug, PartialEq)]
 struct Slice {
     from: Option<i64>,
@@ -88,7 +102,7 @@ struct Slice {
     single: bool,
 }
 
-/// `[?(@.a == 'b')]`; without a comparison, whether the path is there.
+/// `[?(@.a == 'b')]`, or `[?(@.a)]`, which checks that the path exists.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Vec<Step>,
@@ -106,13 +120,13 @@ enum Operator {
 }
 
 impl JsonPath {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
-    /// When it is no template of this dialect; says what to write.
+    /// If it is invalid; the message says what to write.
     pub fn parse(source: &str) -> Result<Self, PathError> {
         let error = |why| PathError {
-            path: shown(source),
+            path: truncate(source, MAX_SHOWN),
             why,
         };
         if source.len() > MAX_LENGTH {
@@ -127,7 +141,7 @@ impl JsonPath {
         })
     }
 
-    /// Whether it stands for the whole document.
+    /// Whether it selects the whole document.
     pub fn is_whole(&self) -> bool {
         matches!(self.parts.as_slice(), [Part::Path(steps)] if steps.is_empty())
     }
@@ -135,24 +149,16 @@ impl JsonPath {
     /// Selects from a document.
     ///
     /// # Errors
-    /// When a key, index or type is not what the path needs, or it selects too much.
+    /// If a key or index does not exist, a value has another type, or the path selects too much.
     pub fn select<'v>(&'v self, document: &'v Value) -> Result<Selection<'v>, PathError> {
         select::selection(&self.parts, document).map_err(|why| PathError {
-            path: shown(&self.source),
+            path: truncate(&self.source, MAX_SHOWN),
             why,
         })
     }
 }
 
-/// A path as it is shown in a message.
-fn shown(source: &str) -> String {
-    match source.char_indices().nth(100) {
-        Some((end, _)) => format!("{}...", &source[..end]),
-        None => source.to_owned(),
-    }
-}
-
-/// Whether a path leads to one place at most.
+/// Whether a path matches one value at most.
 fn is_single(steps: &[Step]) -> bool {
     steps.iter().all(|step| match step {
         Step::Field(_) | Step::Literal(_) => true,
@@ -170,8 +176,8 @@ fn is_filtered(steps: &[Step]) -> bool {
     others.len() < steps.len() && is_single(&others)
 }
 
-/// A scalar as text, without quotes; other values as JSON. A number that JSON happens to write with
-/// a fraction of zero is a whole number, as in Go.
+/// The text of a scalar, without quotes; the JSON of other values. As in Go, a number with a fraction of zero is a
+/// whole number.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,15 +1,14 @@
-//! Reads a template into its parts.
+//! The parser of templates.
 
 use serde_json::Value;
 
 use super::{Filter, Operator, Part, Slice, Step};
 
-/// Deepest nesting of filters, unions and ranges.
+/// The nesting of filters, unions and ranges.
 const MAX_DEPTH: usize = 16;
 
 type Result<T> = std::result::Result<T, String>;
 
-/// Reads a whole template.
 pub(super) fn template(source: &str) -> Result<Vec<Part>> {
     if !source.contains('{') {
         return Err(format!("a path must be in braces: write {{{source}}}"));
@@ -25,14 +24,14 @@ pub(super) fn template(source: &str) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// What an action in braces says.
+/// The contents of braces.
 enum Action {
     Path(Vec<Step>),
     Range(Vec<Step>),
     End,
 }
 
-/// Reads parts up to the end of the template, or the `{end}` of a range (true).
+/// Parses parts up to the end of the template, or up to the `{end}` of a range (true).
 fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
     let mut parts = Vec::new();
     while !reader.rest.is_empty() {
@@ -67,7 +66,7 @@ fn deeper(depth: usize) -> Result<usize> {
     Ok(depth + 1)
 }
 
-/// Reads what stands between braces; the opening one is read already.
+/// Parses the contents of braces, after the opening one.
 fn action(reader: &mut Reader<'_>, depth: usize) -> Result<Action> {
     reader.skip_spaces();
     let keyword = reader
@@ -94,7 +93,7 @@ fn action(reader: &mut Reader<'_>, depth: usize) -> Result<Action> {
     }
 }
 
-/// Reads the steps of a path, up to something that is none.
+/// Parses the steps of a path.
 fn path(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
     reader.skip_spaces();
     if let Some(literal) = literal(reader)? {
@@ -132,7 +131,7 @@ fn path(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
     }
 }
 
-/// Reads a key after a dot; a backslash takes the meaning from the next character.
+/// Parses a key after a dot; a backslash escapes the next character.
 fn field(reader: &mut Reader<'_>) -> Result<Step> {
     let mut key = String::new();
     let mut chars = reader.rest.char_indices();
@@ -162,7 +161,7 @@ fn field(reader: &mut Reader<'_>) -> Result<Step> {
     }
 }
 
-/// Reads what stands in brackets: an index, a slice, a key in quotes, or several of them.
+/// Parses the contents of brackets: an index, a slice, a quoted key, or a list of these.
 fn brackets(reader: &mut Reader<'_>, depth: usize) -> Result<Vec<Step>> {
     let inside = reader
         .until_unquoted("]")
@@ -190,7 +189,7 @@ fn bracket(inside: &str, depth: usize) -> Result<Vec<Step>> {
         .strip_prefix('\'')
         .and_then(|rest| rest.strip_suffix('\''));
     if let Some(keys) = quoted {
-        // As in client-go, an unescaped dot in the quotes parts two keys.
+        // As in client-go, an unescaped dot in quotes separates two keys.
         let dotted = format!(".{keys}");
         let mut reader = Reader {
             rest: &dotted,
@@ -234,7 +233,7 @@ fn slice(inside: &str) -> Result<Slice> {
     Ok(slice)
 }
 
-/// Reads a filter; `[?(` is read already.
+/// Parses a filter after `[?(`.
 fn filter(reader: &mut Reader<'_>, depth: usize) -> Result<Step> {
     let outer = std::mem::replace(&mut reader.in_filter, true);
     let left = path(reader, depth)?;
@@ -271,7 +270,7 @@ fn operator(reader: &mut Reader<'_>) -> Result<Option<Operator>> {
     }))
 }
 
-/// Reads a literal: text in quotes, a number, true or false.
+/// Parses a literal: quoted text, a number, true or false.
 fn literal(reader: &mut Reader<'_>) -> Result<Option<Value>> {
     let Some(first) = reader.rest.chars().next() else {
         return Ok(None);
@@ -297,7 +296,7 @@ fn literal(reader: &mut Reader<'_>) -> Result<Option<Value>> {
     Ok(None)
 }
 
-/// Reads text in quotes, with Go's common escapes.
+/// Parses quoted text with the common escapes of Go.
 fn quoted(reader: &mut Reader<'_>, quote: char) -> Result<String> {
     let mut text = String::new();
     let mut chars = reader.rest.char_indices().skip(1);
@@ -322,7 +321,7 @@ fn quoted(reader: &mut Reader<'_>, quote: char) -> Result<String> {
     ))
 }
 
-/// The members of a union, cut at commas outside quotes.
+/// Splits a union at commas outside quotes.
 fn split_unquoted(inside: &str) -> Vec<&str> {
     let mut reader = Reader {
         rest: inside,
@@ -365,7 +364,7 @@ impl<'a> Reader<'a> {
         taken
     }
 
-    /// Takes all up to a delimiter that is not in single quotes, and the delimiter.
+    /// Takes the text before a delimiter outside single quotes, and skips the delimiter.
     fn until_unquoted(&mut self, delimiter: &str) -> Option<&'a str> {
         let mut quoted = false;
         let mut escaped = false;

@@ -1,4 +1,4 @@
-//! Selects from a document what a template says.
+//! The evaluation of templates.
 
 use std::cmp::Ordering;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Filter, Operator, Part, Selection, Slice, Step, is_filtered, is_single, text_of};
 
-/// Places that one selection may visit; paths such as `{..*..*}` would else grow beyond any memory.
+/// The most values that a selection may visit: paths such as `{..*..*}` would exhaust the memory.
 const MAX_VISITS: usize = 500_000;
 
-/// Longest text that a template makes.
+/// The longest text that a template creates.
 const MAX_TEXT: usize = 1 << 20;
 
 type Result<T> = std::result::Result<T, String>;
@@ -47,7 +47,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Writes parts as text; values that a path selects are parted by spaces.
+    /// Writes parts as text, with spaces between the values of a path.
     fn text(&mut self, parts: &[Part], here: &Value, text: &mut String) -> Result<()> {
         for part in parts {
             self.visit(1)?;
@@ -125,7 +125,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// The place itself, if anything stands in it, and what stands in that.
+    /// A list or object that is not empty, and those in it.
     fn descend<'v>(&mut self, place: &'v Value, found: &mut Vec<&'v Value>) -> Result<()> {
         self.visit(1)?;
         let mut inner = children(place).peekable();
@@ -188,7 +188,7 @@ fn children(place: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// A key in each place. It may lack in some of several places, but not in all.
+/// The values of a key. It may be missing in some of several places, but not in all.
 fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
     let found: Vec<_> = places
         .iter()
@@ -228,9 +228,9 @@ fn sliced<'v>(slice: &Slice, place: &'v Value) -> Result<Vec<&'v Value>> {
         return Ok(Vec::new());
     }
     if from < 0 || from >= length || to < 0 || to > length || from > to {
-        let asked = slice.from.unwrap_or(0);
+        let index = slice.from.unwrap_or(0);
         return Err(if slice.single {
-            format!("index {asked} is outside a list of {length}")
+            format!("index {index} is outside a list of {length}")
         } else {
             format!("{from}:{to} is outside a list of {length}")
         });
@@ -281,7 +281,7 @@ fn compare(operator: Operator, left: &Value, right: &Value) -> Result<bool> {
     })
 }
 
-/// The kind of a value, in words.
+/// The type of a value, for messages.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

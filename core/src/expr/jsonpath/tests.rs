@@ -34,13 +34,13 @@ fn as_text(selection: &Selection) -> String {
     }
 }
 
-/// Templates in which client-go's answer is an accident that nobody should rest on.
+/// Templates whose result in client-go is accidental.
 const STRICTER: [&str; 3] = ["{$.list[]}", "{range $.players[*]}{.name}", "{$.null[0]}"];
-/// Here client-go evaluates the body of a range that repeats nothing.
+/// client-go evaluates the body of a range without items.
 const KINDER: [&str; 1] = ["{range $.empty[*]}{.x}{end}"];
 
 #[test]
-fn templates_mean_what_they_mean_in_client_go() {
+fn templates_have_the_results_of_client_go() {
     let document = document();
     for row in include_str!("testdata/client_go.jsonl").lines() {
         let row: Value = serde_json::from_str(row).expect("a row");
@@ -81,7 +81,7 @@ fn a_missing_key_is_an_error_that_names_the_path() {
 }
 
 #[test]
-fn what_cannot_be_read_comes_with_its_fix() {
+fn invalid_templates_are_errors_with_a_fix() {
     for (path, fix) in [
         ("$.age", "write {$.age}"),
         ("age", "write {age}"),
@@ -105,7 +105,7 @@ fn what_cannot_be_read_comes_with_its_fix() {
 }
 
 #[test]
-fn the_path_alone_says_whether_one_or_many_are_selected() {
+fn the_path_decides_whether_one_or_many_are_selected() {
     let document = json!({"a": [{"b": 1, "c": 1}], "d": [[{"c": 1}]]});
     for (path, kind, text) in [
         ("{$.a[0].b}", "one", "1"),
@@ -141,7 +141,7 @@ fn numbers_become_text_as_users_expect() {
 }
 
 #[test]
-fn paths_that_multiply_are_stopped() {
+fn the_visits_of_a_path_are_limited() {
     let mut deep = json!([1]);
     for _ in 0..60 {
         deep = json!([deep, 1]);

@@ -1,0 +1,88 @@
+//! Names that exist already.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinal_whose_name_exists_does_not_delay_the_others() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
+        _ => accepting(request, 0),
+    });
+    play.target.kind = WorkloadKind::GameStatefulSet;
+    let report = play.carry_out(plan(vec![create(0)])).await;
+    assert!(matches!(report.outcome, ApplyOutcome::Failed { .. }));
+    let mut play = next(play);
+    play.carry_out(plan((0..100).map(create).collect())).await;
+    assert_eq!(created(&play), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_existing_own_pod_must_be_cached_before_the_next_plan() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists"})),
+        "GET /api/v1/pods/lobby-1" => {
+            let mut pod = object("pod", 1, 99);
+            pod["metadata"]["ownerReferences"] = json!([{"uid": "u", "controller": true}]);
+            (200, pod)
+        }
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    let noted = play.noted.lock().unwrap();
+    assert_eq!(*noted, [Write::Version(Kind::Pod, 99)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_of_another_owner_is_remembered() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (409, json!({"reason": "AlreadyExists", "message": "exists"})),
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    assert_eq!(play.memory.taken.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
+    const RUN: &str = "/apis/tkex.tencent.com/v1alpha1/hookruns/run";
+    fn exists() -> (u16, Value) {
+        (409, json!({"reason": "AlreadyExists", "message": "exists"}))
+    }
+    let create = || {
+        let run = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "HookRun",
+            "metadata": {"name": "run"}, "spec": {"metrics": []},
+        });
+        let run = serde_json::from_value(run).unwrap();
+        plan(vec![Action::CreateHookRun(Box::new(run))])
+    };
+    let mut play = Play::new(|request, _| match request.split_once(' ') {
+        Some(("POST", _)) => exists(),
+        Some(("GET", RUN)) => {
+            let mut run = object("old", 1, 99);
+            run["metadata"]["annotations"] = json!({names::RUN_WORKLOAD_UID: "before"});
+            (200, run)
+        }
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(create()).await;
+    assert!(
+        matches!(report.outcome, ApplyOutcome::Moved(_)),
+        "{report:?}"
+    );
+    assert!(play.sent().contains(&format!("DELETE {RUN}")));
+
+    let mut play = Play::new(|request, _| match request.split_once(' ') {
+        Some(("POST", _)) => exists(),
+        Some(("GET", RUN)) => (200, object("of a user", 1, 99)),
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(create()).await;
+    assert!(
+        matches!(report.outcome, ApplyOutcome::Failed { .. }),
+        "{report:?}"
+    );
+    assert!(!play.sent().contains(&format!("DELETE {RUN}")));
+}

@@ -1,0 +1,150 @@
+//! Refused writes, and what the next plan remembers about them.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_stops_its_revision_and_the_next_plan_tries_one() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
+        _ => accepting(request, 0),
+    });
+    let creations = || plan((0..1_000).map(create).collect());
+    let report = play.carry_out(creations()).await;
+    let refused = ApplyOutcome::Failed {
+        message: "exceeded quota".into(),
+        after: None,
+    };
+    assert_eq!(report.outcome, refused);
+    assert!(play.sent().len() <= 65);
+    let failures = &play.memory.failures;
+    assert_eq!(failures.of(Attempt::CreatePod), Some("exceeded quota"));
+    let verdict = &play.memory.verdicts["lobby-1"];
+    assert!(matches!(verdict, Verdict::Refused { message, .. } if message == "exceeded quota"));
+    play.carry_out(creations()).await;
+    assert_eq!(play.sent().len(), 2, "one GET, one POST");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_delays_only_its_own_revision() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (403, json!({"message": "exceeded quota"})),
+        _ => accepting(request, 0),
+    });
+    play.carry_out(plan(vec![create(0)])).await;
+    let other = |n| match create(n) {
+        Action::CreatePod(new) => Action::CreatePod(NewPod {
+            revision: "lobby-2".into(),
+            ..new
+        }),
+        action => action,
+    };
+    let creations = || plan((0..100).map(create).chain((100..200).map(other)).collect());
+    let mut play = next(play);
+    let report = play.carry_out(creations()).await;
+    assert_eq!(report.outcome, ApplyOutcome::Unfinished);
+    assert_eq!(
+        created(&play),
+        101,
+        "one to try, and all of the other revision"
+    );
+    play.carry_out(creations()).await;
+    assert_eq!(created(&play), 200, "all, because the one succeeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_deletion_or_claim_does_not_delay_creations() {
+    let mut play = Play::new(|request, _| match request {
+        "DELETE /api/v1/pods/a" | "POST /api/v1/persistentvolumeclaims" => {
+            (403, json!({"message": "not allowed"}))
+        }
+        _ => accepting(request, 0),
+    });
+    let claim = Action::CreateClaim(NewClaim {
+        name: "data-lobby-0".into(),
+        claim: json!({}),
+    });
+    play.carry_out(plan(vec![delete("a"), claim])).await;
+    for attempt in [Attempt::RemovePod, Attempt::PrepareClaim] {
+        assert_eq!(play.memory.failures.of(attempt), Some("not allowed"));
+    }
+    let mut play = next(play);
+    play.carry_out(plan((0..100).map(create).collect())).await;
+    assert_eq!(created(&play), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_ends_when_such_an_action_succeeds_or_is_no_longer_planned() {
+    let hook = || {
+        Action::CreateHookRun(Box::new(gamekeeper_core::api::HookRun::new(
+            "run",
+            <_>::default(),
+        )))
+    };
+    let mut play = Play::new(|request, _| match request {
+        line if line.starts_with("GET") => accepting(line, 0),
+        _ => (403, json!({"message": "not allowed"})),
+    });
+    play.carry_out(plan(vec![delete("a"), hook()])).await;
+    let has_failed = |play: &Play, attempt| play.memory.failures.of(attempt).is_some();
+    assert!(has_failed(&play, Attempt::RemovePod) && has_failed(&play, Attempt::StartUpdateHook));
+    let mut play = next(play);
+    play.carry_out(plan(vec![hook()])).await;
+    assert!(!has_failed(&play, Attempt::StartUpdateHook));
+    assert!(has_failed(&play, Attempt::RemovePod));
+    play.memory.retain_failures(&[hook()]);
+    assert!(!has_failed(&play, Attempt::RemovePod));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
+    let mut play = Play::new(accepting);
+    let ended = |n: usize| {
+        Action::DeletePod(Deletion {
+            pod: pod(&format!("lobby-{n}")),
+            reason: DeletionReason::EndedAtOnce,
+            guarded: false,
+        })
+    };
+    let mut due = Vec::new();
+    for _ in 0..2 {
+        play.carry_out(plan((0..10).map(ended).collect())).await;
+        due.push(play.memory.backoff.expect("a round").due());
+    }
+    let longer = due[1].duration_since(due[0]);
+    assert!(longer.as_secs() >= 10, "10 s, then 20 s: {longer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retry_after_of_the_server_is_returned() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (429, json!("too many requests")),
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    let ApplyOutcome::Failed { after, .. } = report.outcome else {
+        panic!("{report:?}");
+    };
+    assert_eq!(after, Some(Duration::from_secs(7)));
+    let failures = &play.memory.failures;
+    assert_eq!(
+        failures.of(Attempt::CreatePod),
+        None,
+        "the pod was not refused"
+    );
+    assert_eq!(*play.noted.lock().unwrap(), [], "nothing was written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_must_catch_up_after_a_write_without_a_result() {
+    let mut play = Play::new(|request, _| match request {
+        "POST /api/v1/pods" => (504, json!("a timeout")),
+        _ => accepting(request, 0),
+    });
+    let report = play.carry_out(plan(vec![create(1)])).await;
+    assert!(
+        matches!(report.outcome, ApplyOutcome::Failed { .. }),
+        "{report:?}"
+    );
+    let noted = play.noted.lock().unwrap();
+    assert_eq!(*noted, [Write::Unknown(Kind::Pod)]);
+}
