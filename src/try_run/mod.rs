@@ -21,7 +21,7 @@ pub use file::FileError;
 use crate::provider::{Call, HttpOptions, Probe, ProbeError};
 use gamekeeper_core::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{
-    Measured, Outcome, Rules, assess, is_under_way, next_number,
+    Measured, Outcome, Rules, assess, is_in_progress, next_number,
 };
 
 /// The wait if nothing is due.
@@ -154,7 +154,7 @@ impl<P: Fn(String)> TryRun<P> {
             run: Arc::clone(&self.run),
             metric,
             number: next_number(&self.status, of),
-            resumed: is_under_way(&self.status, of),
+            resumed: is_in_progress(&self.status, of),
         };
         let probe = self.probe.clone();
         self.running.insert(metric);

@@ -1,4 +1,4 @@
-//! The plan for a GameDeployment, told from top to bottom.
+//! The plan for a GameDeployment, from top to bottom.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -100,8 +100,7 @@ pub fn plan(
     }))
 }
 
-/// Old pods beyond those that the partition keeps. Surge pods that have taken the places of others
-/// let those go.
+/// Old pods beyond those that the partition keeps. Those that surge pods have replaced are deleted.
 fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
     let update = revisions.update.name();
     let is_old = |pod: &&&Pod| pod.revision() != update;
@@ -201,10 +200,10 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     })
 }
 
-/// Names that an event tells; it says how many there are besides.
+/// Names in an event; it says how many more there are.
 const NAMES_TOLD: usize = 5;
 
-/// What is told of names in podsToDelete that no pod has.
+/// The event about names in podsToDelete that no pod has.
 fn not_found(names: Vec<&String>) -> Option<Event> {
     let message = match names[..] {
         [] => return None,

@@ -1,4 +1,4 @@
-//! The plan for a GameStatefulSet, told from top to bottom.
+//! The plan for a GameStatefulSet, from top to bottom.
 //!
 //! What differs from a GameDeployment is ordinals and volumes; everything else is the same code.
 

@@ -1,10 +1,11 @@
-//! Every decision: a pure function of what was seen to what is to be done.
+//! Every decision: a pure function from what was observed to what is to be done.
 //!
-//! No client, no async and no clock of its own (`now` is part of what was seen), so that what a
-//! reconcile will do can be printed, compared, and walked by a model checker.
+//! No client, no async and no clock of its own (`now` is part of what was observed), so that what a
+//! reconcile will do can be printed, compared, and explored by a model checker.
 //!
-//! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which tell a plan from top to bottom. When
-//! may a pod be deleted or changed? [`guard::may_touch`](hooks::guard::may_touch) says so, and nothing else does.
+//! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which read from top to bottom.
+//! When may a pod be deleted or changed? [`guard::may_touch`](hooks::guard::may_touch) says so, and
+//! nothing else does.
 //!
 //! The rooms, each of which uses only those above it:
 //!

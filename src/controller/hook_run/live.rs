@@ -14,7 +14,7 @@ use crate::apply::to_bytes;
 use crate::cache::{Cached, CachedHookRun};
 use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus};
-use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_under_way, next_number};
+use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_in_progress, next_number};
 
 /// How long the write of phase Running is delayed, so that the first result can share it.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
@@ -138,7 +138,7 @@ impl Live {
             run: Arc::clone(&run.object),
             metric,
             number: next_number(status, &spec.metrics[metric]),
-            resumed: is_under_way(status, &spec.metrics[metric]),
+            resumed: is_in_progress(status, &spec.metrics[metric]),
         };
         let stop = next.stop.into_iter();
         self.stopping

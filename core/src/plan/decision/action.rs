@@ -1,4 +1,4 @@
-//! What a plan asks for: values that can be printed and compared. `apply` carries them out.
+//! What a plan decides: values that can be printed and compared. `apply` carries them out.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -7,11 +7,10 @@ use crate::api::HookRun;
 use crate::api::names::{self, HookPoint};
 use crate::plan::observed::{InPlaceRecord, Pod};
 
-/// What one sync is to do.
+/// What one reconcile is to do.
 ///
-/// Order: actions of [`Phase::Before`] side by side; then the status, if it must be written first;
-/// then (after a quorum GET of the workload when one of them is irrevocable) those of
-/// [`Phase::After`] side by side.
+/// Order: actions of [`Phase::Before`], in parallel; the status, if it must be written first; a quorum
+/// GET of the workload, if an action is irrevocable; actions of [`Phase::After`], in parallel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan<S> {
     /// What to do.
@@ -22,7 +21,7 @@ pub struct Plan<S> {
     /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
     /// Otherwise it is only informative, and may wait a second.
     pub status_first: bool,
-    /// When to plan again though nothing is seen to change.
+    /// When to plan again even if nothing is seen to change.
     pub wake: Option<Timestamp>,
     /// What to tell the user.
     pub events: Vec<Event>,
@@ -39,10 +38,10 @@ pub struct Event {
     pub message: String,
 }
 
-/// When an action's turn comes.
+/// When an action is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Before the status is written: what takes something back, or only prepares.
+    /// Before the status is written: it takes something back, or only prepares.
     Before,
     /// After it.
     After,
@@ -55,7 +54,7 @@ pub struct PodRef {
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Its resourceVersion, where the write rests on nothing having happened to the pod since.
+    /// Its resourceVersion, where the write requires that the pod has not changed since.
     pub version: Option<u64>,
 }
 
@@ -80,16 +79,16 @@ pub enum Action {
         /// Its uid, a precondition.
         uid: String,
     },
-    /// Take an orphaned revision over.
+    /// Adopt an orphaned revision.
     AdoptRevision {
         /// Its name.
         name: String,
         /// Its uid, a precondition.
         uid: String,
     },
-    /// Take an orphaned pod over, after a live GET of the workload.
+    /// Adopt an orphaned pod, after a live GET of the workload.
     AdoptPod(PodRef),
-    /// Let go of a pod that the selector no longer matches.
+    /// Release a pod that the selector no longer matches.
     ReleasePod(PodRef),
     /// Ask the API server, with a strict dry run, whether it would create a pod of this revision.
     DryRun {
@@ -102,9 +101,10 @@ pub enum Action {
     CreatePod(NewPod),
     /// Delete a pod. Only what may be deleted gets here: see `guard`.
     DeletePod(Deletion),
-    /// Take a pod that cannot end off a lost node. It is being deleted already.
+    /// Force the deletion of a pod that cannot end, because its node is lost. It is Terminating
+    /// already.
     ForceDeletePod(PodRef),
-    /// Mend labels that belong to a pod's identity.
+    /// Fix labels that belong to a pod's identity.
     LabelPod {
         /// The pod.
         pod: PodRef,
@@ -113,7 +113,7 @@ pub enum Action {
     },
     /// Create a volume claim.
     CreateClaim(NewClaim),
-    /// Change with whom a claim goes.
+    /// Change the owners of a claim.
     OwnClaim(ClaimOwnership),
     /// Set the annotation game-pod-deleting.
     MarkDeleting(PodRef),
@@ -134,8 +134,8 @@ pub enum Action {
         pod: PodRef,
         /// The revision it is closed for.
         revision: String,
-        /// What follows at once when no grace period lies between. Should it not come to that, the
-        /// next plan goes on from the closed gate.
+        /// What follows at once, without a grace period. If the process ends in between, the next plan
+        /// continues from the closed gate.
         then: Option<Box<InPlacePatch>>,
     },
     /// Open the readiness gate (condition True).
@@ -149,7 +149,7 @@ pub enum Action {
         /// Resources by container.
         resources: Vec<(String, Value)>,
     },
-    /// Note on a pod without readiness gate that its update is done.
+    /// Record on a pod without readiness gate that its update is done.
     FinishInPlace {
         /// The pod.
         pod: PodRef,
@@ -180,7 +180,7 @@ pub struct NewRevision {
     pub number: i64,
     /// The pod template.
     pub template: Value,
-    /// Why it was made, in the user's words.
+    /// Why it was created, in the user's words.
     pub cause: Option<String>,
 }
 
@@ -200,10 +200,10 @@ pub struct NewPod {
 pub struct Deletion {
     /// The pod.
     pub pod: PodRef,
-    /// Why it goes.
+    /// Why it is deleted.
     pub reason: DeletionReason,
-    /// Whether a hook guards it. Then what allows it, be it the hook's answer or that nothing of the
-    /// pod runs, is good for a moment only.
+    /// Whether a hook guards it. Then what allows the deletion (the hook's success, or that no
+    /// container runs) is valid for a moment only.
     pub guarded: bool,
 }
 
@@ -299,7 +299,7 @@ impl NewPod {
 }
 
 impl Action {
-    /// When its turn comes.
+    /// When it is carried out.
     pub fn phase(&self) -> Phase {
         match self {
             Action::DeleteHookRun { .. }
@@ -378,8 +378,7 @@ impl Action {
         }
     }
 
-    /// Whether it stays right for as long as the workload is as it was decided on, whatever becomes
-    /// of other pods meanwhile.
+    /// Whether it stays valid while the workload does not change, whatever happens to other pods.
     pub fn lasts(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,

@@ -26,7 +26,7 @@ impl Blocked {
     }
 }
 
-/// What is held up: the condition FailedScale or FailedUpdate tells of it.
+/// What is held up: condition FailedScale or FailedUpdate shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {
     /// The number of pods.

@@ -12,7 +12,7 @@ use crate::plan::time::earlier;
 pub struct Draft {
     actions: Vec<Action>,
     patch: Option<WorkloadPatch>,
-    /// When to plan again though nothing is seen to change.
+    /// When to plan again even if nothing is seen to change.
     pub wake: Option<Timestamp>,
     /// What to tell the user.
     pub events: Vec<Event>,

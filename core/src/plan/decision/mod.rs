@@ -1,4 +1,4 @@
-//! What a plan says: actions, events, and what holds a workload up.
+//! What a plan contains: actions, events, and what blocks a workload.
 
 mod action;
 mod blocked;

@@ -1,7 +1,7 @@
 //! Where a run stands: the next status, what to measure now, and when to look again.
 //!
 //! A run's state is its status alone, so an operator that starts again goes on where the last one
-//! stopped; a call that was under way then is made again, under the same number.
+//! stopped; a call that was in progress then is made again, under the same number.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::budget::keep_within;
 use super::by_name::Rules;
 use super::metric::{self, Verdict};
-use super::record::{entry, record, result, result_mut, take_under_way};
+use super::record::{entry, record, result, result_mut, take_in_progress};
 use super::schedule::{Due, schedule};
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
 
@@ -64,7 +64,7 @@ pub struct Assessment {
     pub start: Vec<usize>,
     /// When to assess again though nothing happens until then.
     pub wake: Option<Timestamp>,
-    /// Metrics (by index) whose measurement might be under way although the run has ended.
+    /// Metrics (by index) whose measurement might be in progress although the run has ended.
     pub stop: Vec<usize>,
 }
 
@@ -177,7 +177,7 @@ fn finish(
         let result = entry(spec, rules, &mut status, index);
         if !result.phase.is_completed() {
             // It has measured nothing yet, and will not.
-            take_under_way(result);
+            take_in_progress(result);
             let Verdict { phase, message } = metric::verdict_when_stopped(metric, result, &cause);
             result.phase = phase;
             result.message = message;

@@ -70,8 +70,8 @@ impl Rules {
     }
 }
 
-/// A name, or an expression that must match the whole name: one that matched a part would take
-/// metrics out of the decision that nobody thought of.
+/// A name, or an expression that must match the whole name: one that matched a part would exclude
+/// metrics by accident.
 struct Rule<'a> {
     name: &'a str,
     expression: Option<Regex>,
@@ -97,7 +97,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// A dry run that means no metric: whoever wrote it thinks that some metric decides nothing.
+/// A dry run that means no metric: its author thinks that some metric decides nothing.
 pub(super) fn without_metric<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Option<&'a str> {
     let names = rules.iter().map(|rule| rule.metric_name.as_str());
     let is_lost = |name: &&str| {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// It would be read for everybody's runs, on the threads that serve them all.
+    /// It would be read on the threads that serve all runs.
     #[test]
     fn an_expression_that_takes_long_to_read_means_nothing_and_is_refused() {
         let metrics = [named("aaaa")];

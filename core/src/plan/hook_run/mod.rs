@@ -22,7 +22,7 @@ pub use assess::*;
 pub use by_name::Rules;
 pub use expiry::expires;
 pub use judge::*;
-pub use record::{is_under_way, next_number};
+pub use record::{is_in_progress, next_number};
 pub use schedule::SHORTEST_INTERVAL;
 pub use template::*;
 pub use texts::*;

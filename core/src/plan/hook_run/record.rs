@@ -15,8 +15,8 @@ pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
 }
 
 /// Whether that measurement was begun already, and is only to be looked at again.
-pub fn is_under_way(status: &HookRunStatus, metric: &Metric) -> bool {
-    result(status, &metric.name).is_some_and(|result| under_way(result).is_some())
+pub fn is_in_progress(status: &HookRunStatus, metric: &Metric) -> bool {
+    result(status, &metric.name).is_some_and(|result| in_progress(result).is_some())
 }
 
 pub(super) fn result<'a>(status: &'a HookRunStatus, name: &str) -> Option<&'a MetricResult> {
@@ -37,14 +37,14 @@ pub(super) fn result_mut<'a>(
 }
 
 /// The measurement of a metric that takes its time.
-pub(super) fn under_way(result: &MetricResult) -> Option<&Measurement> {
+pub(super) fn in_progress(result: &MetricResult) -> Option<&Measurement> {
     let last = result.measurements.last();
     last.filter(|last| last.phase == HookPhase::Running)
 }
 
 /// Takes that measurement out of the list.
-pub(super) fn take_under_way(result: &mut MetricResult) -> Option<Measurement> {
-    under_way(result)?;
+pub(super) fn take_in_progress(result: &mut MetricResult) -> Option<Measurement> {
+    in_progress(result)?;
     result.measurements.pop()
 }
 
@@ -95,7 +95,7 @@ pub(super) fn record(
     if result.phase.is_completed() {
         return;
     }
-    let begun = take_under_way(result).and_then(|begun| begun.started_at);
+    let begun = take_in_progress(result).and_then(|begun| begun.started_at);
     let outcome = &measured.outcome;
     let resume = (outcome.phase == HookPhase::Running).then_some(outcome.resume_after);
     if resume.is_none() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::record::{result, under_way};
+use super::record::{in_progress, result};
 use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
 use crate::plan::time::parse_duration;
 
@@ -123,8 +123,8 @@ fn due(
         interval,
         initial_delay,
     } = waits(metric)?;
-    if let Some(under_way) = result.and_then(under_way) {
-        return Ok(under_way.resume_at.as_ref().map_or(turn, |at| at.0));
+    if let Some(in_progress) = result.and_then(in_progress) {
+        return Ok(in_progress.resume_at.as_ref().map_or(turn, |at| at.0));
     }
     let last = result.and_then(|result| result.measurements.last());
     let Some(last) = last else {

@@ -7,7 +7,7 @@ use super::by_name::without_metric;
 use super::schedule::can_be_scheduled;
 use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
 
-/// Whether runs of a template can end well without anybody's help.
+/// Whether runs of a template can end well by themselves.
 ///
 /// # Errors
 /// Names the first metric that cannot, why, and what to write.

@@ -79,10 +79,10 @@ impl<'a> Cleared<'a> {
     }
 }
 
-/// Whether players may be on it: only such a pod has something to lose. That is, whether one of its
-/// containers (native sidecars among them) runs, whatever its phase: a pod is Pending while its game
-/// runs and a sidecar waits for its image, and Running while its game crashes again and again. Where
-/// the kubelet says nothing of a container, the phase has to do.
+/// Whether players may be on a pod: whether one of its containers (native sidecars among them) runs,
+/// whatever its phase. A pod is Pending while its game runs and a sidecar waits for its image, and
+/// Running while its game crashes again and again. The phase decides for a container of which the
+/// kubelet reports nothing.
 pub fn may_have_players(pod: &Pod) -> bool {
     let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
     let mut containers = pod.containers.iter();

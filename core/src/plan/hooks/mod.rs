@@ -1,9 +1,9 @@
-//! The hooks in a pod's life: which HookRun speaks for which action, and what it says.
+//! The hooks in a pod's life: which HookRun belongs to which action, and what follows from it.
 //!
 //! A HookRun counts only for the very action it was made for: same pod (uid), same target revision,
 //! same workload (uid), same hook (template and arguments), and under the one name that the operator
-//! gives such a run: a copy under another name never counts. Whoever wants an action asks
-//! [`Hooks::clear`]; what nobody asked for by the end of the plan is called off.
+//! gives such a run: a copy under another name never counts. A rule that wants an action calls
+//! [`Hooks::clear`]; a run that no rule wants by the end of the plan is deleted.
 
 pub mod guard;
 pub mod retry;
@@ -24,7 +24,7 @@ use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// How long a success is good for: players may have joined since.
+/// How long a success is valid: players may have joined since.
 pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
 /// By how much the clock of the leader that wrote a time may be ahead of ours. A success further in the
 /// future would never age, so it does not count.
@@ -37,7 +37,7 @@ const MAX_STARTS: usize = 500;
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// The pod goes for good, or one of the same revision takes its place.
+    /// The pod is deleted for good, or replaced by one of the same revision.
     Removal,
     /// The pod is brought to this revision.
     Revision(RevisionName<'a>),
@@ -52,7 +52,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What is held up when its hook cannot be made.
+    /// What is held up when its hook cannot be created.
     fn concern(self) -> Concern {
         match self {
             Self::Removal => Concern::Scale,
@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What somebody wants to do to a pod, as far as a hook needs to know.
+/// An action on a pod, as far as its hook is concerned.
 #[derive(Clone, Copy, Debug)]
 pub struct Intent<'a> {
     /// The point whose hook guards it.
@@ -70,7 +70,7 @@ pub struct Intent<'a> {
     pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],
-    /// Whether it could be done right now, were it not for the hook: only then is a hook started.
+    /// Whether it is possible now, its hook apart: only then is a hook started.
     pub possible: bool,
     /// The moment that a success must be fresh at: now, or when the gate was closed on it.
     pub at: Timestamp,
@@ -85,11 +85,11 @@ pub enum Answer {
     Held,
 }
 
-/// The HookRuns of a workload's pods, and what became of them in this plan.
+/// The HookRuns of a workload's pods, and what this plan does with them.
 pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
-    /// Those of pods, in the order in which they were seen.
+    /// Those of pods, in the order in which they were observed.
     of_pods: Vec<&'a HookRun>,
     /// The same by point and pod.
     runs: HashMap<(HookPoint, PodUid<'a>), Vec<&'a HookRun>>,
@@ -153,21 +153,21 @@ impl<'a> Hooks<'a> {
             .is_some_and(|runs| !runs.is_empty())
     }
 
-    /// Whether a HookRun of this pod asks whether it may go for good.
+    /// Whether this pod has a HookRun for its removal.
     pub fn waits_to_go(&self, pod: &Pod) -> bool {
         let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid()));
         runs.into_iter().flatten().any(|run| run.is_for_removal())
     }
 
-    /// Whether this pod's hook was successful for that target and still is good.
+    /// Whether this pod's hook was successful for that target, and still is valid.
     pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent).is_some_and(|run| {
             run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
         })
     }
 
-    /// Asks the pod's hook, starting it when there is none at this point in whatever phase (invariant 6). Asking also keeps it: a run that
-    /// nobody asks for is called off in [`Hooks::settle`].
+    /// What the pod's hook says. It is started when the pod has no run at this point, in whatever phase
+    /// (invariant 6). A run that is not looked at here is deleted by [`Hooks::settle`].
     pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if !self.is_configured(intent.point) {
             return Answer::Cleared;
@@ -177,7 +177,7 @@ impl<'a> Hooks<'a> {
                 self.start(pod, intent);
             } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
             {
-                // The run of another intent is going; the pod stays chosen meanwhile.
+                // The run of another intent is deleted first; the pod stays marked meanwhile.
                 self.marked.insert(pod.uid());
             }
             return Answer::Held;
@@ -199,8 +199,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Keeps the hooks of deletions for good, and calls off the others: where a new round begins and
-    /// it cannot be told yet who is updated, a success of the last one must not count after a revert.
+    /// Keeps the hooks of removals alone. Where a new round begins and it is not known yet which pods
+    /// are updated, a success of the last round must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod]) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = Intent {
@@ -213,8 +213,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Starts hooks, and calls off what nobody asked for: HookRuns of intents that are no more (or of
-    /// pods that are gone or Terminating), and annotations game-pod-deleting. Sets those that are due.
+    /// Starts hooks, deletes HookRuns that no rule wants any more (or whose pods are gone or
+    /// Terminating), and sets and removes annotation game-pod-deleting.
     pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.starts);
         for run in &self.of_pods {
@@ -236,8 +236,8 @@ impl<'a> Hooks<'a> {
         actions
     }
 
-    /// Ends a retry when no run that it covers is left. One that begins now takes the points of the
-    /// last along: its annotation is the one to keep.
+    /// Ends a retry when no run that it covers is left. A retry that begins now includes the points of
+    /// the last one, so its annotation stays.
     pub fn ended_retry(&self) -> Option<WorkloadPatch> {
         let begins = !self.workload.hooks.retries().is_empty();
         let retry = self.retry.as_ref().filter(|_| !begins)?;
@@ -262,17 +262,17 @@ impl<'a> Hooks<'a> {
         let runs = self.runs.get(&(intent.point, pod.uid()))?;
         let name = run_maker::pod_run_name(hook.step, intent.point, pod, intent.target);
         runs.iter().copied().find(|run| {
-            let notes = run.annotations();
-            let note = |key: &str| notes.get(key).map(String::as_str);
+            let annotations = run.annotations();
+            let annotation = |key: &str| annotations.get(key).map(String::as_str);
             run.metadata.name.as_ref() == Some(&name)
-                && note(names::RUN_TARGET) == Some(intent.target.annotation())
-                && note(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
-                && note(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
+                && annotation(names::RUN_TARGET) == Some(intent.target.annotation())
+                && annotation(names::RUN_HOOK_HASH) == Some(hook.hash.as_str())
+                && annotation(names::RUN_WORKLOAD_UID) == Some(self.workload.uid.as_str())
                 && run.metadata.deletion_timestamp.is_none()
         })
     }
 
-    /// Whether a success was good at that moment.
+    /// Whether a success was valid at that moment.
     fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
         let status = run.status.as_ref();
         let finished = status.and_then(|status| status.finished_at.as_ref());
@@ -330,8 +330,8 @@ impl<'a> Hooks<'a> {
             modified: intent.modified,
         };
         let run = match hook.maker(self.workload, self.world) {
-            // Enough are started already, or a run of that name is about an earlier pod of the same
-            // ordinal, and goes first.
+            // Enough are started already, or a run of that name belongs to an earlier pod of the same
+            // ordinal, and is deleted first.
             Ok(maker)
                 if self.starts.len() >= MAX_STARTS || self.is_taken(&maker.name(&subject)) =>
             {
@@ -361,7 +361,7 @@ struct Hook<'a> {
     step: &'a HookStep,
     /// Part of the identity of its runs.
     hash: String,
-    /// What makes its runs, once one was asked for.
+    /// Creates its runs, once one is needed.
     maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
 }
 

@@ -1,8 +1,9 @@
-//! `retry: true`: hooks that ended badly are run again, without anybody deleting HookRuns by hand.
+//! `retry: true`: hooks that were not successful are run again, without deleting HookRuns by hand.
 //!
-//! One patch sets `retry` back to false and notes the generation; then the ended, unsuccessful runs
-//! of that point made up to that generation go; then the note goes. A crash in between loses
-//! nothing, and a run made after the retry is never taken for one before it.
+//! One patch sets `retry` back to false and records the generation in an annotation. Then the
+//! unsuccessful runs of that point that were created up to that generation are deleted, and then the
+//! annotation is removed. A crash in between loses nothing, and a run created after the retry is never
+//! taken for one before it.
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -13,17 +14,17 @@ use crate::plan::workload::Workload;
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun};
 
-/// A retry under way: the note on the workload.
+/// A retry in progress: an annotation on the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
-    /// The workload's generation when it was asked for.
+    /// The workload's generation when it began.
     generation: i64,
     /// Type labels of the points.
     points: Vec<String>,
 }
 
 impl Retry {
-    /// The retry under way, if any.
+    /// The retry in progress, if any.
     pub fn of(workload: &Workload) -> Option<Self> {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
@@ -43,7 +44,7 @@ impl Retry {
     }
 }
 
-/// Begins a retry when the user asks for one.
+/// Begins a retry when the user has requested one.
 pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     let retry_off = workload.hooks.retries();
     if retry_off.is_empty() {
@@ -54,18 +55,18 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     let mut points: Vec<String> = new.chain(old).collect();
     points.sort();
     points.dedup();
-    let note = Retry {
+    let retry = Retry {
         generation: workload.generation,
         points,
     };
-    let text = serde_json::to_string(&note).unwrap_or_default();
+    let text = serde_json::to_string(&retry).unwrap_or_default();
     Some(WorkloadPatch {
         retry_off,
         ..WorkloadPatch::annotation(names::RETRY_ANNOTATION, Some(text))
     })
 }
 
-/// Takes the note off.
+/// Removes the annotation.
 pub fn end() -> WorkloadPatch {
     WorkloadPatch::annotation(names::RETRY_ANNOTATION, None)
 }

@@ -1,4 +1,4 @@
-//! Makes HookRuns: a template, the arguments for it, and the identity that tells what it is for.
+//! Creates HookRuns from a template, its arguments, and an identity that says what each is for.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// Why a run cannot be made. It heals by itself once the template or the arguments are fixed.
+/// Why a run cannot be created, until the template or the arguments are fixed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum CannotMake {
     /// There is no such template.
@@ -201,16 +201,16 @@ impl<'a> HookMaker<'a> {
         let Workload {
             uid, generation, ..
         } = self.workload;
-        let mut notes = BTreeMap::from([
+        let mut annotations = BTreeMap::from([
             (names::RUN_WORKLOAD_UID.to_owned(), uid.clone()),
             (names::RUN_HOOK_HASH.to_owned(), self.hash.clone()),
             (names::RUN_GENERATION.to_owned(), generation.to_string()),
         ]);
         if let Subject::Pod { pod, target, .. } = subject {
-            notes.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
-            notes.insert(names::RUN_TARGET.to_owned(), target.annotation().to_owned());
+            annotations.insert(names::RUN_POD_UID.to_owned(), pod.uid.clone());
+            annotations.insert(names::RUN_TARGET.to_owned(), target.annotation().to_owned());
         }
-        notes
+        annotations
     }
 }
 

@@ -31,7 +31,7 @@ const SETTLED_OVERTAKEN: SignedDuration = SignedDuration::from_mins(5);
 
 /// How far the recorded change of a pod is.
 pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
-    // A resize that somebody else asked for is no business of this change.
+    // A resize that another client requested does not concern this change.
     let resizes = record.containers.values().any(|it| it.resources.is_some());
     if resizes && let Resize::Deferred(message) | Resize::Infeasible(message) = &pod.resize {
         return Completion::Stuck(message.clone());

@@ -26,7 +26,7 @@ pub enum Proof<'a> {
 }
 
 /// Whether a hot patch of this pod has not shown yet.
-pub fn is_under_way(pod: &Pod) -> bool {
+pub fn is_in_progress(pod: &Pod) -> bool {
     changes(pod).any(|(container, _)| !shows_image(container)) || is_behind(pod)
 }
 
@@ -40,7 +40,7 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     for pod in pods.iter().copied().filter(patched) {
         if changes(pod).any(|(container, change)| is_restarted(container, change)) {
             proof = Proof::Restarted(pod);
-        } else if is_under_way(pod) {
+        } else if is_in_progress(pod) {
             if let Proof::None = proof {
                 proof = Proof::Awaited(pod);
             }
@@ -51,7 +51,7 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     proof
 }
 
-/// How long a hot patch may take before that is told: an image has to be pulled.
+/// How long a hot patch may take before users are told: an image has to be pulled.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The first hot patch, which all others wait for: when it has not shown for long, users are told.

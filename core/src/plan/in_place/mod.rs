@@ -7,4 +7,4 @@ mod state;
 
 pub use change::{Change, NotInPlace, between};
 pub use completion::{Completion, completion, same_image};
-pub use state::{InPlaceState, Patching, is_under_way, patch_of, state};
+pub use state::{InPlaceState, Patching, is_in_progress, patch_of, state};

@@ -12,7 +12,7 @@ use crate::plan::observed::{Container, ContainerChange, Gate, InPlaceRecord, Pod
 /// How far a pod is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InPlaceState<'a> {
-    /// No update is under way.
+    /// No update is in progress.
     Idle,
     /// The gate is closed since then, but nothing has been changed yet.
     Closed(Timestamp),
@@ -20,8 +20,8 @@ pub enum InPlaceState<'a> {
     Patched(&'a InPlaceRecord),
 }
 
-/// How far a pod is. A gate that is False belongs to an update: whoever closed it, it is either
-/// followed to its end or opened again.
+/// How far a pod is. A gate that is False belongs to an update, whatever closed it: the update is
+/// followed to its end, or the gate is opened again.
 pub fn state(pod: &Pod) -> InPlaceState<'_> {
     let record = pod.record.as_deref().filter(|record| !record.hot);
     match (pod.gate, record) {
@@ -35,7 +35,7 @@ pub fn state(pod: &Pod) -> InPlaceState<'_> {
 }
 
 /// Whether a pod is being updated in place: from the gate closed until it is open again.
-pub fn is_under_way(pod: &Pod) -> bool {
+pub fn is_in_progress(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
 }
 

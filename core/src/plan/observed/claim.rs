@@ -13,7 +13,7 @@ pub struct Claim {
     pub resource_version: u64,
     /// Whether it is Terminating.
     pub terminating: bool,
-    /// Its owners: with the last of them it goes.
+    /// Its owners: it is deleted with the last of them.
     pub owners: Vec<ClaimOwner>,
 }
 
@@ -36,7 +36,7 @@ impl Claim {
         self.owners.iter().any(|owner| owner.uid == uid)
     }
 
-    /// Uid of whoever controls it.
+    /// Uid of the object that controls it.
     pub fn controller(&self) -> Option<&str> {
         let mut owners = self.owners.iter();
         let owner = owners.find(|owner| owner.controller)?;

@@ -85,7 +85,7 @@ pub enum PodPhase {
 pub enum Gate {
     /// The pod's spec does not have it.
     None,
-    /// In the spec, but nobody has set its condition yet.
+    /// In the spec, but its condition has not been set yet.
     Unset,
     /// True: the gate lets traffic through.
     Open,
@@ -153,8 +153,8 @@ pub struct FirstStatus {
     pub container_ids: Vec<String>,
 }
 
-/// What an in-place update or hot patch changed, kept on the pod in [`names::IN_PLACE_RECORD`], so
-/// that whoever comes next knows what to wait for.
+/// What an in-place update or hot patch changed, kept on the pod in [`names::IN_PLACE_RECORD`], so that
+/// the next leader knows what to wait for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceRecord {
@@ -189,8 +189,8 @@ pub struct ContainerChange {
     /// Its restarts.
     #[serde(default)]
     pub from_restart_count: i32,
-    /// Whether that container did not run the image before yet: this change came while another
-    /// one was under way.
+    /// Whether that container did not run the image before yet: this change came while another one was
+    /// in progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,
     /// Resources to set through the resize subresource; None when they do not change.

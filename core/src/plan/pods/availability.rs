@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::plan::in_place::{hot_patch, is_under_way};
+use crate::plan::in_place::{hot_patch, is_in_progress};
 use crate::plan::observed::{Gate, Pod};
 use crate::plan::workload::Workload;
 
@@ -15,8 +15,8 @@ pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
 /// clock of the kubelet, which says since when it is ready, may be ahead of ours.
 pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
-        || is_under_way(pod)
-        || hot_patch::is_under_way(pod)
+        || is_in_progress(pod)
+        || hot_patch::is_in_progress(pod)
         || pod.gate == Gate::Unset
     {
         return None;

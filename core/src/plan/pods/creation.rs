@@ -18,7 +18,7 @@ pub const MAX_CREATIONS: usize = 1_000;
 /// refuses the second one.
 pub struct PodNames<'a> {
     workload: &'a Workload<'a>,
-    /// Names of pods that are there, or that another object has.
+    /// Names of existing pods, and of other objects.
     taken: HashSet<&'a str>,
     /// Names that it has given.
     given: HashSet<String>,
@@ -27,7 +27,7 @@ pub struct PodNames<'a> {
 }
 
 impl<'a> PodNames<'a> {
-    /// Names beside those of the pods that are there.
+    /// Names other than those of existing pods.
     pub fn new(workload: &'a Workload<'a>, world: &'a World) -> Self {
         let pods = world.pods.iter().map(|pod| pod.name.as_str());
         let versions = world.pods.iter().map(|pod| pod.resource_version);
@@ -84,7 +84,7 @@ pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) 
     }
 }
 
-/// A pod to ask the API server about; nothing of it stays.
+/// A pod for a dry run; it is not stored.
 pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
     let mut pod = pod_of(workload, revision, &name);

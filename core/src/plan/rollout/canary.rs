@@ -1,10 +1,10 @@
 //! Canary steps: where a rollout stands, and how far it may go. No more pods are updated than partition and
 //! steps allow (invariant 3); a pause is left by a user or its duration, and the step only grows (invariant 4).
 //!
-//! The pause of a step is one patch of the workload: `paused: true` together with a note that says
-//! which revision, step list and step it belongs to. Whoever sets `paused: false` resumes. The note
-//! tells the operator's own pause from a user's, survives a crash at any point, and is lifted when
-//! the template or the steps change, so a rollback is one patch of the image.
+//! The pause of a step is one patch of the workload: `paused: true` together with an annotation that
+//! names the revision, step list and step. A user who sets `paused: false` resumes. The annotation
+//! tells the operator's own pause from a user's, survives a crash at any point, and ends with the
+//! template or the steps, so a rollback is one patch of the image.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -15,7 +15,7 @@ use crate::plan::decision::{Action, Draft};
 use crate::plan::hooks::run_maker;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
 use crate::plan::observed::RevisionName;
-use crate::plan::rollout::pause::{PauseNote, drop_note, lift, note_of};
+use crate::plan::rollout::pause::{OwnPause, lift, own_pause, remove};
 use crate::plan::rollout::{pause, promotion};
 use crate::plan::time::{duration, whole_seconds};
 use crate::plan::workload::limits::partition;
@@ -34,7 +34,7 @@ pub struct Rollout {
     pub target: i64,
     /// Whether no pod update may start.
     pub paused: bool,
-    /// Why the hook of the current step cannot be made.
+    /// Why the hook of the current step cannot be created.
     pub problem: Option<CannotMake>,
     /// A resume that came with an apply and was not followed.
     pub resume_ignored: bool,
@@ -81,7 +81,7 @@ pub fn advance(
     progress.canary.pause_start_time = None;
     let started_over = seen.update() != update || seen.step_hash != hash;
     if started_over {
-        // What a step or a pause held back was another rollout.
+        // What was held belongs to another rollout.
         progress.canary.held_replicas = None;
     }
     let runs = world.runs.iter().map(AsRef::as_ref);
@@ -98,13 +98,13 @@ pub fn advance(
         }
         progress.step_index = Some(0);
     }
-    let note = note_of(workload);
-    let is_own = |note: &&PauseNote| {
-        has_steps && note.revision == update.as_str() && Some(&note.step_hash) == hash.as_ref()
+    let pause = own_pause(workload);
+    let is_own = |pause: &&OwnPause| {
+        has_steps && pause.revision == update.as_str() && Some(&pause.step_hash) == hash.as_ref()
     };
-    let own = note.as_ref().filter(is_own);
-    let strange = note.as_ref().filter(|_| own.is_none());
-    draft.patch_workload(strange.map(|note| lift(workload, note)));
+    let own = pause.as_ref().filter(is_own);
+    let strange = pause.as_ref().filter(|_| own.is_none());
+    draft.patch_workload(strange.map(|pause| lift(workload, pause)));
     let promoted = has_steps && promotion::is_promoted(workload, update);
     if !promoted {
         draft.patch_workload(promotion::forget(workload));
@@ -116,8 +116,8 @@ pub fn advance(
         update,
         counts,
         runs,
-        note: own,
-        lifted: strange.is_some_and(|note| !note.over),
+        pause: own,
+        lifted: strange.is_some_and(|pause| !pause.over),
         started_over,
         skips_steps: !has_steps || (promoted && !workload.paused),
         problem: None,
@@ -134,8 +134,8 @@ struct Walk<'a> {
     update: RevisionName<'a>,
     counts: Counts,
     runs: Vec<&'a HookRun>,
-    note: Option<&'a PauseNote>,
-    /// Whether the operator's pause of another rollout is being taken off in this plan.
+    pause: Option<&'a OwnPause>,
+    /// Whether the operator's pause of another rollout ends in this plan.
     lifted: bool,
     /// Whether this plan is the first of the rollout.
     started_over: bool,
@@ -163,9 +163,10 @@ impl<'a> Walk<'a> {
         let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
         let seen_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
-        if self.note.is_some_and(|note| note.index < seen_index) {
-            // The status has moved on: the note has done its work. `paused` is the user's again.
-            self.draft.patch_workload(drop_note());
+        if self.pause.is_some_and(|pause| pause.index < seen_index) {
+            // The status shows a later step: the annotation is no longer needed, and `paused` is the
+            // user's again.
+            self.draft.patch_workload(remove());
         }
         if self.skips_steps {
             self.draft.extend(deletions(&self.runs));
@@ -220,25 +221,27 @@ impl<'a> Walk<'a> {
     }
 
     /// The operator's pause of this step.
-    fn pause_at(&self, index: i32) -> Option<&'a PauseNote> {
-        self.note.filter(|note| note.index == index)
+    fn pause_at(&self, index: i32) -> Option<&'a OwnPause> {
+        self.pause.filter(|pause| pause.index == index)
     }
 
-    /// Whether somebody set `paused` who is not the operator.
+    /// Whether a user paused, and not the operator.
     fn paused_by_user(&self, index: i32) -> bool {
-        let ours = self.lifted || self.pause_at(index).is_some_and(|note| !note.over);
+        let ours = self.lifted || self.pause_at(index).is_some_and(|pause| !pause.over);
         self.workload.paused && !ours
     }
 
     /// Whether no pod update may start at this step.
     fn is_paused(&self, index: i32) -> bool {
         let at_pause_step = self.spec_of(index).is_some_and(|step| step.pause.is_some());
-        let held = self.pause_at(index).is_some_and(|note| !self.resumed(note));
+        let held = self
+            .pause_at(index)
+            .is_some_and(|pause| !self.resumed(pause));
         at_pause_step || held || self.paused_by_user(index)
     }
 
-    fn resumed(&self, note: &PauseNote) -> bool {
-        note.over || (!self.workload.paused && !self.workload.resume_by_apply)
+    fn resumed(&self, pause: &OwnPause) -> bool {
+        pause.over || (!self.workload.paused && !self.workload.resume_by_apply)
     }
 
     /// Entering a partition step records how many pods it updates.
@@ -292,11 +295,11 @@ impl<'a> Walk<'a> {
                 && !self.counts.half_changed;
             return if done { Step::Done } else { Step::Wait };
         }
-        if let Some(note) = self.pause_at(index) {
-            if self.resumed(note) {
+        if let Some(pause) = self.pause_at(index) {
+            if self.resumed(pause) {
                 return Step::Done;
             }
-            self.hold_pause(note, step, progress);
+            self.hold_pause(pause, step, progress);
             return Step::Wait;
         }
         match (&step.pause, &step.hook) {
@@ -309,31 +312,31 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The operator's pause holds: shows it, ends it when its time is over, and makes good a
+    /// The operator's pause holds: shows it, ends it when its time is over, and pauses again after a
     /// `paused: false` that came with an apply.
-    fn hold_pause(&mut self, note: &PauseNote, step: &CanaryStep, progress: &mut Progress) {
+    fn hold_pause(&mut self, pause: &OwnPause, step: &CanaryStep, progress: &mut Progress) {
         progress.pause_conditions.push(PauseCondition {
-            reason: note.reason,
-            start_time: Time(note.time),
+            reason: pause.reason,
+            start_time: Time(pause.time),
         });
-        if note.reason == PauseReason::PausedByCanaryPauseStep {
-            progress.canary.pause_start_time = Some(Time(note.time));
+        if pause.reason == PauseReason::PausedByCanaryPauseStep {
+            progress.canary.pause_start_time = Some(Time(pause.time));
         }
-        self.resume_ignored = note.apply_ignored || self.workload.resume_by_apply;
+        self.resume_ignored = pause.apply_ignored || self.workload.resume_by_apply;
         let length = step.pause.as_ref().and_then(|it| it.duration.as_ref());
         let length = length.and_then(duration);
-        let end = length.and_then(|length| note.time.checked_add(length).ok());
+        let end = length.and_then(|length| pause.time.checked_add(length).ok());
         match end {
             Some(end) if end <= self.world.now => {
-                self.draft.patch_workload(pause::end(note));
+                self.draft.patch_workload(pause::end(pause));
             }
             Some(end) => self.draft.wake_at(end),
             None => {}
         }
         if !self.workload.paused && end.is_none_or(|end| end > self.world.now) {
-            self.draft.patch_workload(pause::pause(&PauseNote {
+            self.draft.patch_workload(pause::set(&OwnPause {
                 apply_ignored: true,
-                ..note.clone()
+                ..pause.clone()
             }));
         }
     }
@@ -344,7 +347,7 @@ impl<'a> Walk<'a> {
         if self.started_over || seen.step_index != Some(index) {
             return;
         }
-        let note = PauseNote {
+        let pause = OwnPause {
             revision: self.update.to_string(),
             step_hash: self.workload.step_hash().unwrap_or_default(),
             index,
@@ -353,7 +356,7 @@ impl<'a> Walk<'a> {
             over: false,
             apply_ignored: false,
         };
-        self.draft.patch_workload(pause::pause(&note));
+        self.draft.patch_workload(pause::set(&pause));
     }
 
     fn hook_step(&mut self, index: i32, hook: &HookStep) -> Step {

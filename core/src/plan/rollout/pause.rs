@@ -1,7 +1,7 @@
-//! The operator's own pause: a note on the workload, written in one patch with `paused: true`.
+//! The operator's own pause: an annotation on the workload, written in one patch with `paused: true`.
 //!
-//! The note tells it from a user's pause. It says which revision, step list and step it belongs to,
-//! so that it ends with them.
+//! The annotation tells it from a user's pause. It names the revision, step list and step, so that the
+//! pause ends with them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use crate::api::names;
 use crate::plan::decision::WorkloadPatch;
 use crate::plan::workload::Workload;
 
-/// The note on the workload that makes a pause the operator's.
+/// The annotation that makes a pause the operator's own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PauseNote {
+pub struct OwnPause {
     /// The update revision.
     pub revision: String,
     /// The step list.
@@ -35,44 +35,43 @@ pub struct PauseNote {
 }
 
 /// The operator's pause, if there is one.
-pub fn note_of(workload: &Workload) -> Option<PauseNote> {
+pub fn own_pause(workload: &Workload) -> Option<OwnPause> {
     serde_json::from_str(workload.annotations.get(names::PAUSE_ANNOTATION)?).ok()
 }
 
 /// Pauses: the annotation and `paused: true` in one patch.
-pub fn pause(note: &PauseNote) -> WorkloadPatch {
+pub fn set(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
         paused: Some(true),
-        ..write(note)
+        ..write(pause)
     }
 }
 
 /// Ends a pause whose duration is over: marks the annotation in the patch that sets `paused: false`.
-pub fn end(note: &PauseNote) -> WorkloadPatch {
+pub fn end(pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
         paused: Some(false),
-        ..write(&PauseNote {
+        ..write(&OwnPause {
             over: true,
-            ..note.clone()
+            ..pause.clone()
         })
     }
 }
 
-fn write(note: &PauseNote) -> WorkloadPatch {
-    let text = serde_json::to_string(note).unwrap_or_default();
+fn write(pause: &OwnPause) -> WorkloadPatch {
+    let text = serde_json::to_string(pause).unwrap_or_default();
     WorkloadPatch::annotation(names::PAUSE_ANNOTATION, Some(text))
 }
 
-/// Takes the note off and leaves `paused` as it is.
-pub fn drop_note() -> WorkloadPatch {
+/// Removes the annotation and leaves `paused` as it is.
+pub fn remove() -> WorkloadPatch {
     WorkloadPatch::annotation(names::PAUSE_ANNOTATION, None)
 }
 
-/// Takes the operator's pause off a rollout that is no more. After a pause that was over, `paused` is
-/// the user's, and stays.
-pub fn lift(workload: &Workload, note: &PauseNote) -> WorkloadPatch {
+/// Ends the pause of another rollout. If its duration was over, `paused` is the user's, and stays.
+pub fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
-        paused: (workload.paused && !note.over).then_some(false),
-        ..drop_note()
+        paused: (workload.paused && !pause.over).then_some(false),
+        ..remove()
     }
 }

@@ -1,8 +1,9 @@
 //! `kubectl game promote --full`: a user lets a rollout skip the canary steps that are left.
 //!
-//! Like a pause, a promotion is an annotation on the workload. It says which revision and step list it is
-//! about, so that it speaks for no later rollout, and is written together with `paused: false`: a
-//! pause, by a user or by a step, holds it back. Hooks of pods, budget and partition are as ever.
+//! Like a pause, a promotion is an annotation on the workload. It says which revision and step list it
+//! is about, so that it does not apply to a later rollout, and is written together with `paused:
+//! false`: a pause, by a user or by a step, holds it back. Hooks of pods, budget and partition still
+//! apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     })
 }
 
-/// Takes the annotation off, if there is one.
+/// Removes the annotation, if there is one.
 pub fn forget(workload: &Workload) -> Option<WorkloadPatch> {
     let is_there = workload.annotations.contains_key(names::PROMOTE_ANNOTATION);
     is_there.then(|| WorkloadPatch::annotation(names::PROMOTE_ANNOTATION, None))

@@ -1,8 +1,8 @@
-//! Volume claims: made before their pod, kept when it goes, given up only as the policy says.
+//! Volume claims: created before their pod, kept when it is deleted, given up only as the policy says.
 //!
-//! Claims are never deleted here. An owner reference says with whom one goes: with the workload
-//! (whenDeleted), or with a pod that is scaled in (whenScaled). The latter is put on right before
-//! that pod is deleted, when its hook has allowed it, and taken off first thing when not.
+//! Claims are never deleted here. An owner reference says with which object one is deleted: the
+//! workload (whenDeleted), or a pod that is scaled in (whenScaled). The latter is added right before
+//! that pod is deleted, when its hook allows it, and removed when the pod stays.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -38,7 +38,7 @@ pub enum Readiness {
     Ready,
     /// Not yet, but soon.
     Awaited,
-    /// Not before somebody else is done with one.
+    /// Not before another object gives one up.
     Blocked(Blocked),
 }
 
@@ -58,7 +58,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Makes the claims of an ordinal that are missing, and says whether all can be used.
+    /// Creates the claims of an ordinal that are missing, and says whether all can be used.
     pub fn prepare(&mut self, ordinal: i64) -> Readiness {
         let mut readiness = Readiness::Ready;
         for template in &self.templates {
@@ -135,8 +135,8 @@ impl<'a> Claims<'a> {
         has_all
     }
 
-    /// Makes claims go with whom they are to go with, and with nobody else. `wanted` says whether
-    /// there is to be a pod of an ordinal.
+    /// What is to be done, with the owners of all claims set as the policy says. `wanted` says whether
+    /// an ordinal is to have a pod.
     pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.actions);
         if self.world.claims.is_empty() {
@@ -146,7 +146,8 @@ impl<'a> Claims<'a> {
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
-            // A pod that owns claims keeps them: it goes for good, and was or is allowed to.
+            // A pod keeps the claims that it owns when it is deleted for good, and its hook allowed
+            // that.
             let takes_along = |pod: &Pod| {
                 let going = pod.terminating || self.given.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
@@ -167,7 +168,7 @@ impl<'a> Claims<'a> {
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
             let about_to_go = ordinal.is_some_and(|it| self.leaving.contains(&it));
             let is_kept = is_wanted && is_free && !goes_with_pod && !about_to_go;
-            // What is taken off goes at once; what is put on comes when that is seen.
+            // Owners are removed first, and added when that has been observed.
             let add = self.owner_of_kept.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
@@ -182,7 +183,7 @@ impl<'a> Claims<'a> {
         actions
     }
 
-    /// Pods named as owners that a claim of this ordinal may have had: with them it goes.
+    /// Pods of this ordinal that own a claim: it is deleted with them.
     fn owning_pods<'c>(
         &self,
         claim: &'c Claim,

@@ -4,10 +4,10 @@ use crate::plan::observed::Pod;
 
 /// Pods that the rollout, as far as it goes, brings to the update revision.
 pub struct Moves<'a> {
-    /// Who may be chosen, in the order of their turns.
+    /// The candidates, in the order in which they are updated.
     pub old: Vec<&'a Pod>,
-    /// How many of them are.
+    /// How many of them are updated.
     pub count: i64,
-    /// How many of these can change in place; surge pods have taken the places of the others.
+    /// How many of these can change in place; surge pods have replaced the others.
     pub in_place: i64,
 }

@@ -1,7 +1,7 @@
 //! Invariant 7: which ordinals there are to be, which pods are too many, and which are to be updated.
 //!
-//! Pods have ordinals from `start` on. Those with an ordinal of `start` + partition and up are
-//! updated, highest first. Surge pods stand above the others and go at the end.
+//! Pods have ordinals from `start` on. Those with an ordinal of `start` + partition and up are updated,
+//! highest first. Surge pods have the highest ordinals, and are deleted at the end.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -43,12 +43,12 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// Ordinals that there are to be, surge apart.
+    /// Wanted ordinals, without surge.
     pub fn regular(&self) -> Range<i64> {
         self.identity.start..self.identity.start + self.workload.replicas
     }
 
-    /// Ordinals that there are to be.
+    /// Wanted ordinals.
     pub fn wanted(&self, surge: i64) -> Range<i64> {
         let Range { start, end } = self.regular();
         start..end + surge
@@ -59,13 +59,14 @@ impl<'a> Ordinals<'a> {
         self.workload.ordinal(pod).unwrap_or(self.identity.start)
     }
 
-    /// Those of these pods that are no surge pods, and not too many.
+    /// Those of these pods that are neither surge pods nor too many.
     pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let is_regular = |pod: &&&Pod| self.regular().contains(&self.of(pod));
         pods.iter().filter(is_regular).copied().collect()
     }
 
-    /// Who goes when the rollout may go so far: pods below and above those that there are to be.
+    /// Surge and victims when the rollout is that far: victims are pods below and above the wanted
+    /// ordinals.
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
@@ -91,7 +92,7 @@ impl<'a> Ordinals<'a> {
         let room = reach
             .room(self.updated(revisions, sizes))
             .min(old.len() as i64);
-        // With OnDelete a pod moves when somebody deletes it.
+        // With OnDelete a pod is updated when a user deletes it.
         let count = match self.workload.update {
             UpdateType::OnDelete => 0,
             _ => room,
@@ -110,8 +111,8 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// Ordinals without a pod, of which one may be made now, highest first and so many at most. With
-    /// OrderedReady it is the lowest, when every pod below it is available.
+    /// Ordinals for which a pod may be created now, highest first, at most so many. With OrderedReady
+    /// it is the lowest one without a pod, when every pod below it is available.
     pub fn missing(&self, surge: i64, most: usize) -> Vec<i64> {
         let pods = self.world.pods.iter();
         let taken: HashSet<i64> = pods.filter_map(|pod| self.workload.ordinal(pod)).collect();
@@ -125,8 +126,8 @@ impl<'a> Ordinals<'a> {
         wanted.rev().filter(is_free).take(most).collect()
     }
 
-    /// Whether it is a pod's turn to go for good. With OrderedReady the highest goes first, when
-    /// every pod that stays is available and whoever went before is gone.
+    /// Whether a victim may be deleted now. With OrderedReady the highest is deleted first, when every
+    /// pod that stays is available and the one deleted before is gone.
     pub fn may_go(&self, pod: &Pod) -> bool {
         if !self.identity.ordered {
             return true;

@@ -1,4 +1,4 @@
-//! Which pods go when there are too many, and in which order.
+//! Which pods are deleted when there are too many, and in which order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,7 +11,7 @@ use crate::plan::scale::sizes::{Choice, Sizing};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// Chooses victims, and ranks pods for whoever else needs the order.
+/// Ranks pods, and chooses victims.
 pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i32>,
@@ -19,15 +19,15 @@ pub struct ScaleIn<'a> {
     neighbours: HashMap<&'a str, usize>,
 }
 
-/// What a pod waits for, as far as its HookRuns and annotation tell. Lower goes first, so that who
-/// was chosen to go stays chosen.
+/// What a pod waits for, by its HookRuns and its annotation. Lower goes first, so that a victim stays a
+/// victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
-    /// To go for good.
+    /// Its removal.
     ToGo,
-    /// On a PreDelete hook, for an update or because its run is not made yet.
+    /// A PreDelete hook, of an update or whose run is not created yet.
     Marked,
-    /// For nothing.
+    /// Nothing.
     No,
 }
 
@@ -102,8 +102,8 @@ impl<'a> ScaleIn<'a> {
         }
     }
 
-    /// Chooses who goes. Pods that are named, or wait on their hook already, go first, whatever
-    /// their revision; the others so that of each revision as many stay as the partition says.
+    /// Chooses victims. Pods that are named, or wait for their hook already, go first, whatever their
+    /// revision; the others so that as many of each revision stay as the partition says.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -140,7 +140,7 @@ impl<'a> ScaleIn<'a> {
     }
 }
 
-/// Who goes, and by how many pods replicas may be exceeded, when the rollout may go so far.
+/// Surge and victims when the rollout is that far.
 pub fn choose<'a>(
     sizing: &Sizing<'a>,
     order: &ScaleIn<'a>,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::plan::decision::Draft;
-use crate::plan::in_place::is_under_way;
+use crate::plan::in_place::is_in_progress;
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
@@ -26,7 +26,7 @@ pub struct Sizing<'a> {
     pub counted: &'a [&'a Pod],
 }
 
-/// Who goes when the rollout may go so far.
+/// Surge and victims when the rollout is that far.
 pub struct Choice<'a> {
     /// Pods by which replicas may be exceeded.
     pub surge: i64,
@@ -67,8 +67,8 @@ impl Sizes<'_> {
 }
 
 impl<'a> Sizing<'a> {
-    /// Steps count pods that are no victims, and who is a victim depends on the step: so a first
-    /// round, of which only the victims are kept, comes before the one that counts.
+    /// Steps count pods that are not victims, and the victims depend on the step. So a first round
+    /// finds the victims, and a second one the step.
     pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> Settled<'a> {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
@@ -141,7 +141,7 @@ impl<'a> Sizing<'a> {
             updated_available: updated()
                 .filter(|pod| is_available(pod, self.workload, self.world.now))
                 .count() as i64,
-            half_changed: kept().any(|pod| is_under_way(pod)),
+            half_changed: kept().any(|pod| is_in_progress(pod)),
         };
         let stable = self.stable(counts, kept().count() as i64);
         (

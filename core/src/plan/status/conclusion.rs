@@ -4,7 +4,7 @@ use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
 use crate::plan::decision::Obstacles;
 use crate::plan::hooks::Hooks;
-use crate::plan::in_place::is_under_way;
+use crate::plan::in_place::is_in_progress;
 use crate::plan::status;
 use crate::plan::status::{Outcome, PodCounts};
 use crate::plan::update::Scene;
@@ -90,5 +90,5 @@ fn has_arrived(scene: &Scene, counts: &PodCounts) -> bool {
         && is_moved
         && sizes.active.len() as i64 == workload.replicas
         && i64::from(counts.available) == workload.replicas
-        && !sizes.kept.iter().any(|pod| is_under_way(pod))
+        && !sizes.kept.iter().any(|pod| is_in_progress(pod))
 }

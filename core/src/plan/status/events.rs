@@ -1,4 +1,4 @@
-//! What to tell users of a change of status: each thing once, when it becomes so.
+//! Events about changes of the status: each is reported once.
 
 use crate::api::{ConditionType, PodHookCondition, WorkloadStatus};
 use crate::plan::decision::Event;

@@ -50,11 +50,11 @@ pub fn count(
     (counts, wake)
 }
 
-/// What a sync came to, as far as conditions tell it.
+/// What a plan came to, as far as conditions show it.
 pub struct Outcome<'a> {
     /// How far the rollout may go.
     pub rollout: &'a Rollout,
-    /// Whether all is as the spec says.
+    /// Whether everything is as the spec says.
     pub complete: bool,
     /// The counts.
     pub counts: PodCounts,

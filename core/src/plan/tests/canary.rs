@@ -222,7 +222,7 @@ fn without_status() -> Story {
 }
 
 #[test]
-fn a_canary_whose_status_is_lost_takes_its_steps_anew() {
+fn a_canary_whose_status_is_lost_takes_its_steps_again() {
     let mut story = without_status();
     let stable = story.pods()[0].revision().to_string();
     story.settle();
@@ -370,7 +370,7 @@ fn a_settled_rollout_plans_nothing() {
     assert_eq!((plan.actions, plan.status), (vec![], None));
 }
 
-/// A canary of one pod that pauses, and the name of its stable revision, which somebody has deleted.
+/// A canary of one pod that pauses, and the name of its stable revision, which was deleted.
 fn paused_without_stable_revision(pods: i32) -> (Story, String) {
     let steps = json!([{"partition": pods - 1}, {"pause": {}}]);
     let mut story = story(
@@ -385,7 +385,7 @@ fn paused_without_stable_revision(pods: i32) -> (Story, String) {
 }
 
 #[test]
-fn a_pause_holds_when_somebody_deletes_the_stable_revision() {
+fn a_pause_holds_when_the_stable_revision_is_deleted() {
     let (mut story, stable) = paused_without_stable_revision(4);
     assert_eq!(story.images(), "v1 v1 v1 v2");
     let lost = story.names().remove(0);

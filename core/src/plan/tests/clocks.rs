@@ -21,7 +21,7 @@ fn a_clock_that_is_behind_the_kubelets_frees_no_pod_from_the_budget() {
 }
 
 #[test]
-fn a_gate_that_closed_in_the_future_is_closed_anew_and_waits_for_its_grace_period_alone() {
+fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_for_its_grace_period_alone() {
     let grace = json!({"gracePeriodSeconds": 30});
     let strategy = json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": grace});
     let mut story = story(1, json!({"updateStrategy": strategy}));

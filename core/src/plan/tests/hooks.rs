@@ -96,7 +96,7 @@ fn an_argument_without_a_value_names_itself() {
 }
 
 #[test]
-fn a_changed_hook_is_asked_anew() {
+fn a_changed_hook_is_run_again() {
     let mut story = story(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -118,7 +118,7 @@ fn a_changed_hook_is_asked_anew() {
 }
 
 #[test]
-fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_anew() {
+fn a_running_hook_outlives_a_retry_and_only_ended_ones_run_again() {
     let mut story = story(
         4,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -241,8 +241,8 @@ fn a_success_of_the_future_does_not_count() {
     }
 }
 
-/// A HookRun as anybody can make it who may create HookRuns: all that the operator wrote into its own
-/// but the name, and a metric that passes.
+/// A HookRun as every user can create it who may create HookRuns: all that the operator wrote into its
+/// own but the name, and a metric that passes.
 fn copied(run: &HookRun, name: &str, phase: HookPhase, now: Timestamp) -> Arc<HookRun> {
     let mut copy = run.clone();
     copy.metadata.name = Some(name.to_owned());

@@ -128,7 +128,7 @@ fn a_pod_already_changed_is_followed_to_its_end_during_a_pause() {
 }
 
 #[test]
-fn a_pod_under_way_goes_to_the_newest_target_without_a_second_hook() {
+fn a_pod_in_an_update_goes_to_the_newest_target_without_a_second_hook() {
     let mut story = in_place(
         1,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -277,7 +277,7 @@ fn resources_are_set_through_resize_and_an_infeasible_one_is_freed_by_a_revert()
 }
 
 #[test]
-fn somebody_elses_resize_does_not_hold_up_a_change_of_images() {
+fn a_resize_by_another_client_does_not_hold_up_a_change_of_images() {
     let mut story = in_place(1, json!({}));
     let name = story.names().remove(0);
     story.edit_pod(&name, |pod| {

@@ -126,7 +126,7 @@ fn a_refused_template_costs_no_running_pod_and_shows_why() {
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "TemplateRefused");
     assert!(message.contains("exceeded quota"));
-    // Whoever is lost meanwhile is replaced at the revision that works.
+    // A pod that is lost meanwhile is replaced at the revision that works.
     story.user(json!({"replicas": 4})).settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
     story.refuses = None;
@@ -275,7 +275,7 @@ fn a_workload_that_is_being_deleted_is_left_alone() {
 }
 
 #[test]
-fn a_revisions_name_that_is_somebody_elses_is_gone_round() {
+fn a_revision_avoids_a_name_that_another_object_has() {
     let mut story = story(1, json!({}));
     let Action::CreateRevision(first) = story.plan().actions.remove(0) else {
         panic!("a revision comes first");

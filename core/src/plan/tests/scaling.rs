@@ -138,7 +138,7 @@ fn pods_that_wait_already_stay_the_victims() {
 }
 
 #[test]
-fn who_waits_to_go_does_so_before_a_pod_that_waits_for_its_update() {
+fn a_pod_that_waits_for_its_removal_goes_before_one_that_waits_for_its_update() {
     let mut story = guarded(3);
     scale(&mut story, 2);
     let victim = story.runs();
@@ -364,7 +364,7 @@ fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_refusal_is_told_as_what_it_is_and_while_it_is_asked_for() {
+fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
     let all = [
         Attempt::CreatePod,
         Attempt::PrepareClaim,

@@ -230,7 +230,7 @@ fn a_pod_of_a_revision_that_is_gone_is_not_made_of_an_unproven_one() {
 }
 
 #[test]
-fn a_phased_update_and_a_raised_partition_move_nobody_back() {
+fn a_phased_update_and_a_raised_partition_move_no_pod_back() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
     story.settle();
     story.image("v2").settle();
@@ -290,7 +290,7 @@ fn a_broken_update_is_reverted_without_waiting_for_it() {
 }
 
 #[test]
-fn a_first_version_that_never_becomes_ready_is_mended_by_the_next() {
+fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next() {
     let mut story = set(
         3,
         json!({"template": {"metadata": {"labels": {"broken": ""}}}}),
@@ -374,7 +374,7 @@ fn a_quota_that_is_full_does_not_hold_an_ordered_update() {
 }
 
 #[test]
-fn somebody_elses_pod_of_that_name_is_not_adopted_and_not_doubled() {
+fn another_objects_pod_of_that_name_is_not_adopted_and_not_doubled() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {
@@ -404,7 +404,7 @@ fn an_orphan_that_is_no_ordinal_is_left_alone() {
 }
 
 #[test]
-fn a_pod_that_waits_for_its_hook_to_go_holds_up_nobody() {
+fn a_pod_that_waits_for_its_removal_hook_blocks_no_other() {
     let mut story = set(3, hooked());
     story.settle();
     story.user(json!({"replicas": 2})).settle();
@@ -440,7 +440,7 @@ fn a_new_pod_of_an_ordinal_inherits_no_success() {
     story.settle();
     story.image("v2").settle();
     story.hooks_end("-1-test", HookPhase::Successful);
-    // Before the success is used, somebody deletes the pod; its ordinal comes back.
+    // Before the success is used, a user deletes the pod; its ordinal comes back.
     story.world.pods.retain(|pod| pod.name != "game-1");
     story.image("v1").settle();
     assert_eq!(shape(&story), "0:v1 1:v1");
@@ -491,7 +491,7 @@ fn a_surge_pod_turns_regular_on_a_scale_up() {
 }
 
 #[test]
-fn with_on_delete_a_pod_is_updated_when_somebody_deletes_it() {
+fn with_on_delete_a_pod_is_updated_when_a_user_deletes_it() {
     let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
     story.settle();
     story.image("v2").settle();
@@ -583,7 +583,7 @@ fn a_pod_on_a_lost_node_is_forced_off_by_annotation_only() {
 }
 
 #[test]
-fn a_settled_set_asks_for_nothing() {
+fn the_plan_of_a_settled_set_is_empty() {
     let mut story = set(
         3,
         json!({

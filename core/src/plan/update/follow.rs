@@ -1,5 +1,5 @@
-//! Follows pods whose in-place update was started to its end: resources, the wait, the PostInplace
-//! hook, the gate. Pause, partition and strategy stop starts, not ends.
+//! Follows in-place updates that were started to their end: resources, the wait, the PostInplace hook,
+//! the gate. Pause, partition and strategy stop starts, not ends.
 
 use std::collections::HashSet;
 

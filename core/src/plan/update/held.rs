@@ -17,8 +17,8 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// So many at most of the workload's pods that ended at once and are to be replaced, unless that
-    /// is due. Those of a revision that none is made of any more do not wait: the next build may do.
+    /// Pods that ended at once and are to be replaced, at most so many, unless that is due. Pods of a
+    /// revision that is no longer used do not wait: the next build may work.
     pub fn of(
         own: &[&'a Pod],
         is_replaced: impl Fn(&Pod) -> bool,

@@ -153,7 +153,7 @@ impl<'a> Mover<'_, 'a> {
         } = self.scene;
         let (point, _) = self.point_and_modified(pod, hooks);
         Rank {
-            idle: !in_place::is_under_way(pod),
+            idle: !in_place::is_in_progress(pod),
             available: is_available(pod, workload, world.now),
             hook: if hooks.has_passed(pod, &self.intent(pod, point)) {
                 Asked::Passed

@@ -14,12 +14,12 @@ use crate::plan::workload::Workload;
 pub struct Identity<'a> {
     /// The first ordinal.
     pub start: i64,
-    /// Whether pods are made and removed one after the other.
+    /// Whether pods are created and deleted one after the other.
     pub ordered: bool,
     /// The headless service that governs their names.
     pub service: &'a str,
     set: &'a GameStatefulSet,
-    /// What becomes of claims.
+    /// What happens to claims.
     pub retention: PvcRetentionPolicy,
     /// Whether pods that cannot end, because their node is lost, are forced to.
     pub forced_off_lost_nodes: bool,

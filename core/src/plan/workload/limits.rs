@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// Pods of `replicas` that a partition keeps at the old revision.
 ///
-/// A percentage is rounded up, but one below 100% updates at least one pod: who writes 90% of
+/// A percentage is rounded up, but one below 100% updates at least one pod: a user who writes 90% of
 /// three pods wants to see the new build somewhere.
 pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     match partition {

@@ -10,7 +10,7 @@ use crate::api::names;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Field managers of commands that change one thing at somebody's word, and our own.
+/// Field managers of commands by which a user changes one thing, and our own.
 const DELIBERATE: [&str; 4] = [
     names::FIELD_MANAGER,
     names::PLUGIN_FIELD_MANAGER,

@@ -53,7 +53,7 @@ pub struct Workload<'a> {
     pub min_ready: SignedDuration,
     /// Old revisions to keep.
     pub history_limit: usize,
-    /// Names of pods that go first, as they are written.
+    /// Names of pods that are deleted first, as they are written.
     pub pods_to_delete: &'a [String],
     /// The same, to look one up: there may be as many as pods.
     named: HashSet<&'a str>,
@@ -172,7 +172,7 @@ impl<'a> PodHooks<'a> {
 /// Why a workload cannot be planned for.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidWorkload {
-    /// The selector is empty or cannot be read: it would take over every pod.
+    /// The selector is empty or cannot be read: it would adopt every pod.
     #[error("spec.selector: {0}; name at least one label of the pods")]
     Selector(String),
 }

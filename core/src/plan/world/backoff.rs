@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_five_minutes_and_begin_anew_after_a_calm() {
+    fn pauses_double_up_to_five_minutes_and_begin_again_after_a_calm() {
         let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut backoff = None;
         let mut pauses = Vec::new();

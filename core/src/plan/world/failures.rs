@@ -1,7 +1,6 @@
-//! What was refused: which condition tells of it, and for how long.
+//! Refused writes: which condition shows them, and for how long.
 //!
-//! A refusal is told for as long as plans ask for such an action. What is no longer asked for
-//! has no longer failed, whatever the reason.
+//! A refusal is shown for as long as plans contain such an action.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +90,7 @@ impl Attempt {
 pub struct Failures(BTreeMap<Attempt, String>);
 
 impl Failures {
-    /// Notes that an attempt was refused, in words for a condition.
+    /// Records that an attempt was refused, in words for a condition.
     pub fn note(&mut self, attempt: Attempt, message: String) {
         self.0.insert(attempt, message);
     }

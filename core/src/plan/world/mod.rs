@@ -1,4 +1,4 @@
-//! What a plan is made from: everything that was seen, at one moment.
+//! What a plan is made from: everything that was observed, at one moment.
 
 mod backoff;
 mod failures;
@@ -32,7 +32,7 @@ pub struct World {
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i32>,
-    /// Nodes that pods are bound to and that do not answer any more.
+    /// Nodes that pods are bound to and that no longer answer.
     pub lost_nodes: BTreeSet<String>,
     /// Nodes that pods are bound to and whose kubelet ignores other images of native sidecars, with its
     /// version.
@@ -41,7 +41,7 @@ pub struct World {
     pub claims: BTreeMap<String, Arc<Claim>>,
     /// What the API server said of revisions.
     pub verdicts: BTreeMap<String, Verdict>,
-    /// Names of pods and revisions that turned out to be somebody else's.
+    /// Names of pods and revisions that turned out to belong to other objects.
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,

@@ -398,7 +398,7 @@ fn as_many_measurements_are_kept_as_the_run_says() {
 }
 
 #[test]
-fn counters_count_what_the_list_has_let_go() {
+fn counters_count_what_the_list_has_dropped() {
     let mut spec = counted(25);
     spec.failure_limit = Some(25);
     let played = play(spec, &"SSFSE".repeat(7));
@@ -544,7 +544,7 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
     };
     let none = BTreeSet::new();
     let begun = look(&spec, &HookRunStatus::default(), &[], &none, start());
-    assert!(!is_under_way(&begun.status, &spec.metrics[0]));
+    assert!(!is_in_progress(&begun.status, &spec.metrics[0]));
     let shown = look(
         &spec,
         &begun.status,
@@ -552,7 +552,7 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
         &none,
         start(),
     );
-    assert!(is_under_way(&shown.status, &spec.metrics[0]));
+    assert!(is_in_progress(&shown.status, &spec.metrics[0]));
     assert_eq!(next_number(&shown.status, &spec.metrics[0]), 1);
     assert_eq!(
         (shown.start, shown.wake),
