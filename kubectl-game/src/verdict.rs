@@ -283,18 +283,8 @@ fn failures(game: &Game) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Pods whose hook did not end Successful, by point.
-pub fn blocked_pods(game: &Game) -> [(HookPoint, &[PodHookCondition]); 3] {
-    let status = &game.status;
-    [
-        (HookPoint::PreDelete, &status.pre_delete_hook_condition),
-        (HookPoint::PreInplace, &status.pre_inplace_hook_condition),
-        (HookPoint::PostInplace, &status.post_inplace_hook_condition),
-    ]
-}
-
 fn failed_hooks(scene: &Scene) -> Vec<Finding> {
-    let blocked = blocked_pods(&scene.game).into_iter();
+    let blocked = scene.game.status.blocked_pods().into_iter();
     let finding = |(point, pods): (HookPoint, &[PodHookCondition])| {
         let first = pods.first()?;
         let is_run = |run: &&HookRun| {

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::names::HookPoint;
 use super::{HookPhase, schema};
 
 /// Last observed state of a workload and its pods.
@@ -67,6 +68,17 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,
+}
+
+impl WorkloadStatus {
+    /// Pods whose hook did not end Successful, by point.
+    pub fn blocked_pods(&self) -> [(HookPoint, &[PodHookCondition]); 3] {
+        [
+            (HookPoint::PreDelete, &self.pre_delete_hook_condition),
+            (HookPoint::PreInplace, &self.pre_inplace_hook_condition),
+            (HookPoint::PostInplace, &self.post_inplace_hook_condition),
+        ]
+    }
 }
 
 impl AsRef<Self> for WorkloadStatus {

@@ -16,7 +16,7 @@ use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::scale_in;
 use crate::plan::scale::scale_in::{ScaleIn, Waiting};
-use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
+use crate::plan::scale::sizes::{Sizes, Sizing};
 use crate::plan::update;
 use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
@@ -59,10 +59,7 @@ pub fn plan(
     };
     let order = ScaleIn::new(&workload, world, &active);
     let choose = |rollout: &Rollout| scale_in::choose(&sizing, &order, &hooks, rollout);
-    let Settled {
-        sizes,
-        draft: of_rollout,
-    } = sizing.settle(choose);
+    let (sizes, of_rollout) = sizing.settle(choose);
     draft.merge(of_rollout);
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, shown, None));

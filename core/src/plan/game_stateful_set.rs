@@ -16,7 +16,7 @@ use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::claims::{Claims, Readiness};
 use crate::plan::scale::ordinals::{Ordinals, Reach};
-use crate::plan::scale::sizes::{Settled, Sizes, Sizing};
+use crate::plan::scale::sizes::{Sizes, Sizing};
 use crate::plan::update;
 use crate::plan::update::Scene;
 use crate::plan::update::budget::Budget;
@@ -62,10 +62,7 @@ pub fn plan(
         counted: &regular,
     };
     let choose = |rollout: &Rollout| ordinals.choose(&sizing, rollout);
-    let Settled {
-        sizes,
-        draft: of_rollout,
-    } = sizing.settle(choose);
+    let (sizes, of_rollout) = sizing.settle(choose);
     draft.merge(of_rollout);
     let Some(mut sizes) = sizes else {
         return Ok(stop(&workload, &own, hooks, draft, shown, None));

@@ -49,44 +49,40 @@ pub fn find<'a>(workload: &Workload, world: &'a World) -> Found<'a> {
         .iter()
         .filter(|it| canonical(&it.template) == wanted)
         .max_by_key(|it| it.number);
-    let Some(update) = same else {
-        let mut name = revision_name(workload, &wanted, collisions);
-        let is_taken = |name: &String| {
-            revisions.iter().any(|it| it.name == *name) || world.taken.contains(name)
-        };
-        while is_taken(&name) {
-            collisions += 1;
-            name = revision_name(workload, &wanted, collisions);
-        }
-        let action = Action::CreateRevision(NewRevision {
-            name,
-            number: highest + 1,
-            template: workload.template.clone(),
-            cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
-        });
-        return Found {
-            revisions: None,
-            action: Some(action),
-            collisions,
-        };
-    };
-    let name = update.name.clone();
-    if !update.controlled {
-        let uid = update.uid.clone();
-        return Found {
-            revisions: None,
-            action: Some(Action::AdoptRevision { name, uid }),
-            collisions,
-        };
-    }
     let number = highest + 1;
-    let action = (update.number < highest).then_some(Action::RenumberRevision { name, number });
-    let by_name = revisions
-        .iter()
-        .map(|it| (it.name(), it.as_ref()))
-        .collect();
+    let (revisions, action) = match same {
+        Some(update) if update.controlled => {
+            let name = update.name.clone();
+            let renumber = Action::RenumberRevision { name, number };
+            let by_name = revisions.iter().map(|it| (it.name(), it.as_ref()));
+            let by_name = by_name.collect();
+            let action = (update.number < highest).then_some(renumber);
+            (Some(Revisions { by_name, update }), action)
+        }
+        Some(orphan) => {
+            let (name, uid) = (orphan.name.clone(), orphan.uid.clone());
+            (None, Some(Action::AdoptRevision { name, uid }))
+        }
+        None => {
+            let mut name = revision_name(workload, &wanted, collisions);
+            let is_taken = |name: &String| {
+                revisions.iter().any(|it| it.name == *name) || world.taken.contains(name)
+            };
+            while is_taken(&name) {
+                collisions += 1;
+                name = revision_name(workload, &wanted, collisions);
+            }
+            let new = NewRevision {
+                name,
+                number,
+                template: workload.template.clone(),
+                cause: workload.annotations.get(names::CHANGE_CAUSE).cloned(),
+            };
+            (None, Some(Action::CreateRevision(new)))
+        }
+    };
     Found {
-        revisions: Some(Revisions { by_name, update }),
+        revisions,
         action,
         collisions,
     }

@@ -6,14 +6,13 @@ use gamekeeper_core::api::names::HookPoint;
 use super::{Change, set};
 use crate::error::{Error, refuse};
 use crate::scene::Scene;
-use crate::verdict::blocked_pods;
 
 /// Requests a retry of the failed hooks, of one point or of all.
 pub fn retry(scene: &Scene, point: Option<HookPoint>) -> Result<Change, Error> {
     let game = &scene.game;
     let mut after = game.object.clone();
     let mut retried = Vec::new();
-    for (at, blocked) in blocked_pods(game) {
+    for (at, blocked) in game.status.blocked_pods() {
         let runs = scene.runs.iter();
         let failed = runs
             .filter(|run| scene.point(run) == Some(at) && run.phase().has_failed())

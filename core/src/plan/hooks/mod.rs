@@ -148,9 +148,7 @@ impl<'a> Hooks<'a> {
 
     /// Whether a HookRun of this pod exists at this point, in whatever phase.
     pub fn has_run(&self, point: HookPoint, pod: &Pod) -> bool {
-        self.runs
-            .get(&(point, pod.uid()))
-            .is_some_and(|runs| !runs.is_empty())
+        self.runs.contains_key(&(point, pod.uid()))
     }
 
     /// Whether this pod has a HookRun for its removal.

@@ -34,14 +34,6 @@ pub struct Choice<'a> {
     pub victims: HashSet<PodUid<'a>>,
 }
 
-/// How many pods there are to be, and what the rollout takes to get there.
-pub struct Settled<'a> {
-    /// None: the steps start over, and HookRuns of an earlier round have to be deleted first.
-    pub sizes: Option<Sizes<'a>>,
-    /// What is to be done for the rollout.
-    pub draft: Draft,
-}
-
 /// How many pods there are to be.
 pub struct Sizes<'a> {
     /// How far the rollout may go.
@@ -67,14 +59,17 @@ impl Sizes<'_> {
 }
 
 impl<'a> Sizing<'a> {
-    /// Steps count pods that are not victims, and the victims depend on the step. So a first round
-    /// finds the victims, and a second one the step.
-    pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> Settled<'a> {
+    /// How many pods there are to be, and what is to be done for the rollout. None: the steps start over, and
+    /// HookRuns of an earlier round have to be deleted first.
+    ///
+    /// Steps count pods that are not victims, and the victims depend on the step. So a first round finds the
+    /// victims, and a second one the step.
+    pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> (Option<Sizes<'a>>, Draft) {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
         let (Advance { rollout, draft }, stable) = self.advance(&victims.unwrap_or_default());
         let sizes = rollout.map(|rollout| self.sizes(rollout, stable, choose));
-        Settled { sizes, draft }
+        (sizes, draft)
     }
 
     fn sizes(

@@ -1,34 +1,15 @@
 //! Events about changes of the status: each is reported once.
 
+use crate::api::names::HookPoint;
 use crate::api::{ConditionType, PodHookCondition, WorkloadStatus};
 use crate::plan::decision::Event;
 
 /// Events for the change from one status to the next, of a workload with so many canary steps.
 pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
-    let lists = [
-        (
-            "PreDelete",
-            &old.pre_delete_hook_condition,
-            &new.pre_delete_hook_condition,
-        ),
-        (
-            "PreInplace",
-            &old.pre_inplace_hook_condition,
-            &new.pre_inplace_hook_condition,
-        ),
-        (
-            "PostInplace",
-            &old.post_inplace_hook_condition,
-            &new.post_inplace_hook_condition,
-        ),
-    ];
-    for (point, old, new) in lists {
-        events.extend(
-            new.iter()
-                .filter(|it| !old.contains(it))
-                .map(|it| hook_ended(point, it)),
-        );
+    for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {
+        let ended = new.iter().filter(|it| !old.contains(it));
+        events.extend(ended.map(|it| hook_ended(point, it)));
     }
     events.extend(rollout(old, new, steps));
     events
@@ -59,7 +40,7 @@ fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     failed.collect()
 }
 
-fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
+fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
     let PodHookCondition {
         pod_name,
         phase,
@@ -73,7 +54,10 @@ fn hook_ended(point: &str, condition: &PodHookCondition) -> Event {
     };
     warning(
         "HookNotSuccessful",
-        format!("{point} hook of pod {pod_name} ended {phase:?}{why}"),
+        format!(
+            "{} hook of pod {pod_name} ended {phase:?}{why}",
+            point.as_str()
+        ),
     )
 }
 

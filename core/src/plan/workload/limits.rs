@@ -11,7 +11,7 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
         None => 0,
         Some(IntOrString::Int(count)) => i64::from(*count).clamp(0, replicas),
         Some(text @ IntOrString::String(_)) => {
-            let kept = resolve(text, replicas, Rounding::Up).clamp(0, replicas);
+            let kept = resolve(text, replicas, rounded_up).clamp(0, replicas);
             let all = percent(text).is_none_or(|percent| percent >= 100);
             if all || kept < replicas {
                 kept
@@ -25,13 +25,10 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
 /// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
 pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
     let surge = surge
-        .map_or(0, |surge| resolve(surge, replicas, Rounding::Up))
+        .map_or(0, |surge| resolve(surge, replicas, rounded_up))
         .max(0);
-    let rounding = match surge {
-        0 => Rounding::Up,
-        _ => Rounding::Down,
-    };
-    let unavailable = resolve(unavailable, replicas, rounding).max(0);
+    let round = if surge == 0 { rounded_up } else { rounded_down };
+    let unavailable = resolve(unavailable, replicas, round).max(0);
     if surge == 0 && unavailable == 0 {
         (1, 0)
     } else {
@@ -46,20 +43,21 @@ fn percent(value: &IntOrString) -> Option<i64> {
     }
 }
 
-/// To which whole number of pods a percentage is rounded.
-enum Rounding {
-    Up,
-    Down,
+fn rounded_up(hundredths: i64) -> i64 {
+    (hundredths + 99) / 100
+}
+
+fn rounded_down(hundredths: i64) -> i64 {
+    hundredths / 100
 }
 
 /// A number, or a percentage of `total`. What is neither counts as 0; the schema refuses it.
-fn resolve(value: &IntOrString, total: i64, rounding: Rounding) -> i64 {
+fn resolve(value: &IntOrString, total: i64, round: fn(i64) -> i64) -> i64 {
     match value {
         IntOrString::Int(count) => i64::from(*count),
-        IntOrString::String(text) => match (percent(value), rounding) {
-            (Some(percent), Rounding::Up) => (percent * total + 99) / 100,
-            (Some(percent), Rounding::Down) => percent * total / 100,
-            (None, _) => text.trim().parse().unwrap_or(0),
+        IntOrString::String(text) => match percent(value) {
+            Some(percent) => round(percent * total),
+            None => text.trim().parse().unwrap_or(0),
         },
     }
 }
