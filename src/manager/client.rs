@@ -1,4 +1,5 @@
-//! The client of the API server: HTTP/2, without a client-side rate limit and without hidden retries.
+//! The client of the API server: HTTP/2, without a client-side rate limit and without hidden retries. Commands in
+//! containers need an upgrade, so they use HTTP/1.1.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
+use hyper_rustls::builderstates::WantsProtocols1;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{Client as Http, ResponseFuture};
@@ -15,7 +17,7 @@ use kube::{Client, Config};
 use tower::{BoxError, Service, ServiceBuilder};
 
 use super::connection::FencedConnector;
-use super::fence::{Fence, FenceLayer, is_read};
+use super::fence::{Fence, FenceLayer, is_read, is_upgrade};
 use super::requests::ApiRequests;
 
 const USER_AGENT: HeaderValue =
@@ -58,8 +60,17 @@ pub(super) fn client(
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let fenced = FencedConnector::new(connector.clone(), Arc::clone(&fence));
     let connections = Connections {
-        reads: http(https(&config, connector)?),
-        writes: http(https(&config, fenced)?),
+        reads: http(
+            https(&config)?
+                .enable_all_versions()
+                .wrap_connector(connector),
+        ),
+        writes: http(
+            https(&config)?
+                .enable_all_versions()
+                .wrap_connector(fenced.clone()),
+        ),
+        upgrades: http(https(&config)?.enable_http1().wrap_connector(fenced)),
     };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -73,7 +84,7 @@ pub(super) fn client(
 }
 
 /// TLS, if the configuration has it.
-fn https<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, ClientError> {
+fn https(config: &Config) -> Result<HttpsConnectorBuilder<WantsProtocols1>, ClientError> {
     let mut https = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http();
@@ -84,7 +95,7 @@ fn https<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, ClientEr
             .map_err(|_| ClientError::ServerName(name.clone()))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
-    Ok(https.enable_all_versions().wrap_connector(connector))
+    Ok(https)
 }
 
 fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
@@ -103,6 +114,8 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
 struct Connections {
     reads: Http<HttpsConnector<HttpConnector>, Body>,
     writes: Http<HttpsConnector<FencedConnector>, Body>,
+    /// HTTP/2 has no upgrades.
+    upgrades: Http<HttpsConnector<FencedConnector>, Body>,
 }
 
 impl Service<Request<Body>> for Connections {
@@ -118,6 +131,7 @@ impl Service<Request<Body>> for Connections {
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
         match is_read(&request) {
             true => self.reads.call(request),
+            false if is_upgrade(&request) => self.upgrades.call(request),
             false => self.writes.call(request),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use http::{Method, Request};
+use http::{Method, Request, header};
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
@@ -83,7 +83,13 @@ impl Fence {
 
 /// Whether a request changes nothing. Reads need no lease.
 pub(super) fn is_read<B>(request: &Request<B>) -> bool {
-    matches!(*request.method(), Method::GET | Method::HEAD)
+    matches!(*request.method(), Method::GET | Method::HEAD) && !is_upgrade(request)
+}
+
+/// Whether a request asks for another protocol on its connection. Its method says nothing of what
+/// follows: a command in a container starts with a GET.
+pub(super) fn is_upgrade<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(header::UPGRADE)
 }
 
 /// Puts a fence in front of every write.
@@ -157,14 +163,22 @@ mod tests {
         request
     }
 
-    /// Sends a request to a server that responds after 5 s, and counts the responses.
     async fn send(fence: &Arc<Fence>, method: Method, count: &AtomicUsize) -> Result<(), BoxError> {
+        send_request(fence, request(method), count).await
+    }
+
+    /// Sends a request to a server that responds after 5 s, and counts the responses.
+    async fn send_request(
+        fence: &Arc<Fence>,
+        request: Request<()>,
+        count: &AtomicUsize,
+    ) -> Result<(), BoxError> {
         let server = service_fn(async |_: Request<()>| {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Ok::<_, Infallible>(())
         });
         let fenced = FenceLayer(Arc::clone(fence)).layer(server);
-        let response = fenced.oneshot(request(method)).await;
+        let response = fenced.oneshot(request).await;
         count.fetch_add(usize::from(response.is_ok()), Ordering::SeqCst);
         response
     }
@@ -178,6 +192,24 @@ mod tests {
             assert!(error.is::<NotLeader>());
         }
         assert!(send(&fence, Method::GET, &count).await.is_ok());
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+    }
+
+    /// A command in a container starts with a GET.
+    #[tokio::test(start_paused = true)]
+    async fn without_the_lease_no_command_is_started() {
+        let fence = Fence::closed();
+        let count = AtomicUsize::new(0);
+        let exec = || {
+            let mut exec = request(Method::GET);
+            let websocket = http::HeaderValue::from_static("websocket");
+            exec.headers_mut().insert(header::UPGRADE, websocket);
+            exec
+        };
+        let error = send_request(&fence, exec(), &count).await.unwrap_err();
+        assert!(error.is::<NotLeader>());
+        fence.open_until(Instant::now() + Duration::from_secs(60));
+        assert!(send_request(&fence, exec(), &count).await.is_ok());
         assert_eq!(count.load(Ordering::SeqCst), 1);
     }
 
