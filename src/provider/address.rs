@@ -58,12 +58,12 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// Whether an address leads to the caller itself; Linux connects 0.0.0.0 to it, too.
+/// Whether an address is that of the caller itself; Linux connects 0.0.0.0 to it, too.
 fn is_loopback_v4(address: Ipv4Addr) -> bool {
     matches!(address.octets(), [0 | 127, ..])
 }
 
-/// The IPv4 addresses that an IPv6 address may stand for: mapped, compatible (`::1` is one of these),
+/// The IPv4 addresses that an IPv6 address may represent: mapped, compatible (`::1` is one of these),
 /// translated, or behind NAT64 or 6to4.
 fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let [a, b, c, d, e, f, g, h] = address.segments();
@@ -78,7 +78,7 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     }
 }
 
-/// What an address in 64:ff9b:1::/48 may stand for: a cluster takes a prefix of 48, 56, 64 or 96 bits
+/// What an address in 64:ff9b:1::/48 may represent: a cluster takes a prefix of 48, 56, 64 or 96 bits
 /// out of it (RFC 8215), and each has its own place for the IPv4 address (RFC 6052). Readings in
 /// 0.0.0.0/8 are those of another prefix.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {

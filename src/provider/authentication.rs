@@ -22,9 +22,9 @@ use gamekeeper_core::api::{Authentication, OAuth2Authentication};
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 /// Longest wait for a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a token is taken to be good when its server does not say.
+/// Assumed lifetime of a token when its server does not give one.
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest time for which a token is taken to be good, whatever its server says.
+/// Longest assumed lifetime of a token, whatever its server says.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
 #[derive(Deserialize)]
 struct Granted {
@@ -32,7 +32,7 @@ struct Granted {
     expires_in: Option<u64>,
 }
 
-/// A client that asks for a token, and the CAs that it trusts.
+/// A client that requests a token, and the CAs that it trusts.
 struct Client<'a> {
     id: &'a str,
     secret: &'a str,
@@ -97,7 +97,7 @@ pub(super) async fn credentials(
     })
 }
 
-/// A token that is good, with its key: one that is known, or a new one.
+/// A valid token, with its key: a cached one, or a new one.
 async fn token(
     oauth2: &OAuth2Authentication,
     client: Client<'_>,
@@ -120,7 +120,7 @@ async fn token(
     Ok((key, granted.access_token))
 }
 
-/// Asks for a token (RFC 6749, section 4.4).
+/// Requests a token (RFC 6749, section 4.4).
 async fn grant(
     oauth2: &OAuth2Authentication,
     Client { id, secret, ca }: Client<'_>,

@@ -50,7 +50,7 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 pub struct HttpOptions {
     /// Allow calls to link-local and metadata addresses.
     pub allow_link_local: bool,
-    /// Allow calls to loopback addresses, which lead to the operator itself and its neighbours in the pod.
+    /// Allow calls to loopback addresses: those of the operator itself and of other containers in its pod.
     pub allow_loopback: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct HttpRequest {
     pub body: Bytes,
     /// Whether any server certificate will do.
     pub insecure: bool,
-    /// Whom to trust besides, or instead of, the system's authorities.
+    /// Authorities to trust in addition to, or instead of, the system's.
     pub ca: Option<Authorities>,
     pub timeout: Duration,
     /// What must not be seen of it, nor of its answer.
@@ -96,14 +96,14 @@ impl HttpRequest {
 pub(super) struct HttpResponse {
     pub status: StatusCode,
     pub body: Vec<u8>,
-    /// Where it came from, as a message tells it.
+    /// The server, as shown in messages.
     pub from: String,
     pub elapsed: Duration,
     pub secrets: Secrets,
 }
 
 impl HttpResponse {
-    /// The answer without secrets. That takes a while where there are many.
+    /// The response without secrets. This is slow when there are many.
     pub(super) fn shown(self) -> Self {
         HttpResponse {
             body: self.secrets.hide_bytes(self.body),
@@ -128,7 +128,7 @@ impl Http {
     /// Makes a call; the time limit holds for all of it, redirects and body included.
     ///
     /// # Errors
-    /// Tells in words why there is no answer, and from where.
+    /// Describes why there is no response, and from which server.
     pub(super) async fn send(
         &self,
         request: HttpRequest,
@@ -333,7 +333,7 @@ fn user(url: &Url) -> Option<HeaderValue> {
     Some(header)
 }
 
-/// The innermost reason of a failed call: the outer ones only tell what was tried.
+/// The innermost cause of a failed call: the outer ones only say what was attempted.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

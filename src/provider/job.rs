@@ -1,8 +1,8 @@
 //! Job metrics: a Job in the run's namespace, whose exit is the measurement.
 //!
-//! A Job takes its time, so a look at it ends at once and says when to look again. Its name follows
-//! from run, metric and number of the measurement: each poll, also after a restart, finds the
-//! one Job that belongs to it, and none is made twice.
+//! A Job may run for long, so a poll returns at once and says when to poll again. Its name is derived
+//! from run, metric and number of the measurement: each poll, also after a restart, finds the one Job
+//! that belongs to it, and none is created twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use gamekeeper_core::api::names::job_name;
 use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
-/// Longest time that a Job may take unless it says so itself: a hook must not hang.
+/// Deadline of a Job that does not set its own: a hook must not hang.
 const DEADLINE_SECONDS: i64 = 3_600;
-/// How long an image may be missing. Pulling is tried again all the while.
+/// How long an image may be missing; the kubelet keeps retrying the pull.
 const START_GRACE: SignedDuration = SignedDuration::from_secs(30);
-/// Bounds of the time between two looks.
+/// Bounds of the time between two polls.
 const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 const MAX_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
-/// What a container waits for that cannot be started as it is written.
+/// Waiting reasons of containers that cannot start as they are specified.
 const CANNOT_START: [&str; 6] = [
     "ErrImagePull",
     "ImagePullBackOff",
@@ -37,7 +37,7 @@ const CANNOT_START: [&str; 6] = [
     "CreateContainerError",
 ];
 
-/// Starts the Job, or looks how it is.
+/// Starts the Job, or polls it.
 pub(super) async fn measure(of: &Measurement, permit: CallPermit) -> Outcome {
     poll(of, permit).await.unwrap_or_else(Outcome::error)
 }
@@ -103,7 +103,7 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
     };
     match stuck {
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
-            // It would go on trying, beside the next measurement.
+            // It would keep retrying, in parallel with the next measurement.
             cluster.delete_job(namespace, &name).await?;
             let patience = START_GRACE.as_secs();
             Err(format!(
@@ -127,13 +127,13 @@ fn in_progress(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome
     Outcome {
         phase: HookPhase::Running,
         message: Some(message),
-        // The longer it takes, the less a moment more matters.
+        // The longer it runs, the less a short delay matters.
         resume_after: Some((age / 4).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)),
         ..Outcome::default()
     }
 }
 
-/// What is read of a Job. The rest of it is its author's, and might be long.
+/// The fields of a Job that are read. The others are its author's, and might be long.
 #[derive(Debug, Deserialize)]
 pub(super) struct Job {
     #[serde(default)]
@@ -172,7 +172,7 @@ struct Condition {
     message: String,
 }
 
-/// What is read of a Job's pod.
+/// The fields of a Job's pod that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod {
     #[serde(default)]
@@ -277,7 +277,7 @@ fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
     })
 }
 
-/// How long ago an object was created.
+/// The time since an object was created.
 fn age(created: Option<Timestamp>, now: Timestamp) -> SignedDuration {
     created.map_or(SignedDuration::ZERO, |created| now.duration_since(created))
 }

@@ -6,7 +6,7 @@ use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
-/// Keys that a measurement may need: each is looked for in all that a server answers.
+/// Keys that a measurement may need: responses are searched for each of them.
 const MAX_KEYS: usize = 32;
 
 /// Keys of Secrets, with their values once they are read.
@@ -27,7 +27,7 @@ impl Keys {
         keys.insert(key.key.clone());
     }
 
-    /// Asks for the keys that a metric's call is signed with, or trusts.
+    /// Adds the keys that a metric's call authenticates with, or trusts.
     pub(super) fn want_of(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));

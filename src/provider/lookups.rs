@@ -1,7 +1,7 @@
 //! Names of servers, looked up by the system's resolver, and checked at each lookup.
 //!
-//! A lookup by the system's resolver blocks a thread until it has an answer. That may take a minute where
-//! a tenant's name server is silent, and it cannot be cancelled. So lookups have a limiter of their own,
+//! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a
+//! tenant's name server does not answer, and it cannot be cancelled. So lookups have a limiter of their own,
 //! and a lookup keeps its permit until it really ends, even when its call was given up.
 
 use std::net::{IpAddr, ToSocketAddrs};
@@ -21,7 +21,7 @@ const LOOKUP_CAPACITY: Capacity = Capacity {
     reserved: 1,
 };
 
-/// The addresses that a name stands for.
+/// Resolves a name to addresses.
 type Lookup = dyn Fn(&str) -> std::io::Result<Vec<IpAddr>> + Send + Sync;
 
 pub(super) struct Lookups {
@@ -30,7 +30,7 @@ pub(super) struct Lookups {
     lookup: Arc<Lookup>,
 }
 
-/// Why a name leads nowhere.
+/// Why a name could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LookupError {
     #[error(transparent)]

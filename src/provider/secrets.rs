@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Url;
 
-/// What stands where a secret stood; as much of it as the secret is long, so that no text grows.
+/// Replaces a secret; truncated to the length of the secret, so that no text grows.
 const HIDDEN: &str = "***";
 
 /// Secret values. They are hidden in each form in which they could come back.
@@ -77,7 +77,7 @@ impl Secrets {
     }
 }
 
-/// A text as it stands in a URL's query, and in its path.
+/// A text as it is encoded in a URL's query, and in its path.
 fn in_url(text: &str) -> [String; 2] {
     let Ok(mut url) = Url::parse("http://h/") else {
         return Default::default();

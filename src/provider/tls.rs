@@ -1,4 +1,4 @@
-//! Whom calls trust, over TLS.
+//! Which servers calls trust, over TLS.
 
 use std::sync::Arc;
 

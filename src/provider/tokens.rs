@@ -1,6 +1,6 @@
-//! Tokens had from OAuth2 servers, kept until they end.
+//! A cache of tokens from OAuth2 servers, until they expire.
 //!
-//! Servers choose how long tokens are, and how long they are good. So each namespace has a bounded
+//! Servers choose the length and the lifetime of tokens. So each namespace has a bounded
 //! number of bounded ones, and none of another's.
 
 use std::collections::HashMap;
@@ -8,25 +8,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// Longest token, in bytes: hardly a server takes a header that is longer.
+/// Longest token, in bytes: few servers accept a longer header.
 const MAX_TOKEN: usize = 16 << 10;
-/// Longest of all that a token is asked with.
+/// Longest parameters of a token request, in total.
 const MAX_KEY_BYTES: usize = 32 << 10;
 /// Tokens kept for one namespace.
 const MAX_TOKENS_PER_NAMESPACE: usize = 64;
 /// Tokens kept for all together.
 const MAX_TOKENS: usize = 1_024;
 
-/// For whom a token is good.
+/// What a token is cached under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey {
     namespace: String,
-    /// Everything that it was asked with.
+    /// All parameters of its request.
     asked: String,
 }
 
 impl TokenKey {
-    /// The key of a token that is asked with these texts.
+    /// The key of a token that is requested with these parameters.
     pub(super) fn new(namespace: &str, asked: &[&str]) -> Result<Self, String> {
         let asked = asked.join("\n");
         match asked.len() {
@@ -54,7 +54,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// A token that is still good.
+    /// A token that is still valid.
     pub(super) fn get(&self, key: &TokenKey) -> Option<String> {
         let known = self.lock();
         let token = known.get(key)?;

@@ -19,7 +19,7 @@ use gamekeeper_core::expr::jsonpath::JsonPath;
 use gamekeeper_core::expr::{Document, DocumentError, brief};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
-/// Name of the header that tells a repeated call from a new one.
+/// Name of the header that distinguishes a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 const DEFAULT_TIMEOUT: u64 = 10;
