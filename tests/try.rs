@@ -126,3 +126,35 @@ fn a_template_that_cannot_run_is_an_error_with_a_reason() {
         assert_eq!(exit, 2, "{shown}");
     }
 }
+
+#[test]
+fn a_command_is_run_on_this_machine_only_when_the_user_says_so() {
+    let template = "kind: HookTemplate
+metadata: {name: test}
+spec:
+  metrics:
+  - name: players
+    consecutiveErrorLimit: 0
+    successCondition: asInt(result) == 0
+    provider:
+      exec:
+        container: game
+        command: [printf, '%s', '{{ args.players }}']
+";
+    let zero = ["--arg", "players=0"];
+    let (shown, exit) = run(template, &zero);
+    assert!(
+        shown.contains("the command was not run: with --exec-locally"),
+        "{shown}"
+    );
+    assert_eq!(exit, 2, "{shown}");
+    for (players, expected, code) in [
+        ("players=0", "players 1: Successful 0\nSuccessful\n", 0),
+        // An argument is one element, whatever is in it.
+        ("players=1; $(exit 1)", "is not a whole number: ", 2),
+    ] {
+        let (shown, exit) = run(template, &["--exec-locally", "--arg", players]);
+        assert!(shown.contains(expected), "{shown}");
+        assert_eq!(exit, code, "{shown}");
+    }
+}

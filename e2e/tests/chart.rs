@@ -14,7 +14,7 @@ use e2e::cluster::operator::Operator;
 use e2e::process::command::run;
 use e2e::wait::eventually;
 use e2e::workload::manifest::Game;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 mod release;
@@ -24,6 +24,7 @@ e2e::tests![
     each_part_can_be_left_out,
     wrong_values_are_refused_with_a_reason,
     the_permissions_are_minimal,
+    commands_are_allowed_in_the_named_namespaces_alone,
     crds_alerts_and_dashboards_are_rendered_unchanged,
     install_upgrade_rollback_and_uninstall,
 ];
@@ -148,6 +149,15 @@ async fn wrong_values_are_refused_with_a_reason(case: &mut Case) -> Result<()> {
             "priorityClass.value=2000000000",
             "'/priorityClass/value': maximum",
         ),
+        ("hooks.exec=games", "'/hooks/exec': got string, want array"),
+        (
+            "hooks.exec={games,games}",
+            "'/hooks/exec': items at 0 and 1 are equal",
+        ),
+        (
+            "watchNamespace=a,hooks.exec={b}",
+            "no hook runs in namespace b, because watchNamespace is a",
+        ),
         ("priorityClass.name=high", "set create to false"),
         (
             "watchNamespace=a,hooks.secrets[0].namespace=b,hooks.secrets[0].names={c}",
@@ -232,6 +242,41 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
         };
         ensure!(role["metadata"]["namespace"] == home, "{role:#}");
     }
+    Ok(())
+}
+
+async fn commands_are_allowed_in_the_named_namespaces_alone(case: &mut Case) -> Result<()> {
+    let program = &case.plane().helm;
+    let usual = Value::from(render(program, &["--set=hooks.allSecrets=true"]).await?).to_string();
+    ensure!(!usual.contains("pods/exec"), "it is on by default");
+    ensure!(!usual.contains("--hook-exec"), "it is on by default");
+
+    let objects = render(program, &["--set=hooks.exec={games,more}"]).await?;
+    let allows = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
+    ensure!(
+        !of_kind(&objects, "ClusterRole")
+            .iter()
+            .any(|role| allows(&role))
+    );
+    let roles = of_kind(&objects, "Role");
+    let roles: Vec<_> = roles.iter().filter(allows).collect();
+    for (role, namespace) in roles.iter().zip(["games", "more"]) {
+        let rules =
+            json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]);
+        ensure!(role["rules"] == rules, "{role:#}");
+        ensure!(role["metadata"]["namespace"] == namespace, "{role:#}");
+        let bindings = of_kind(&objects, "RoleBinding");
+        let is_its = |it: &&Value| it["metadata"] == role["metadata"];
+        let binding = bindings.into_iter().find(is_its).context("no binding")?;
+        ensure!(binding["roleRef"]["name"] == role["metadata"]["name"]);
+        ensure!(
+            binding["subjects"][0]["name"] == "gamekeeper",
+            "{binding:#}"
+        );
+    }
+    ensure!(roles.len() == 2, "{roles:#?}");
+    let deployment = of_kind(&objects, "Deployment")[0].to_string();
+    ensure!(deployment.contains("\"--hook-exec-namespaces=games,more\""));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ e2e::tests![
     the_prometheus_example_waits_until_the_pod_is_idle,
     the_kubernetes_example_waits_until_the_pod_is_drained,
     the_job_example_waits_until_the_match_is_saved,
+    the_exec_example_waits_until_no_players_are_left,
 ];
 
 /// Applies an example, with some text replaced, and a workload with its hook. Then scales to zero.
@@ -112,6 +113,24 @@ async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Resu
     })
     .await?;
     // The judge checks that the pod was not deleted before.
+    case.until_settled(0).await?;
+    Ok(())
+}
+
+async fn the_exec_example_waits_until_no_players_are_left(case: &mut Case) -> Result<()> {
+    case.operator.terminate().await?;
+    case.operator.allow_commands();
+    case.operator.start().await?;
+    let players = case.folder().join("players");
+    std::fs::write(&players, "3\n")?;
+    let command = format!("[cat, {}]", players.display());
+    let changes = [
+        ("[/game/ctl, players, --count]", command.as_str()),
+        ("10s", "1s"),
+    ];
+    scale_to_zero(case, "exec", "players-left", &changes).await?;
+    until_failures(case, 2).await?;
+    std::fs::write(&players, "0\n")?;
     case.until_settled(0).await?;
     Ok(())
 }

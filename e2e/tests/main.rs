@@ -11,6 +11,7 @@ mod examples;
 mod first_hour;
 mod histories;
 mod hook_examples;
+mod hook_exec;
 mod hook_jobs;
 mod hook_options;
 mod hook_runs;
@@ -51,6 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_runs::tests(),
         hook_options::tests(),
         hook_jobs::tests(),
+        hook_exec::tests(),
         examples::tests(),
         first_hour::tests(),
         hook_examples::tests(),

@@ -33,9 +33,10 @@ use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
 use crate::inbound;
-use crate::provider::{HttpOptions, Probe, ProbeError};
+use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
 use gamekeeper_core::causes::with_causes;
+use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +128,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             client: self::client(&config, Fence::always_open(), &counters.requests)?,
             namespace: config.default_namespace.clone(),
             scope: options.namespace.clone(),
+            commands: ExecNamespaces::from_iter(&options.hook_exec_namespaces),
         };
         let with_cache = Arc::clone(&health);
         let certificate = webhook::start(
@@ -145,7 +147,9 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             allow_link_local: options.hook_allow_link_local,
             allow_loopback: options.hook_allow_loopback,
         };
+        let commands = ExecNamespaces::from_iter(&options.hook_exec_namespaces);
         let probe = Probe::new(http, Some(client.clone()))?;
+        let probe = probe.with_commands(Commands::In(commands));
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(
             &client,

@@ -34,6 +34,14 @@ pub struct Options {
     /// The admission webhook.
     #[command(flatten)]
     pub webhook: webhook::WebhookOptions,
+    /// Namespaces in which hooks may run commands in containers, separated by commas; none when absent.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_HOOK_EXEC_NAMESPACES",
+        value_name = "NAMESPACES",
+        value_delimiter = ','
+    )]
+    pub hook_exec_namespaces: Vec<String>,
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
 use super::keys::{Keys, TooLong};
-use super::kubernetes;
 use super::measure::Probe;
+use super::own_pod::POD_ARGUMENTS;
 use super::secrets::Secrets;
 use gamekeeper_core::api::{Argument, ArgumentSource, FieldRef, HookRun, SecretKeyRef};
 use gamekeeper_core::expr::Document;
@@ -21,7 +21,7 @@ const MAX_LOOKED_UP: usize = 256 << 10;
 /// What was looked up for one measurement.
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// Values that do not stand in the run, by name.
+    /// Values that are not in the run itself, by name.
     values: HashMap<String, String>,
     /// Those of them that must not be shown.
     pub secrets: Secrets,
@@ -37,8 +37,8 @@ struct Sources {
 }
 
 impl Arguments {
-    /// Looks up what one metric of a run needs: a Secret that another metric lacks must not hold this
-    /// one up. Secrets are read now, and kept nowhere.
+    /// Looks up what one metric of a run needs: a Secret that another metric lacks must not block this
+    /// one. Secrets are read now, and kept nowhere.
     pub(super) async fn look_up(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -111,8 +111,8 @@ impl Arguments {
 }
 
 impl Sources {
-    /// Finds them, with the values of fields. What takes time with a large run is done on the evaluation
-    /// pool.
+    /// Finds them, with the values of fields. Work that takes long for a large run is done on the
+    /// evaluation pool.
     async fn find(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -134,8 +134,8 @@ impl Sources {
     fn of(run: &HookRun, metric: usize, mut most: usize) -> Result<Result<Self, TooLong>, String> {
         let metric = &run.spec.metrics[metric];
         let mut used: HashSet<String> = used_arguments(metric).into_iter().collect();
-        if metric.provider.kubernetes.is_some() {
-            used.extend(kubernetes::POD_ARGUMENTS.map(str::to_owned));
+        if metric.provider.kubernetes.is_some() || metric.provider.exec.is_some() {
+            used.extend(POD_ARGUMENTS.map(str::to_owned));
         }
         let (mut sources, mut object) = (Sources::default(), None);
         for argument in &run.spec.args {

@@ -17,7 +17,7 @@ const CALL_CAPACITY: Capacity = Capacity {
     per_namespace: 896,
     reserved: 8,
 };
-/// Of those, with longer texts. All texts together take 200 MiB at most, and 2 MiB more for each
+/// Of those, with longer texts. All texts together use 200 MiB at most, and 2 MiB more for each
 /// namespace that uses its reserved permit.
 const LONG_CALL_CAPACITY: Capacity = Capacity {
     shared: 64,
@@ -76,5 +76,10 @@ impl CallPermit {
         if self.long.is_none() {
             self.long = Some(self.limits.long.take(&self.namespace).await);
         }
+    }
+
+    /// Gives the permit for long texts back. Nothing long may be held any more.
+    pub(super) fn shrink(&mut self) {
+        self.long = None;
     }
 }

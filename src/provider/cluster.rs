@@ -1,4 +1,4 @@
-//! What measurements read from the cluster, and write to it: the run's pod, Secrets, and Jobs.
+//! What measurements read from the cluster, and do in it: the run's pod, commands in it, Secrets, and Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,10 +17,12 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::call_permit::{CallPermit, MAX_SHORT_TEXT};
+use super::exec::{Ended, within};
 use super::job::{Job, Pod};
+use super::remote_command;
 use crate::fair::{Capacity, NamespaceLimiter};
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent requests; more wait.
 const REQUEST_CAPACITY: Capacity = Capacity {
@@ -28,9 +30,16 @@ const REQUEST_CAPACITY: Capacity = Capacity {
     per_namespace: 48,
     reserved: 4,
 };
+/// Concurrent commands in containers; more wait. Each takes a connection to the API server, and one from
+/// there to the node.
+const COMMAND_CAPACITY: Capacity = Capacity {
+    shared: 256,
+    per_namespace: 192,
+    reserved: 4,
+};
 /// Pods of a Job that are examined: any user may give pods its label.
 const PODS_OF_JOB: usize = 4;
-/// Longest answer: no object that can be stored has more.
+/// Longest response: no object that can be stored is larger.
 const MAX_ANSWER: usize = 2 << 20;
 /// The name of hooks in managed fields.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
@@ -42,11 +51,12 @@ const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 pub(super) struct Cluster {
     client: Client,
     limiter: Arc<NamespaceLimiter>,
+    commands: Arc<NamespaceLimiter>,
 }
 
-/// Why the API server did not do what it was asked.
+/// Why a request to the API server failed.
 struct RequestError {
-    /// HTTP status; 0 where there was none.
+    /// HTTP status; 0 without a response.
     code: u16,
     message: String,
 }
@@ -68,7 +78,7 @@ struct List {
     items: Vec<Pod>,
 }
 
-/// A Secret, of which only what is asked for is read.
+/// A Secret, of which only the requested keys are read.
 #[derive(Deserialize)]
 struct Secret<'a> {
     #[serde(borrow)]
@@ -127,6 +137,7 @@ impl Cluster {
         Cluster {
             client,
             limiter: Arc::new(NamespaceLimiter::new(REQUEST_CAPACITY)),
+            commands: Arc::new(NamespaceLimiter::new(COMMAND_CAPACITY)),
         }
     }
 
@@ -154,6 +165,21 @@ impl Cluster {
         self.send(&what, Method::PATCH, &path, patch.into_bytes(), 0)
             .await?;
         Ok(())
+    }
+
+    /// Runs a command in a container, for no longer than this once it has its turn.
+    pub(super) async fn exec(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        command: Vec<String>,
+        limit: Duration,
+    ) -> Result<Ended, String> {
+        let (namespace, pod) = (safe(namespace)?, safe(pod)?);
+        let _permit = self.commands.take(namespace).await;
+        let ended = remote_command::run(&self.client, namespace, pod, container, command);
+        within(limit, ended).await
     }
 
     /// Creates a Job; None where it is to be read: there is one of that name already, or it is long.
@@ -341,7 +367,7 @@ fn namespace_of(path: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// A name that can stand in a path; arguments could hold anything.
+/// A name that is valid in a path; arguments could contain anything.
 fn safe(name: &str) -> Result<&str, String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     match !name.is_empty() && name != "." && name != ".." && name.chars().all(valid) {

@@ -19,8 +19,14 @@ impl Conditions {
         }
     }
 
-    /// Judges what was measured; `note` is what a message should add. To be called on the threads
-    /// of a guard.
+    /// Whether the metric has none.
+    pub(super) fn are_none(&self) -> bool {
+        let is_set = |source: &Option<String>| source.as_ref().is_some_and(|it| !it.is_empty());
+        !is_set(&self.success) && !is_set(&self.failure)
+    }
+
+    /// Judges what was measured; `note` is what a message should add. To be called on the evaluation
+    /// pool.
     pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {

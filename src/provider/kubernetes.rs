@@ -1,8 +1,7 @@
 //! Kubernetes metrics: fields of the pod that the run is about, compared or written.
 //!
-//! The pod is the one named by the arguments PodName and PodNamespace, and never one of another
-//! namespace than the run's: who may write a HookRun here need not be allowed anything there. Nor need
-//! they be allowed to change pods here, so that is done in runs alone that the operator made for a pod.
+//! Users who may write a HookRun need not be allowed to change pods, so pods are changed only by runs that
+//! the operator made for a pod.
 
 use std::sync::Arc;
 
@@ -12,16 +11,13 @@ use super::call_permit::CallPermit;
 use super::filling::Filling;
 use super::judge::Conditions;
 use super::measure::Measurement;
-use gamekeeper_core::api::names::RUN_POD_UID;
+use super::own_pod;
 use gamekeeper_core::api::{
     HookPhase, HookRun, KubernetesField, KubernetesFunction, KubernetesMetric,
 };
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::expr::{Document, Subject, brief, writable};
 use gamekeeper_core::plan::hook_run::Outcome;
-
-/// Names of the arguments that say which pod.
-pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// Compares or writes fields of the pod.
 pub(super) async fn measure(
@@ -36,29 +32,6 @@ pub(super) async fn measure(
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// The name of the pod, which is in the run's namespace.
-fn pod(of: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
-    let namespace = of.run().metadata.namespace.as_deref().unwrap_or_default();
-    let other = filling.value("PodNamespace");
-    if let Some(other) = other.filter(|other| *other != namespace) {
-        let other = brief(other);
-        return Err(format!(
-            "pods of namespace {other} are not accessible: the run is in {namespace}"
-        ));
-    }
-    match filling.value("PodName") {
-        Some(name) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err("the pod is not known: set a value for the argument PodName".into()),
-    }
-}
-
-/// Uid of the pod that the run was made for, where it was made for one.
-fn wanted_uid(run: &HookRun) -> Option<&str> {
-    let annotations = run.metadata.annotations.as_ref()?;
-    let uid = annotations.get(RUN_POD_UID).map(String::as_str);
-    uid.filter(|uid| !uid.is_empty())
-}
-
 /// A pod, and what is wanted of it.
 struct Wanted {
     pod: String,
@@ -67,7 +40,7 @@ struct Wanted {
 }
 
 fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String> {
-    let pod = pod(of, filling)?;
+    let pod = own_pod::name(of, filling)?;
     let mut fields = Vec::new();
     for KubernetesField { path, value } in fields_of(of) {
         let path = filling.text("path", path)?;
@@ -110,11 +83,7 @@ fn compare(
         _ => return Err(format!("pod {name} is too large to be read")),
     };
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    if wanted_uid(run).is_some_and(|wanted| wanted != uid) {
-        return Err(format!(
-            "pod {name} is not the one that the run was created for"
-        ));
-    }
+    own_pod::check_uid(run, name, uid)?;
     let mut found = Vec::new();
     for (path, wanted) in fields {
         let text = match field(&pod, path) {
@@ -155,14 +124,14 @@ fn failed(value: &str, message: String) -> Outcome {
 /// A pod, and the patch for it.
 fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, String), String> {
     let own = of.run().controlling_workload().is_some();
-    let Some(uid) = wanted_uid(of.run()).filter(|_| own) else {
+    let Some(uid) = own_pod::wanted_uid(of.run()).filter(|_| own) else {
         return Err(
             "function patch works only in HookRuns that a workload created for one of its pods: otherwise use \
             kubectl annotate or kubectl label"
                 .into(),
         );
     };
-    let pod = pod(of, filling)?;
+    let pod = own_pod::name(of, filling)?;
     let mut maps: Map<String, Value> = Map::new();
     for KubernetesField { path, value } in fields_of(of) {
         let path = filling.text("path", path)?;

@@ -10,13 +10,14 @@ use super::arguments::Arguments;
 use super::authentication::credentials;
 use super::call_permit::{CallLimits, CallPermit};
 use super::cluster::Cluster;
+use super::exec::{self, Commands};
 use super::filling::Filling;
 use super::http::{Http, HttpOptions, HttpRequest, HttpResponse};
 use super::tls::Authorities;
 use super::tokens::Tokens;
 use super::{job, kubernetes, prometheus, web};
 use crate::evaluation_pool::EvaluationPool;
-use gamekeeper_core::api::{Authentication, HookRun, Metric, SecretKeyRef};
+use gamekeeper_core::api::{Authentication, HookRun, Metric, MetricProvider, SecretKeyRef};
 use gamekeeper_core::plan::hook_run::Outcome;
 
 /// A measurement to make.
@@ -28,7 +29,7 @@ pub struct Call {
     pub metric: usize,
     /// Number of the measurement; the first is 1.
     pub number: i32,
-    /// Whether it was begun already, and is only to be looked at.
+    /// Whether it was started already, and is only polled.
     pub resumed: bool,
 }
 
@@ -40,6 +41,7 @@ pub struct Probe {
     pub(super) limits: Arc<CallLimits>,
     tokens: Arc<Tokens>,
     pub(super) cluster: Option<Cluster>,
+    pub(super) commands: Commands,
 }
 
 /// Measurements cannot be made at all.
@@ -55,7 +57,7 @@ pub enum ProbeError {
 
 impl Probe {
     /// Sets everything up that measurements share. Without a cluster there are no Secrets and no
-    /// Kubernetes metrics.
+    /// Kubernetes metrics. No commands are run.
     ///
     /// # Errors
     /// When the system does not give what is needed.
@@ -66,13 +68,19 @@ impl Probe {
             limits: Arc::default(),
             tokens: Arc::default(),
             cluster: cluster.map(Cluster::new),
+            commands: Commands::default(),
         })
     }
 
-    /// Ends what an abandoned measurement has left running.
+    /// The same with commands of exec metrics run there.
+    pub fn with_commands(self, commands: Commands) -> Self {
+        Probe { commands, ..self }
+    }
+
+    /// Stops what an abandoned measurement has left running.
     ///
     /// # Errors
-    /// In words, when that may still run.
+    /// When it may still be running.
     pub async fn stop(&self, call: &Call) -> Result<(), String> {
         let metric = call.run.spec.metrics.get(call.metric);
         let of_job = metric.filter(|metric| metric.provider.job.is_some());
@@ -111,8 +119,8 @@ impl Probe {
     }
 }
 
-/// A text as it can be printed. Servers choose what is measured, and a terminal would do what control
-/// characters tell it to.
+/// A text with control characters escaped. Servers choose what is measured, and a terminal would execute
+/// control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -124,7 +132,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// How the two ends of a call know each other.
+/// How client and server of a call authenticate each other.
 pub(super) struct Trust<'a> {
     pub authentication: Option<&'a Authentication>,
     pub ca: Option<&'a SecretKeyRef>,
@@ -141,26 +149,28 @@ pub(super) struct Measurement {
 impl Measurement {
     async fn make(&self, permit: CallPermit) -> Outcome {
         let name = &self.metric().name;
-        let provider = &self.metric().provider;
-        match (
-            &provider.web,
-            &provider.prometheus,
-            &provider.kubernetes,
-            &provider.job,
-        ) {
-            (Some(web), None, None, None) => web::measure(self, web, permit).await,
-            (None, Some(prometheus), None, None) => {
+        let MetricProvider {
+            web,
+            prometheus,
+            kubernetes,
+            job,
+            exec,
+        } = &self.metric().provider;
+        match (web, prometheus, kubernetes, job, exec) {
+            (Some(web), None, None, None, None) => web::measure(self, web, permit).await,
+            (None, Some(prometheus), None, None, None) => {
                 prometheus::measure(self, prometheus, permit).await
             }
-            (None, None, Some(kubernetes), None) => {
+            (None, None, Some(kubernetes), None, None) => {
                 kubernetes::measure(self, kubernetes, permit).await
             }
-            (None, None, None, Some(_)) => job::measure(self, permit).await,
-            (None, None, None, None) => {
+            (None, None, None, Some(_), None) => job::measure(self, permit).await,
+            (None, None, None, None, Some(exec)) => exec::measure(self, exec, permit).await,
+            (None, None, None, None, None) => {
                 Outcome::error(format!("metric {name} has no provider: add one"))
             }
             _ => Outcome::error(format!(
-                "metric {name}: set one of web, prometheus, kubernetes and job"
+                "metric {name}: set one of web, prometheus, kubernetes, job and exec"
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! The calls of metrics: each makes one call and tells what came of it. No state of a run is kept
+//! The calls of metrics: each makes one call and returns its outcome. No state of a run is kept
 //! here; [`gamekeeper_core::plan::hook_run`] decides what an outcome means for the run.
 
 mod address;
@@ -6,6 +6,8 @@ mod arguments;
 mod authentication;
 mod call_permit;
 mod cluster;
+mod command_output;
+mod exec;
 mod filling;
 mod http;
 mod job;
@@ -14,8 +16,9 @@ mod keys;
 mod kubernetes;
 mod lookups;
 mod measure;
+mod own_pod;
 mod prometheus;
-
+mod remote_command;
 mod secrets;
 #[cfg(test)]
 mod tests;
@@ -23,5 +26,6 @@ mod tls;
 mod tokens;
 mod web;
 
+pub use exec::Commands;
 pub use http::HttpOptions;
 pub use measure::{Call, Probe, ProbeError};

@@ -179,6 +179,7 @@ spec:
             args: args.collect(),
             name: name.map(Into::into),
             hook_allow_link_local: false,
+            exec_locally: false,
         };
         let spec = read(&options).map_err(|error| error.to_string());
         std::fs::remove_file(file).expect("the file");

@@ -2,7 +2,7 @@
 //! measurements before a pod depends on them.
 //!
 //! Calls, conditions and limits are those of the operator. Metrics that need a cluster (Secrets, pods, Jobs) end in
-//! an error; the value of an argument can be set instead.
+//! an error; the value of an argument can be set instead. Commands for containers run on this machine, if the user allows it.
 
 mod file;
 
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 pub use file::FileError;
 
-use crate::provider::{Call, HttpOptions, Probe, ProbeError};
+use crate::provider::{Call, Commands, HttpOptions, Probe, ProbeError};
 use gamekeeper_core::api::{HookPhase, HookRun, HookRunSpec, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{
     Measured, Outcome, Rules, assess, is_in_progress, next_number,
@@ -41,7 +41,13 @@ pub struct Options {
     /// Let hooks call link-local and cloud metadata addresses.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LINK_LOCAL")]
     pub hook_allow_link_local: bool,
+    /// Run the commands of exec metrics on this machine, instead of in a container.
+    #[arg(long)]
+    pub exec_locally: bool,
 }
+
+/// Why commands are not run. A file may be another user's.
+const NO_COMMANDS: &str = "the command was not run: with --exec-locally it is run on this machine, instead of in a container";
 
 fn named_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text
@@ -82,7 +88,11 @@ pub async fn run(options: &Options, print: impl Fn(String)) -> Result<HookRunSta
         // The command runs on the user's own machine.
         allow_loopback: true,
     };
-    let probe = Probe::new(http, None)?;
+    let commands = match options.exec_locally {
+        true => Commands::Here,
+        false => Commands::Nowhere(NO_COMMANDS),
+    };
+    let probe = Probe::new(http, None)?.with_commands(commands);
     Ok(TryRun::new(spec, probe, print).run_to_end().await)
 }
 

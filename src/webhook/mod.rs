@@ -28,6 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
+use gamekeeper_core::plan::hook_run::ExecNamespaces;
 use gamekeeper_core::plan::parse_duration;
 
 pub(crate) use metrics::AdmissionMetrics;
@@ -79,6 +80,8 @@ pub(crate) struct WebhookTarget {
     pub namespace: String,
     /// The only namespace that the cache holds; None if it holds all.
     pub scope: Option<String>,
+    /// The namespaces in which hooks may run commands.
+    pub commands: ExecNamespaces,
 }
 
 /// Serves admission on a listener. `cache` returns None until the cache exists.
@@ -97,6 +100,7 @@ pub(crate) fn start(
         dry_run: DryRun::new(target.client.clone(), metrics.clone()),
         metrics: metrics.clone(),
         scope: target.scope,
+        commands: Arc::new(target.commands),
         cache: Box::new(cache),
     };
     let rotation = Rotation::new(

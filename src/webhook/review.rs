@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::dry_run::DryRunFindings;
-use gamekeeper_core::admission::{Finding, Templates, check, lies_in};
+use gamekeeper_core::admission::{Finding, Templates, check, disabled_commands, lies_in};
 use gamekeeper_core::api::GROUP;
+use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 /// Longer warnings are cut: the API server limits their total length.
 const MAX_WARNING: usize = 500;
@@ -43,20 +44,27 @@ impl AdmissionResponse {
     }
 }
 
-/// Reviews a request, given the findings of the API server about its pod templates.
+/// Reviews a request, given the findings of the API server about its pod templates, and the namespaces in which hooks
+/// may run commands.
 pub(super) fn review(
     request: &AdmissionRequest,
     templates: &Templates,
     dry_run: &DryRunFindings,
+    commands: &ExecNamespaces,
 ) -> AdmissionResponse {
+    let findings_of = |object: &Value, by_server: &[Finding]| {
+        let mut findings = findings(object, templates, by_server);
+        findings.extend(disabled_commands(object, &request.namespace, commands));
+        findings
+    };
     let mut findings = match concerns_spec(request) {
-        true => findings(&request.object, templates, &dry_run.object),
+        true => findings_of(&request.object, &dry_run.object),
         false => Vec::new(),
     };
     if request.operation == "UPDATE" && !findings.is_empty() {
         let old = match request.object["spec"] == request.old_object["spec"] {
             true => findings.clone(),
-            false => self::findings(&request.old_object, templates, &dry_run.old_object),
+            false => findings_of(&request.old_object, &dry_run.old_object),
         };
         downgrade_old(&mut findings, &old);
     }

@@ -25,6 +25,7 @@ use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use crate::inbound::{self, Caller, MemoryBudget};
 use gamekeeper_core::admission::Templates;
+use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 /// The timeout of reading a body. API servers wait three seconds for the whole response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,6 +73,8 @@ pub(super) struct Reviewer {
     pub metrics: AdmissionMetrics,
     /// The only namespace that the cache holds; None if it holds all.
     pub scope: Option<String>,
+    /// The namespaces in which hooks may run commands.
+    pub commands: Arc<ExecNamespaces>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
 }
 
@@ -97,6 +100,7 @@ impl Reviewer {
         }
         let dry_run = self.dry_run.check(&request).await;
         let namespace = request.namespace.clone();
+        let commands = Arc::clone(&self.commands);
         let response = self.evaluation.run(&namespace, move || {
             let _budget = budget;
             let find = |name: &str| {
@@ -107,7 +111,7 @@ impl Reviewer {
                 find: &find,
                 place: "this namespace",
             };
-            review(&request, &templates, &dry_run)
+            review(&request, &templates, &dry_run, &commands)
         });
         response.await.ok()
     }

@@ -23,6 +23,7 @@ use super::server::{Reviewer, ServingCertificate, serve};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use gamekeeper_core::admission::{Finding, Templates};
+use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 fn template(condition: &str) -> Value {
     let web = json!({"url": "http://10.0.0.1"});
@@ -49,7 +50,13 @@ fn reviewed(operation: &str, object: Value, old_object: Value) -> AdmissionRespo
         old_object,
         ..AdmissionRequest::default()
     };
-    review(&request, &NO_TEMPLATES, &DryRunFindings::default())
+    let nowhere = ExecNamespaces::default();
+    review(
+        &request,
+        &NO_TEMPLATES,
+        &DryRunFindings::default(),
+        &nowhere,
+    )
 }
 
 const GOOD: &str = "result == \"1\"";
@@ -152,18 +159,46 @@ fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
         ],
         ..DryRunFindings::default()
     };
+    let nowhere = ExecNamespaces::default();
     let create = request(workload(""), Value::Null);
-    let response = review(&create, &NO_TEMPLATES, &dry_run);
+    let response = review(&create, &NO_TEMPLATES, &dry_run, &nowhere);
     let message = response.status.expect("a refusal")["message"].clone();
     let own = "Required value: set the image of the container";
     assert_eq!(message, format!("{image}: {own}; {unknown}"));
 
     let update = request(workload(""), workload("game:1"));
     dry_run.old_object = vec![unknown.clone()];
-    let response = review(&update, &NO_TEMPLATES, &dry_run);
+    let response = review(&update, &NO_TEMPLATES, &dry_run, &nowhere);
     let message = response.status.expect("a refusal")["message"].clone();
     assert_eq!(message, format!("{image}: {own}"));
     assert_eq!(response.warnings, [unknown.to_string()]);
+}
+
+#[test]
+fn commands_are_warned_of_where_hooks_may_run_none() {
+    let exec = json!({"container": "game", "command": ["/bin/idle"]});
+    let mut object = template(GOOD);
+    object["spec"]["metrics"][0]["provider"] = json!({"exec": exec});
+    let said = |namespace: &str| {
+        let request = AdmissionRequest {
+            operation: "CREATE".into(),
+            namespace: namespace.into(),
+            object: object.clone(),
+            ..AdmissionRequest::default()
+        };
+        let here = ExecNamespaces::from_iter(["games"]);
+        let answer = review(&request, &NO_TEMPLATES, &DryRunFindings::default(), &here);
+        assert!(answer.allowed);
+        answer.warnings
+    };
+    assert_eq!(said("games"), [""; 0]);
+    assert_eq!(
+        said("other"),
+        [
+            "spec.metrics[0].provider.exec: Forbidden: hooks must not run commands in namespace other: an \
+             administrator can allow it with the chart's value hooks.exec"
+        ]
+    );
 }
 
 #[test]
@@ -266,6 +301,7 @@ async fn start(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics)
         dry_run: DryRun::new(unused_client(), AdmissionMetrics::default()),
         metrics,
         scope: None,
+        commands: Arc::default(),
         // A cache without watches is synced from the start.
         cache: Box::new(|| Some(Arc::new(Cache::default()))),
     };

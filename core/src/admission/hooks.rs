@@ -7,7 +7,7 @@ use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::plan::CannotMake;
-use crate::plan::hook_run::{can_succeed, missing_arguments, used_arguments};
+use crate::plan::hook_run::{NO_POD_OF_STEP, can_succeed, missing_arguments, used_arguments};
 
 struct Hook<'a> {
     field: String,
@@ -58,6 +58,15 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         let template = name.clone();
         let why = CannotMake::CannotSucceed { template, why };
         findings.push(invalid(why.to_string()));
+    }
+    let commands = template.spec.metrics.iter();
+    let mut commands = commands.filter(|metric| metric.provider.exec.is_some());
+    if let Some(metric) = commands.next().filter(|_| !hook.of_pod) {
+        let metric = &metric.name;
+        let why = format!(
+            "metric {metric} of HookTemplate {name:?} runs a command, but {NO_POD_OF_STEP}"
+        );
+        findings.push(invalid(why));
     }
     let no_value = |names: Vec<String>| {
         let (template, names) = (name.clone(), names.join(", "));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::{Finding, pods};
+use super::{Finding, exec, pods};
 use crate::api::{
     Argument, HookRunSpec, HookTemplateSpec, KubernetesFunction, KubernetesMetric, Metric,
     WebHeader,
@@ -20,7 +20,7 @@ use crate::plan::hook_run::{
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
 /// The most findings about the texts of a metric.
-const MAX_FINDINGS: usize = 32;
+pub(super) const MAX_FINDINGS: usize = 32;
 
 /// Arguments of a template may lack a value, which the workload sets.
 pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
@@ -44,6 +44,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
             findings.push(Finding::error(format!("spec.metrics[{index}]"), message));
         }
     }
+    findings.extend(exec::secrets_in_commands(&spec.metrics, &spec.args));
     findings
 }
 
@@ -57,6 +58,8 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
             format!("Invalid value: argument {name} has no value: give it one in spec.args");
         findings.push(Finding::error(field, message));
     }
+    findings.extend(exec::secrets_in_commands(&spec.metrics, &spec.args));
+    findings.extend(exec::without_pod(&spec.metrics, &spec.args));
     findings
 }
 
@@ -177,6 +180,8 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
         && provider.kubernetes.as_ref().is_some_and(one_field)
     {
         is_text("a field's result")
+    } else if condition.compares_result_with_number() && provider.exec.is_some() {
+        is_text("a command's output")
     } else if condition.compares_result_with_text() && provider.prometheus.is_some() {
         "Invalid value: compares result with text, but a query's result is a number: write \
          result < 0.5"
@@ -217,6 +222,9 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     }
     if let Some(kubernetes) = &metric.provider.kubernetes {
         findings.extend(fields(&format!("{at}.provider.kubernetes"), kubernetes));
+    }
+    if let Some(exec) = &metric.provider.exec {
+        findings.extend(exec::container(&format!("{at}.provider.exec"), exec));
     }
     findings
 }

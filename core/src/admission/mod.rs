@@ -7,6 +7,7 @@
 //! Pure: no client, clock or async. The parser of conditions needs a deep stack: call these functions on a thread
 //! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
 
+mod exec;
 mod finding;
 mod hooks;
 mod labels;
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 
+pub use exec::disabled_commands;
 pub use finding::{Finding, Severity, lies_in};
 pub use labels::is_dns_label;
 pub use schema::{Schemas, unknown_fields};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{JobMetric, KubernetesMetric, PrometheusMetric, WebMetric, schema};
+use super::{ExecMetric, JobMetric, KubernetesMetric, PrometheusMetric, WebMetric, schema};
 
 /// One metric: a call, made once or repeatedly, and what counts as good.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,7 +60,7 @@ pub struct Metric {
 /// The call of a metric: exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["web", "prometheus", "kubernetes", "job"])]))]
+#[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["web", "prometheus", "kubernetes", "job", "exec"])]))]
 pub struct MetricProvider {
     /// An HTTP call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,4 +74,7 @@ pub struct MetricProvider {
     /// A Job whose exit is the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobMetric>,
+    /// A command in a container of the pod that the run is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Box<ExecMetric>>,
 }

@@ -1,4 +1,4 @@
-//! What a metric can call: web services, Prometheus, Kubernetes itself, jobs.
+//! What a metric can call: web services, Prometheus, Kubernetes itself, jobs, commands in containers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -153,4 +153,20 @@ pub struct JobMetric {
     /// activeDeadlineSeconds is 3600 when absent.
     #[schemars(schema_with = "schema::job_spec")]
     pub spec: RawJson,
+}
+
+/// A command in a container of the pod that the run is about; its exit code is the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecMetric {
+    /// Name of the container; `{{ args.NAME }}` is filled in.
+    #[schemars(length(min = 1, max = 253))]
+    pub container: String,
+    /// The program and its arguments, without a shell; `{{ args.NAME }}` is filled into each. Exit code 0 is Successful.
+    #[schemars(schema_with = "schema::command")]
+    pub command: Vec<String>,
+    /// Seconds to wait for the command to exit; 10 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub timeout_seconds: Option<i32>,
 }

@@ -39,7 +39,11 @@ pub async fn render(program: &Path, more: &[&str]) -> Result<Vec<Value>> {
 
 /// The chart's service account, roles and bindings, with all permissions that hooks may have.
 pub async fn permissions(program: &Path) -> Result<Vec<Value>> {
-    let all = ["--set=crds.install=false", "--set=hooks.allSecrets=true"];
+    let all = [
+        "--set=crds.install=false",
+        "--set=hooks.allSecrets=true",
+        "--set=hooks.exec={gamekeeper-system}",
+    ];
     let mut objects = render(program, &all).await?;
     let is_permission = |kind: &str| kind.contains("Role") || kind == "ServiceAccount";
     objects.retain(|object| object["kind"].as_str().is_some_and(is_permission));

@@ -159,6 +159,12 @@ impl Operator {
         self.args.extend(flags);
     }
 
+    /// From the next start on hooks may run commands in its namespace.
+    pub fn allow_commands(&mut self) {
+        self.args
+            .push(format!("--hook-exec-namespaces={}", self.namespace));
+    }
+
     /// Its binary.
     pub fn binary(&self) -> &Path {
         &self.binary

@@ -1,6 +1,7 @@
 //! Measurements against servers that do what a test tells them, byte by byte.
 
 mod cluster;
+mod exec;
 mod load;
 mod prometheus;
 mod table;

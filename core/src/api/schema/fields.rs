@@ -89,6 +89,19 @@ pub fn url(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A program and its arguments.
+pub fn command(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 64,
+        "x-kubernetes-list-type": "atomic",
+        "items": { "type": "string", "maxLength": 4096 },
+        "x-kubernetes-validations": [Rule::new("size(self) == 0 || self[0] != ''")
+            .message("must begin with a program, such as [/bin/check, --players]")],
+    })
+}
+
 /// The name of a HookTemplate.
 pub fn template_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

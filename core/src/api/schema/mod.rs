@@ -24,8 +24,8 @@ mod workload_rules;
 pub(super) use core::{job_spec, json_object, object_meta, pod_template, volume_claim_templates};
 pub use crds::crds;
 pub(super) use fields::{
-    delay, interval, label_selector, merged_by, pause_duration, pods_or_percentage, template_name,
-    url,
+    command, delay, interval, label_selector, merged_by, pause_duration, pods_or_percentage,
+    template_name, url,
 };
 pub(super) use hook_rules::{
     arguments_have_values, ca_or_insecure, in_braces, job_rules, metric_rules, one_value,

@@ -197,8 +197,12 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
     names.filter(is_missing).collect()
 }
 
+/// Arguments that say in which pod commands are run.
+const POD_OF_COMMANDS: [&str; 2] = ["PodName", "PodNamespace"];
+
 /// The arguments of a run: those that the template declares, in its order, a given value before
-/// the template's own; then given ones that its metrics use without declaring them.
+/// the template's own; then given ones that its metrics use without declaring them. A command uses those
+/// that say in which pod it is run.
 ///
 /// What a template neither declares nor uses stays out, so that a HookRun shows what matters to it.
 pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Argument> {
@@ -208,7 +212,13 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
         given.get(argument.name.as_str()).copied().or(own)
     });
     let names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
-    let used = used_names(&template.metrics);
+    let mut used = used_names(&template.metrics);
+    let mut metrics = template.metrics.iter();
+    if metrics.any(|metric| metric.provider.exec.is_some()) {
+        let mut of_pod = POD_OF_COMMANDS.map(str::to_owned).to_vec();
+        of_pod.retain(|name| !used.contains(name));
+        used.extend(of_pod);
+    }
     let undeclared = used.iter().filter(|name| !names.contains(name.as_str()));
     let undeclared = undeclared.filter_map(|name| given.get(name.as_str()).copied());
     declared.chain(undeclared).cloned().collect()
@@ -369,6 +379,19 @@ mod tests {
             names,
             expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
+    }
+
+    #[test]
+    fn a_run_with_a_command_names_its_pod() {
+        let exec = json!({"container": "game", "command": ["/bin/idle", "{{ args.PodName }}"]});
+        let metrics = json!([{"name": "idle", "provider": {"exec": exec}}]);
+        let template: HookTemplateSpec =
+            serde_json::from_value(json!({"metrics": metrics})).expect("a template");
+        let given = ["PodNamespace", "PodName", "PodIP"].map(|name| argument(name, Some("x")));
+        let names = run_arguments(&template, &given).into_iter();
+        let names: Vec<String> = names.map(|argument| argument.name).collect();
+        assert_eq!(names, ["PodName", "PodNamespace"]);
+        assert_eq!(missing_arguments(&template, &[]), ["PodName"]);
     }
 
     #[test]

@@ -76,11 +76,12 @@ fn has_one_provider(metric: &Metric) -> Result<(), String> {
         provider.prometheus.is_some(),
         provider.kubernetes.is_some(),
         provider.job.is_some(),
+        provider.exec.is_some(),
     ];
     match given.into_iter().filter(|given| *given).count() {
         1 => Ok(()),
         _ => Err(format!(
-            "metric {}: provider needs exactly one of web, prometheus, kubernetes and job",
+            "metric {}: provider needs exactly one of web, prometheus, kubernetes, job and exec",
             metric.name
         )),
     }

@@ -45,6 +45,12 @@ pub fn visit_texts(metric: &Metric, visit: Visit<'_>) {
     if let Some(job) = &provider.job {
         visit_json(&job.spec, &"provider.job.spec", Place::JobSpec, visit);
     }
+    if let Some(exec) = &provider.exec {
+        visit(&"provider.exec.container", &exec.container);
+        for (index, text) in exec.command.iter().enumerate() {
+            visit(&format_args!("provider.exec.command[{index}]"), text);
+        }
+    }
 }
 
 fn header_values(at: &str, headers: &[WebHeader], visit: Visit<'_>) {
@@ -373,6 +379,7 @@ mod tests {
         let metric = json!({"name": "m", "provider": {
             "web": {"url": "u", "headers": [{"key": "k", "value": "h"}], "jsonBody": {"a": ["x", {"b": "y"}]}},
             "job": {"spec": {"template": {"spec": {"containers": [{"image": "i", "env": [{"name": "n"}]}]}}}},
+            "exec": {"container": "c", "command": ["p", "x"]},
         }});
         let metric = serde_json::from_value(metric).expect("a metric");
         let mut visited = Vec::new();
@@ -387,6 +394,9 @@ mod tests {
                 "provider.web.jsonBody.a[0] x",
                 "provider.web.jsonBody.a[1].b y",
                 "provider.job.spec.template.spec.containers[0].env[0].name n",
+                "provider.exec.container c",
+                "provider.exec.command[0] p",
+                "provider.exec.command[1] x",
             ]
         );
     }

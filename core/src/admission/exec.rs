@@ -1,0 +1,82 @@
+//! Commands in containers: where hooks may run them, and what must not be part of them.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::Finding;
+use super::labels::is_dns_label;
+use super::metrics::MAX_FINDINGS;
+use crate::api::{Argument, ExecMetric, Metric};
+use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_texts};
+
+/// Commands that an object asks for in a namespace in which hooks may run none.
+///
+/// Not a part of [`check`](super::check): only an operator knows in which namespaces it may run them.
+pub fn disabled_commands(
+    object: &Value,
+    namespace: &str,
+    allowed: &ExecNamespaces,
+) -> Vec<Finding> {
+    let Err(why) = allowed.check(namespace) else {
+        return Vec::new();
+    };
+    let metrics = object["spec"]["metrics"].as_array().into_iter().flatten();
+    let commands = metrics.enumerate();
+    let commands = commands.filter(|(_, metric)| metric["provider"]["exec"].is_object());
+    commands
+        .map(|(index, _)| {
+            let field = format!("spec.metrics[{index}].provider.exec");
+            // Not refused: an administrator may allow it later, and until then it keeps pods.
+            Finding::error(field, format!("Forbidden: {why}")).as_warning()
+        })
+        .collect()
+}
+
+/// Arguments from Secrets in commands, which would be readable there.
+pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
+    let from_secret = args.iter().filter(|argument| {
+        let source = argument.value_from.as_ref();
+        argument.value.is_none() && source.is_some_and(|it| it.secret_key_ref.is_some())
+    });
+    let from_secret: HashSet<&str> = from_secret.map(|it| it.name.as_str()).collect();
+    let mut findings = Vec::new();
+    for (index, metric) in metrics.iter().enumerate() {
+        if metric.provider.exec.is_none() {
+            continue;
+        }
+        visit_texts(metric, &mut |field, text| {
+            let used = arguments_in(text).unwrap_or_default();
+            if used.iter().any(|name| from_secret.contains(name)) && findings.len() < MAX_FINDINGS {
+                let field = format!("spec.metrics[{index}].{field}");
+                findings.push(Finding::invalid(field, text, SECRET_IN_COMMAND));
+            }
+        });
+    }
+    findings
+}
+
+/// A container's name that is none, whatever its arguments are.
+pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
+    let name = &exec.container;
+    if name.contains("{{") || is_dns_label(name) {
+        return None;
+    }
+    let fix = "must be the name of a container, such as game or {{ args.PodContainer[0] }}";
+    Some(Finding::invalid(format!("{at}.container"), name, fix))
+}
+
+/// Commands of a run that does not say in which pod.
+pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
+    if args.iter().any(|argument| argument.name == "PodName") {
+        return Vec::new();
+    }
+    let commands = metrics.iter().enumerate();
+    let commands = commands.filter(|(_, metric)| metric.provider.exec.is_some());
+    commands
+        .map(|(index, _)| {
+            let message = "Invalid value: the pod is not known: give it in spec.args, as PodName";
+            Finding::error(format!("spec.metrics[{index}].provider.exec"), message)
+        })
+        .collect()
+}

@@ -1,0 +1,188 @@
+//! Metrics that run a command in a container: through the exec subresource of a real API server, to
+//! simulated kubelets, which run it on this machine.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::workload::manifest::Game;
+use judge::object::text;
+use serde_json::{Value, json};
+
+use crate::run::{hook_run, status, until_phase};
+
+e2e::tests![
+    a_command_gets_its_arguments_one_by_one_and_its_output_is_judged,
+    a_command_without_an_exit_code_is_an_error_that_says_why,
+    a_command_is_run_in_pods_of_workloads_alone,
+    commands_are_off_until_their_namespace_is_named,
+    a_command_without_the_permission_is_an_error_that_names_the_value,
+];
+
+/// A run by hand of a command in a pod.
+fn run_of(name: &str, pod: &str, command: Value, more: Value) -> Value {
+    let mut metric = json!({
+        "name": "command", "consecutiveErrorLimit": 0,
+        "provider": {"exec": {"container": "game", "command": command, "timeoutSeconds": 2}},
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        metric[field] = value.clone();
+    }
+    let args = json!([{"name": "PodName", "value": pod}, {"name": "map", "value": "a b; $(c) 'd"}]);
+    hook_run(name, json!({"args": args, "metrics": [metric]}))
+}
+
+/// A pod of a workload, and an operator whose hooks may run commands in it.
+async fn prepare(case: &mut Case) -> Result<String> {
+    case.operator.terminate().await?;
+    case.operator.allow_commands();
+    case.operator.start().await?;
+    game_pod(case).await
+}
+
+async fn game_pod(case: &Case) -> Result<String> {
+    case.apply(Game::in_place(1)).await?;
+    let view = case.until_settled(1).await?;
+    let pod = view.pods.first().context("a pod")?;
+    Ok(text(&pod.0, "/metadata/name").to_owned())
+}
+
+/// The message of a run that ends in an error.
+async fn error(case: &Case, run: &str) -> Result<String> {
+    let status = until_phase(case, run, "Error").await?;
+    Ok(text(&status, "/message").to_owned())
+}
+
+async fn a_command_gets_its_arguments_one_by_one_and_its_output_is_judged(
+    case: &mut Case,
+) -> Result<()> {
+    let pod = prepare(case).await?;
+    let print = json!(["printf", "%s|", "--map={{ args.map }}", "", "*"]);
+    let condition = json!({"successCondition": "result == \"--map=a b; $(c) 'd||*|\""});
+    case.apply(run_of("good", &pod, print.clone(), condition))
+        .await?;
+    case.apply(run_of("plain", &pod, json!(["true"]), json!({})))
+        .await?;
+    let condition = json!({"successCondition": "result == \"idle\""});
+    case.apply(run_of("bad", &pod, print, condition)).await?;
+    until_phase(case, "good", "Successful").await?;
+    until_phase(case, "plain", "Successful").await?;
+    let bad = until_phase(case, "bad", "Failed").await?;
+    let message = text(&bad, "/message");
+    ensure!(
+        message.contains("result is --map=a b; $(c) 'd||*|"),
+        "{message}"
+    );
+    Ok(())
+}
+
+async fn a_command_without_an_exit_code_is_an_error_that_says_why(case: &mut Case) -> Result<()> {
+    let pod = prepare(case).await?;
+    for (run, command, expected) in [
+        (
+            "missing",
+            json!(["/no/such/program"]),
+            "no such file or directory",
+        ),
+        // kwok gives no exit code for it.
+        (
+            "failed",
+            json!(["sh", "-c", "echo players >&2; exit 3"]),
+            "exit status 3: players",
+        ),
+        (
+            "slow",
+            json!(["sleep", "60"]),
+            "did not exit within 2 s, and may still be running",
+        ),
+        (
+            "endless",
+            json!(["cat", "/dev/zero"]),
+            "printed more than 1 MiB",
+        ),
+    ] {
+        case.apply(run_of(run, &pod, command, json!({}))).await?;
+        let message = error(case, run).await?;
+        ensure!(message.contains(expected), "{run}: {message}");
+    }
+    Ok(())
+}
+
+async fn a_command_is_run_in_pods_of_workloads_alone(case: &mut Case) -> Result<()> {
+    let pod = prepare(case).await?;
+    case.apply(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
+        "spec": {"containers": [{"name": "game", "image": "other:v1"}]},
+    }))
+    .await?;
+    let ready = [
+        "wait",
+        "pod/other",
+        "--for=condition=Ready",
+        "--timeout=60s",
+    ];
+    case.kubectl(&ready).await?;
+    let mut sidecar = run_of("sidecar", &pod, json!(["true"]), json!({}));
+    sidecar["spec"]["metrics"][0]["provider"]["exec"]["container"] = json!("sidecar");
+    case.apply(sidecar).await?;
+    case.apply(run_of("other", "other", json!(["true"]), json!({})))
+        .await?;
+    case.apply(run_of("none", "none", json!(["true"]), json!({})))
+        .await?;
+    for (run, expected) in [
+        (
+            "other",
+            "pod other belongs to no GameDeployment or GameStatefulSet",
+        ),
+        ("none", "pods \"none\" not found"),
+        ("sidecar", "has no container sidecar: use one of game"),
+    ] {
+        let message = error(case, run).await?;
+        ensure!(message.contains(expected), "{run}: {message}");
+    }
+    Ok(())
+}
+
+async fn commands_are_off_until_their_namespace_is_named(case: &mut Case) -> Result<()> {
+    let pod = game_pod(case).await?;
+    case.apply(run_of("off", &pod, json!(["true"]), json!({})))
+        .await?;
+    let message = error(case, "off").await?;
+    let namespace = &case.namespace;
+    let expected = format!(
+        "hooks must not run commands in namespace {namespace}: an administrator can allow it with the \
+         chart's value hooks.exec"
+    );
+    ensure!(message.contains(&expected), "{message}");
+    Ok(())
+}
+
+async fn a_command_without_the_permission_is_an_error_that_names_the_value(
+    case: &mut Case,
+) -> Result<()> {
+    let pod = prepare(case).await?;
+    let bindings = case.kubectl(&["get", "rolebindings", "-o=name"]).await?;
+    let binding = bindings.lines().find(|it| it.contains("hook-exec"));
+    case.kubectl(&["delete", binding.context("no binding")?])
+        .await?;
+    let mut tries = 0;
+    // The API server may know the binding for a moment.
+    case.eventually("the command is forbidden", async || {
+        tries += 1;
+        let run = format!("forbidden-{tries}");
+        case.apply(run_of(&run, &pod, json!(["true"]), json!({})))
+            .await?;
+        let status = case.eventually("the run ends", async || {
+            let status = status(case, &run).await?;
+            ensure!(status["finishedAt"].is_string(), "{status:#}");
+            Ok(status)
+        });
+        let status = status.await?;
+        let message = text(&status, "/message");
+        ensure!(message.contains("is forbidden"), "{status:#}");
+        ensure!(
+            message.contains("the chart's value hooks.exec"),
+            "{status:#}"
+        );
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,219 @@
+//! The pod that a run is about.
+//!
+//! It is the one named by the arguments PodName and PodNamespace, and never one of another namespace than
+//! the run's: users who may write a HookRun here need not be allowed anything there.
+
+use serde::Deserialize;
+
+use super::filling::Filling;
+use super::measure::Measurement;
+use gamekeeper_core::api::names::{HookPoint, RUN_POD_UID, WorkloadKind};
+use gamekeeper_core::api::{GROUP, HookRun};
+use gamekeeper_core::expr::brief;
+
+/// Names of the arguments that say which pod.
+pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
+
+/// The name of the pod, which is in the run's namespace.
+pub(super) fn name(of: &Measurement, filling: &Filling<'_>) -> Result<String, String> {
+    let namespace = of.run().metadata.namespace.as_deref().unwrap_or_default();
+    let other = filling.value("PodNamespace");
+    if let Some(other) = other.filter(|other| *other != namespace) {
+        let other = brief(other);
+        return Err(format!(
+            "pods of namespace {other} are not accessible: the run is in {namespace}"
+        ));
+    }
+    match filling.value("PodName") {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err("the pod is not known: set a value for the argument PodName".into()),
+    }
+}
+
+/// Uid of the pod that the run was made for, where it was made for one.
+pub(super) fn wanted_uid(run: &HookRun) -> Option<&str> {
+    let annotations = run.metadata.annotations.as_ref()?;
+    let uid = annotations.get(RUN_POD_UID).map(String::as_str);
+    uid.filter(|uid| !uid.is_empty())
+}
+
+/// Whether a workload's run is that of a canary step, which concerns no pod.
+pub(super) fn is_of_step(run: &HookRun) -> bool {
+    let workload = run.controlling_workload();
+    workload.is_some_and(|(kind, _)| run.point(kind) == Some(HookPoint::Step))
+}
+
+/// Checks that a pod is the one that a run was made for, where it was made for one.
+pub(super) fn check_uid(run: &HookRun, pod: &str, uid: &str) -> Result<(), String> {
+    match wanted_uid(run).is_none_or(|wanted| wanted == uid) {
+        true => Ok(()),
+        false => Err(format!(
+            "pod {pod} is not the one that the run was created for"
+        )),
+    }
+}
+
+/// What is read of a pod before a command is run in it. The rest of it might be long.
+#[derive(Debug, Deserialize)]
+pub(super) struct Pod {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    uid: String,
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Owner {
+    api_version: String,
+    kind: String,
+    controller: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    init_containers: Vec<Container>,
+    containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    init_container_statuses: Vec<Container>,
+    container_statuses: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    name: String,
+    state: State,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    running: Option<Running>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Running {}
+
+impl Pod {
+    pub(super) fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// Whether a workload controls it.
+    pub(super) fn is_of_workload(&self) -> bool {
+        self.metadata.owner_references.iter().any(|owner| {
+            let group = owner.api_version.split('/').next();
+            owner.controller && group == Some(GROUP) && WorkloadKind::parse(&owner.kind).is_some()
+        })
+    }
+
+    /// Checks that a command can be run in a container.
+    pub(super) fn check_container(&self, pod: &str, name: &str) -> Result<(), String> {
+        let Spec {
+            init_containers,
+            containers,
+        } = &self.spec;
+        let mut known = containers.iter().chain(init_containers);
+        if !known.clone().any(|it| it.name == name) {
+            let names: Vec<&str> = known.map(|it| it.name.as_str()).collect();
+            let (name, names) = (brief(name), names.join(", "));
+            return Err(format!(
+                "pod {pod} has no container {name}: use one of {names}"
+            ));
+        }
+        let Status {
+            init_container_statuses,
+            container_statuses,
+        } = &self.status;
+        known = container_statuses.iter().chain(init_container_statuses);
+        match known.any(|it| it.name == name && it.state.running.is_some()) {
+            true => Ok(()),
+            false => Err(format!("container {name} of pod {pod} is not running")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(owners: Value, more: Value) -> Pod {
+        let metadata = json!({"uid": "pod-uid", "ownerReferences": owners});
+        let mut pod = json!({"metadata": metadata});
+        let fields = pod.as_object_mut().expect("an object");
+        fields.extend(more.as_object().expect("fields").clone());
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    #[test]
+    fn a_pod_is_of_a_workload_when_one_of_our_kinds_controls_it() {
+        let owner = |version: &str, kind: &str, controller: bool| json!({"apiVersion": version, "kind": kind, "controller": controller});
+        let ours = "tkex.tencent.com/v1alpha1";
+        for (owners, expected) in [
+            (json!([owner(ours, "GameDeployment", true)]), true),
+            (json!([owner(ours, "GameStatefulSet", true)]), true),
+            (json!([owner(ours, "GameDeployment", false)]), false),
+            (json!([owner(ours, "HookRun", true)]), false),
+            (json!([owner("apps/v1", "GameDeployment", true)]), false),
+            (
+                json!([{"apiVersion": ours, "kind": "GameDeployment"}]),
+                false,
+            ),
+            (json!([]), false),
+        ] {
+            let pod = pod(owners.clone(), json!({}));
+            assert_eq!(pod.is_of_workload(), expected, "{owners}");
+        }
+    }
+
+    #[test]
+    fn a_container_must_be_there_and_running() {
+        let running =
+            |name: &str| json!({"name": name, "state": {"running": {"startedAt": "now"}}});
+        let pod = pod(
+            json!([]),
+            json!({
+                "spec": {
+                    "initContainers": [{"name": "sidecar"}, {"name": "prepare"}],
+                    "containers": [{"name": "game"}, {"name": "proxy"}],
+                },
+                "status": {
+                    "initContainerStatuses": [running("sidecar"), {"name": "prepare", "state": {"terminated": {}}}],
+                    "containerStatuses": [running("game"), {"name": "proxy", "state": {"waiting": {}}}],
+                },
+            }),
+        );
+        for (container, expected) in [
+            ("game", Ok(())),
+            ("sidecar", Ok(())),
+            ("proxy", Err("container proxy of pod game-1 is not running")),
+            (
+                "prepare",
+                Err("container prepare of pod game-1 is not running"),
+            ),
+            (
+                "other",
+                Err("pod game-1 has no container other: use one of game, proxy, sidecar, prepare"),
+            ),
+        ] {
+            let checked = pod.check_container("game-1", container);
+            assert_eq!(checked, expected.map_err(str::to_owned));
+        }
+    }
+}
