@@ -9,7 +9,7 @@ use e2e::case::Case;
 use e2e::servers::hook_server::Answer;
 use e2e::wait::eventually;
 use e2e::workload::GAME;
-use e2e::workload::manifest::{Game, retrying_hook_template};
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
 use serde_json::{Value, json};
 
 use crate::run::until_phase;
@@ -18,6 +18,7 @@ e2e::tests![
     deletion_protection_follows_the_label,
     a_protected_set_is_kept_until_its_last_pod_is_gone,
     a_namespace_is_deleted_with_its_protected_workloads,
+    crds_and_hook_templates_are_deleted_only_as_their_label_says,
     a_copied_hook_run_allows_no_deletion,
     only_the_operator_may_create_or_change_hook_runs_of_workloads,
 ];
@@ -233,6 +234,48 @@ fn copy_of(run: &Value, case: &Case) -> Value {
     copy["spec"] = json!({"metrics": [{"name": "yes", "provider": {"web": {"url": url}}}]});
     copy["status"] = Value::Null;
     copy
+}
+
+async fn crds_and_hook_templates_are_deleted_only_as_their_label_says(
+    case: &mut Case,
+) -> Result<()> {
+    let templates = "admission.deletionProtection=Labelled,admission.protectHookTemplates=true";
+    install(case, templates, "deletion", &[&case.namespace]).await?;
+    install(case, templates, "deletion-crds", &[&case.namespace]).await?;
+    case.apply(hook_template("check", "http://10.0.0.1"))
+        .await?;
+    // Always on dry run: other tests use these CRDs at the same time.
+    for (kind, name) in [
+        ("hooktemplate", "check"),
+        ("crd", "hookruns.tkex.tencent.com"),
+    ] {
+        let delete = ["delete", kind, name, "--dry-run=server"];
+        case.kubectl(&delete).await?;
+        for (value, is_allowed) in [("Cascading", false), ("Always", true)] {
+            let label = format!("io.tencent.bcs.dev/deletion-allow={value}");
+            case.kubectl(&["label", kind, name, "--overwrite", &label])
+                .await?;
+            eventually(
+                "the label is respected",
+                Duration::from_secs(30),
+                async || {
+                    match case.kubectl(&delete).await {
+                        Ok(_) => ensure!(is_allowed, "{kind} {value}: deleted"),
+                        Err(error) => {
+                            let said = format!("{error:#}");
+                            ensure!(!is_allowed && said.contains("must be Always"), "{said}");
+                        }
+                    }
+                    Ok(())
+                },
+            )
+            .await?;
+        }
+        case.kubectl(&["label", kind, name, "io.tencent.bcs.dev/deletion-allow-"])
+            .await?;
+    }
+    uninstall(case, "deletion-crds").await?;
+    unprotect(case).await
 }
 
 /// Without the policy the operator itself must ignore the copy.

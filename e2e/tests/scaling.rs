@@ -13,6 +13,7 @@ e2e::tests![
     unknown_pods_to_delete_are_pruned_and_reported,
     pods_with_a_lower_cost_are_deleted_first,
     pods_on_nodes_with_a_lower_cost_are_deleted_first,
+    pods_with_a_higher_cost_are_deleted_first_with_descend,
     unready_pods_are_deleted_before_ready_ones,
     scaling_to_zero_and_back,
     a_deleted_pod_is_replaced,
@@ -149,15 +150,25 @@ async fn pods_on_nodes_with_a_lower_cost_are_deleted_first(case: &mut Case) -> R
     };
     case.scale(2).await?;
     let view = case.until_settled(2).await?;
-    view.ensure(nodes(&view) == [hosts[1].as_str(), hosts[1].as_str()])?;
+    view.ensure(nodes(&view) == [hosts[1].as_str(), hosts[1].as_str()])
+}
+
+async fn pods_with_a_higher_cost_are_deleted_first_with_descend(case: &mut Case) -> Result<()> {
+    let before = settled(case, 3).await?;
+    let names = before.pod_names();
+    for (name, cost) in names.iter().zip(["1", "2", "-1"]) {
+        let cost = format!("controller.kubernetes.io/pod-deletion-cost={cost}");
+        case.kubectl(&["annotate", "pod", name, &cost]).await?;
+    }
     let sort = "io.tencent.bcs.dev/pod-deletion-cost-sort-method=descend";
     case.kubectl(&["annotate", "gamedeployment", GAME, sort])
         .await?;
-    case.scale(4).await?;
-    case.until_settled(4).await?;
     case.scale(2).await?;
     let view = case.until_settled(2).await?;
-    view.ensure(nodes(&view) == [hosts[0].as_str(), hosts[0].as_str()])
+    view.ensure(view.pod_names() == [names[0], names[2]])?;
+    case.scale(1).await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.pod_names() == [names[2]])
 }
 
 async fn unready_pods_are_deleted_before_ready_ones(case: &mut Case) -> Result<()> {

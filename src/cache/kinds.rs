@@ -183,8 +183,8 @@ pub(crate) struct NodeState {
     name: String,
     uid: String,
     version: u64,
-    /// Its deletion cost.
-    pub cost: Option<i32>,
+    /// Its deletion cost, in millionths.
+    pub cost: Option<i64>,
     /// Whether it is unreachable.
     pub lost: bool,
     /// Its kubelet's version, if the kubelet ignores new images of native sidecars.

@@ -86,7 +86,9 @@ pub(super) fn slim(
         controller,
         deletion_cost: cost(annotations.get(names::POD_DELETION_COST)),
         annotated: !annotations.is_empty(),
-        marked_deleting: annotations.contains_key(names::DELETING_ANNOTATION),
+        marked_deleting: annotations
+            .get(names::DELETING_ANNOTATION)
+            .is_some_and(|it| it == "true"),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
         record: record(&annotations, previous),
         phase: phase(status.phase.as_deref()),
@@ -105,10 +107,11 @@ pub(super) fn slim(
     Some(slim)
 }
 
-/// A deletion cost; 0 if it is not a number, as in Kubernetes.
-pub(super) fn cost(annotation: Option<&String>) -> i32 {
-    let cost = annotation.and_then(|cost| cost.parse().ok());
-    cost.unwrap_or_default()
+/// A deletion cost in millionths; 0 if it is not a number, as in Kubernetes.
+pub(super) fn cost(annotation: Option<&String>) -> i64 {
+    let cost = annotation.and_then(|cost| cost.parse::<f64>().ok());
+    // Saturates; NaN is 0.
+    cost.map_or(0, |cost| (cost * 1e6) as i64)
 }
 
 fn record(

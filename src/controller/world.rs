@@ -86,7 +86,7 @@ pub(super) fn world<K: GameWorkload>(
 /// What a plan reads about nodes, by their names.
 #[derive(Default)]
 struct Nodes {
-    node_costs: BTreeMap<String, i32>,
+    node_costs: BTreeMap<String, i64>,
     lost_nodes: BTreeSet<String>,
     /// Versions of kubelets that do not update images of native sidecars.
     old_kubelets: BTreeMap<String, Arc<str>>,

@@ -135,11 +135,11 @@ fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, Stri
     let mut maps: Map<String, Value> = Map::new();
     for KubernetesField { path, value } in fields_of(of) {
         let path = filling.text("path", path)?;
-        let (map, key) = writable(&path)?;
         let value = value
             .as_deref()
             .ok_or_else(|| format!("{path} needs a value to write"))?;
         let value = filling.text("value", value)?;
+        let (map, key) = writable(&path, &value)?;
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
     }
     // A pod of the same name that came later has another uid, and is not written to.

@@ -26,6 +26,7 @@ pub(super) const MAX_FINDINGS: usize = 32;
 pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
+    findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
     let is_known = |name: &str| declared.contains(name) || is_of_operator(name);
     for (field, name) in unknown_arguments(&spec.metrics, is_known) {
@@ -52,6 +53,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
 pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
+    findings.extend(other_objects(&spec.args, &spec.metrics));
     let declared = declared(&spec.args);
     for (field, name) in unknown_arguments(&spec.metrics, |name| declared.contains(name)) {
         let message =
@@ -61,6 +63,22 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings.extend(exec::secrets_in_commands(&spec.metrics, &spec.args));
     findings.extend(exec::without_pod(&spec.metrics, &spec.args));
     findings
+}
+
+/// Arguments with which a kubernetes metric of bk-bcs reads the workload in place of the pod.
+fn other_objects(args: &[Argument], metrics: &[Metric]) -> Vec<Finding> {
+    let reads_objects = metrics.iter().any(|it| it.provider.kubernetes.is_some());
+    let selects_object = |name: &str| matches!(name, "Group" | "Version" | "Kind");
+    let args = args.iter().enumerate();
+    args.filter(|(_, argument)| reads_objects && selects_object(&argument.name))
+        .map(|(index, argument)| {
+            Finding::invalid(
+                format!("spec.args[{index}].name"),
+                &argument.name,
+                "would select another object in bk-bcs; here a kubernetes metric always reads the pod, so remove it",
+            )
+        })
+        .collect()
 }
 
 fn declared(args: &[Argument]) -> HashSet<&str> {
@@ -275,7 +293,7 @@ fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
                 KubernetesFunction::Patch => {
                     // A warning, so that manifests of bk-bcs, whose hooks may write its keys, can be applied
                     // unchanged.
-                    let why = writable(&it.path).err()?;
+                    let why = writable(&it.path, it.value.as_deref().unwrap_or_default()).err()?;
                     Some(Finding::error(field, format!("Invalid value: {why}")).as_warning())
                 }
             }

@@ -14,15 +14,20 @@ fn template(args: Value, url: &str) -> HookTemplateSpec {
     serde_json::from_value(json!({"args": args, "metrics": [metric]})).expect("a template")
 }
 
-/// The findings about a workload with these HookTemplates.
+/// The findings about a GameDeployment with these HookTemplates.
 fn messages(spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
+    messages_of("GameDeployment", spec, templates)
+}
+
+/// The findings about a workload with these HookTemplates.
+fn messages_of(kind: &str, spec: Value, templates: &[(&str, HookTemplateSpec)]) -> Vec<String> {
     let known: BTreeMap<&str, Arc<HookTemplate>> = templates
         .iter()
         .map(|(name, spec)| (*name, Arc::new(HookTemplate::new(name, spec.clone()))))
         .collect();
     let mut object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
-        "kind": "GameDeployment",
+        "kind": kind,
         "metadata": {"name": "game"},
         "spec": {
             "selector": {"matchLabels": {"app": "game"}},
@@ -180,6 +185,36 @@ fn fields_without_effect_are_warnings() {
             found.len() == 1 && found[0].starts_with(expected),
             "{found:?}"
         );
+    }
+}
+
+#[test]
+fn fields_of_bk_bcs_without_a_meaning_here_are_warnings() {
+    let found = messages(json!({"serviceName": "game"}), &[]);
+    let expected = "warning: spec.serviceName: Invalid value: has no effect on a GameDeployment";
+    assert!(
+        found.len() == 1 && found[0].starts_with(expected),
+        "{found:?}"
+    );
+    for (policy, strategy, place) in [
+        ("OrderedReady", json!({"maxSurge": 1}), Some("")),
+        (
+            "OrderedReady",
+            json!({"rollingUpdate": {"maxSurge": "20%"}}),
+            Some("rollingUpdate."),
+        ),
+        ("OrderedReady", json!({"maxSurge": "0%"}), None),
+        ("Parallel", json!({"maxSurge": 1}), None),
+    ] {
+        let spec = json!({"podManagementPolicy": policy, "updateStrategy": strategy});
+        let found = messages_of("GameStatefulSet", spec, &[]);
+        let expected = place.map(|place| {
+            format!(
+                "warning: spec.updateStrategy.{place}maxSurge: Invalid value: has no effect with \
+                 podManagementPolicy OrderedReady; remove it, or use Parallel"
+            )
+        });
+        assert_eq!(found, Vec::from_iter(expected));
     }
 }
 

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Finding, Templates, hooks, labels, pods};
 use crate::api::{
-    GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload, InPlacePolicy,
-    InPlaceUpdateStrategy,
+    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameStatefulSetUpdateType, GameWorkload,
+    InPlacePolicy, InPlaceUpdateStrategy, PodManagementPolicy,
 };
 
 /// The update strategy of either kind.
@@ -43,7 +43,14 @@ impl Update {
 pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
     let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
-    of_workload(workload, update, templates)
+    let mut findings = of_workload(workload, update, templates);
+    if !workload.spec.service_name.is_empty() {
+        findings.push(without_effect(
+            "spec.serviceName",
+            "on a GameDeployment, whose pods have no stable host names; remove it, or use a GameStatefulSet",
+        ));
+    }
+    findings
 }
 
 pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<Finding> {
@@ -51,7 +58,39 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
     let mut findings = of_workload(workload, update, templates);
     findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
+    findings.extend(surge_without_effect(&workload.spec));
     findings
+}
+
+/// A warning about a field that has no effect here.
+fn without_effect(field: &str, why: &str) -> Finding {
+    Finding::error(field, format!("Invalid value: has no effect {why}")).as_warning()
+}
+
+/// maxSurge under OrderedReady, which creates one pod after the other and none beside them.
+fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
+    let strategy = &spec.update_strategy;
+    let rolling = strategy.rolling_update.as_ref();
+    let places = [
+        ("", strategy.max_surge.as_ref()),
+        (
+            "rollingUpdate.",
+            rolling.and_then(|it| it.max_surge.as_ref()),
+        ),
+    ];
+    let is_zero = |surge: &IntOrString| match surge {
+        IntOrString::Int(count) => *count == 0,
+        IntOrString::String(text) => text == "0%",
+    };
+    let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
+    let (place, _) = places
+        .into_iter()
+        .filter(|_| is_ordered)
+        .find(|(_, surge)| surge.is_some_and(|surge| !is_zero(surge)))?;
+    Some(without_effect(
+        &format!("spec.updateStrategy.{place}maxSurge"),
+        "with podManagementPolicy OrderedReady; remove it, or use Parallel",
+    ))
 }
 
 fn of_workload<K: GameWorkload>(

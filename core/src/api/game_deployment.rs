@@ -45,6 +45,10 @@ pub struct GameDeploymentSpec {
     /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
+    /// Has no effect; accepted because bk-bcs accepts it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
+    pub service_name: String,
     /// Seconds a pod must be ready before it counts as available.
     #[serde(default)]
     #[schemars(range(min = 0))]

@@ -34,7 +34,7 @@ use super::{
     validation = schema::dns_label_name()
 )]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = schema::game_stateful_set_rules()))]
+#[schemars(extend("x-kubernetes-validations" = schema::selector_matches_template()))]
 pub struct GameStatefulSetSpec {
     /// Desired number of pods.
     #[schemars(range(min = 0), extend("default" = 1))]
@@ -174,7 +174,7 @@ pub struct GameStatefulSetRollingUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
-    /// Pods (number or percentage) above replicas during an update; Parallel only.
+    /// Pods (number or percentage) above replicas during an update; no effect with OrderedReady.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_surge: Option<IntOrString>,

@@ -33,7 +33,8 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub failure_condition: Option<String>,
-    /// Failed measurements that are allowed; 0 when absent.
+    /// Failed measurements that are allowed. When absent: 0, or without limit beside successfulLimit or
+    /// consecutiveSuccessfulLimit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failure_limit: Option<i32>,

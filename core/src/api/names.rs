@@ -19,12 +19,14 @@ pub const DELETING_ANNOTATION: &str = "io.tencent.bcs.dev/game-pod-deleting";
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Node annotation: cost of deleting a pod on this node.
 pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
-/// Workload annotation: `ascend` (default) or `descend` order of the node deletion cost.
+/// Workload annotation: `ascend` (default) or `descend` order of the pod deletion cost.
 pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
 /// Label that says when a workload may be deleted: `Always`, or `Cascading` (once it has no pods).
 pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
 /// Pod annotation that asks a kubelet to change images without a restart, if it can.
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
+/// Pod annotation: port pools from which a webhook of bcs-ingress-controller allocates ports for the pod.
+pub const PORT_POOLS_ANNOTATION: &str = "portpools.networkextension.bkbcs.tencent.com";
 /// Readiness gate that keeps traffic from a pod while it is updated in place.
 pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
 /// Pod annotation: the last in-place update or hot patch, with old and new values.

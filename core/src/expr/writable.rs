@@ -1,6 +1,7 @@
 //! The labels and annotations of its pod that a hook may write.
 
 use super::field::metadata_key;
+use crate::api::names::DELETING_ANNOTATION;
 
 /// Domains of keys that belong to Kubernetes, the operator or the controllers of bk-bcs.
 const FOREIGN: [&str; 6] = [
@@ -11,13 +12,15 @@ const FOREIGN: [&str; 6] = [
     "io.tencent.bcs.dev",
     "io.kubernetes.hotpatch.container",
 ];
+/// Of those, what hooks of bk-bcs write: weights of load balancers, and that a pod is not to be deleted.
+const NETWORK: &str = "networkextension.bkbcs.tencent.com";
 const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
-/// The map and key of a label or annotation, if hooks may write it.
+/// The map and key of a label or annotation, if hooks may write this value to it.
 ///
 /// # Errors
 /// A message if they may not.
-pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
+pub fn writable<'a>(path: &'a str, value: &str) -> Result<(&'static str, &'a str), String> {
     let (map, key) = metadata_key(path).ok_or_else(|| {
         format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")
     })?;
@@ -27,7 +30,9 @@ pub fn writable(path: &str) -> Result<(&'static str, &str), String> {
             .strip_suffix(foreign)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    if FOREIGN.iter().any(|foreign| is_of(foreign)) || FOREIGN_LABELS.contains(&key) {
+    let is_of_bk_bcs = domain == NETWORK || (key == DELETING_ANNOTATION && value == "false");
+    let is_foreign = FOREIGN.iter().any(|foreign| is_of(foreign)) || FOREIGN_LABELS.contains(&key);
+    if is_foreign && !is_of_bk_bcs {
         return Err(format!(
             "{path} cannot be written by hooks: use a key of your own"
         ));
@@ -45,8 +50,9 @@ mod tests {
             "metadata.annotations.example.com/drained",
             "metadata.labels.drained",
             "metadata.annotations.notkubernetes.io/x",
+            "metadata.annotations.networkextension.bkbcs.tencent.com/clb-weight",
         ] {
-            assert!(writable(path).is_ok(), "{path}");
+            assert!(writable(path, "true").is_ok(), "{path}");
         }
         for path in [
             "metadata.name",
@@ -61,9 +67,12 @@ mod tests {
             "metadata.labels.tkex.bkbcs.tencent.com/gamedeployment-instance-id",
             "metadata.annotations.io.tencent.bcs.dev/game-pod-deleting",
             "metadata.annotations.io.kubernetes.hotpatch.container",
+            "metadata.annotations.x.networkextension.bkbcs.tencent.com/y",
             "metadata.labels.controller-revision-hash",
         ] {
-            assert!(writable(path).is_err(), "{path}");
+            assert!(writable(path, "true").is_err(), "{path}");
         }
+        let deleting = "metadata.annotations.io.tencent.bcs.dev/game-pod-deleting";
+        assert!(writable(deleting, "false").is_ok());
     }
 }

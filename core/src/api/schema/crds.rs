@@ -11,7 +11,7 @@ use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
 /// A column of `kubectl get`: header, type and JSON path.
 type Column = (&'static str, &'static str, &'static str);
 
-/// Columns of both workloads; the headers are those of bk-bcs.
+/// Columns of both workloads; the headers are those of bk-bcs' GameDeployment.
 const WORKLOAD: [Column; 6] = [
     ("DESIRED", "integer", ".spec.replicas"),
     ("UPDATED", "integer", ".status.updatedReplicas"),

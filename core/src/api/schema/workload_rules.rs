@@ -78,10 +78,10 @@ fn is_zero(path: &str) -> String {
 }
 
 /// An expression: a limit is set at one of the places, and is not 0.
-fn is_above_zero(strategy: &str, places: &[&str], field: &str) -> String {
+fn is_above_zero(places: &[&str], field: &str) -> String {
     let at_each: Vec<String> = places
         .iter()
-        .map(|place| format!("{strategy}.{place}{field}"))
+        .map(|place| format!("self.{place}{field}"))
         .map(|path| format!("({} && {path} != 0 && {path} != '0%')", is_set(&path)))
         .collect();
     format!("({})", at_each.join(" || "))
@@ -99,7 +99,7 @@ fn is_set(path: &str) -> String {
 
 /// Limits must allow progress. An absent maxUnavailable is above 0.
 fn limits_allow_progress(places: &[&str]) -> Vec<Rule> {
-    let surge = is_above_zero("self", places, "maxSurge");
+    let surge = is_above_zero(places, "maxSurge");
     let mut rules = Vec::new();
     for place in places {
         let at = format!("{place}maxUnavailable");
@@ -144,21 +144,4 @@ pub fn game_stateful_set_limits() -> Vec<Rule> {
         .chain(limits_allow_progress(&TWO_PLACES))
         .map(unless_broken_before)
         .collect()
-}
-
-/// Rules on a GameStatefulSet's spec as a whole.
-pub fn game_stateful_set_rules() -> Vec<Rule> {
-    let mut rules = Vec::from(selector_matches_template());
-    rules.extend(TWO_PLACES.map(surge_is_parallel).map(unless_broken_before));
-    rules
-}
-
-/// OrderedReady creates one pod at a time, and thus no surge pods.
-fn surge_is_parallel(place: &str) -> Rule {
-    let surge = is_above_zero("self.updateStrategy", &[place], "maxSurge");
-    rule(
-        &format!("updateStrategy.{place}maxSurge"),
-        format!("self.podManagementPolicy == 'Parallel' || !{surge}"),
-        "requires podManagementPolicy Parallel; remove maxSurge, or use Parallel",
-    )
 }

@@ -76,13 +76,19 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
 }
 
 fn passed_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
+    // A metric that measures until it is Successful often enough is not ended by a failure, unless it
+    // says so (bk-bcs).
+    let default_failure_limit = match metric.success_limits().is_empty() {
+        true => 0,
+        false => i32::MAX,
+    };
     let limits = [
         (
             HookPhase::Failed,
             result.failed,
             "failureLimit",
             metric.failure_limit,
-            0,
+            default_failure_limit,
         ),
         (
             HookPhase::Inconclusive,

@@ -30,11 +30,11 @@ pub struct Pod {
     pub labels: BTreeMap<String, String>,
     /// Uid of the object that controls it.
     pub controller: Option<String>,
-    /// Cost of deleting it; lower goes first.
-    pub deletion_cost: i32,
+    /// Cost of deleting it, in millionths.
+    pub deletion_cost: i64,
     /// Whether it has any annotation: a JSON patch cannot add to a map that is not there.
     pub annotated: bool,
-    /// Whether it carries the annotation game-pod-deleting.
+    /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
     /// Whether it carries the annotation of hot patches.
     pub hot_patched: bool,

@@ -91,6 +91,11 @@ pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     if let Some(identity) = &workload.identity {
         identity::give(identity, identity.start, &mut pod);
     }
+    // The webhook that acts on this annotation allocates ports for dry runs too, and never frees them.
+    let annotations = pod.pointer_mut("/metadata/annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+        annotations.remove(names::PORT_POOLS_ANNOTATION);
+    }
     pod
 }
 

@@ -14,8 +14,8 @@ use crate::plan::world::World;
 /// Ranks pods, and chooses victims.
 pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
-    node_costs: &'a BTreeMap<String, i32>,
-    node_cost_descends: bool,
+    node_costs: &'a BTreeMap<String, i64>,
+    pod_cost_descends: bool,
     neighbours: HashMap<&'a str, usize>,
 }
 
@@ -39,7 +39,7 @@ pub struct Rank<'a> {
     scheduled: bool,
     phase: u8,
     ready: bool,
-    pod_cost: i32,
+    pod_cost: i64,
     node_cost: i64,
     neighbours: Reverse<usize>,
     newest: Reverse<jiff::Timestamp>,
@@ -67,7 +67,7 @@ impl<'a> ScaleIn<'a> {
         Self {
             workload,
             node_costs: &world.node_costs,
-            node_cost_descends: workload.node_cost_descends(),
+            pod_cost_descends: workload.pod_cost_descends(),
             neighbours,
         }
     }
@@ -78,7 +78,8 @@ impl<'a> ScaleIn<'a> {
         let cost = node
             .and_then(|node| self.node_costs.get(node))
             .copied()
-            .map_or(0, i64::from);
+            .unwrap_or_default();
+        let pod_cost = pod.deletion_cost;
         Rank {
             not_named: !self.workload.is_named(pod),
             waiting,
@@ -90,8 +91,11 @@ impl<'a> ScaleIn<'a> {
                 PodPhase::Running => 3,
             },
             ready: pod.is_ready(),
-            pod_cost: pod.deletion_cost,
-            node_cost: if self.node_cost_descends { -cost } else { cost },
+            pod_cost: match self.pod_cost_descends {
+                true => pod_cost.saturating_neg(),
+                false => pod_cost,
+            },
+            node_cost: cost,
             neighbours: Reverse(
                 node.and_then(|node| self.neighbours.get(node))
                     .copied()

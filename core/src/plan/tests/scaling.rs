@@ -205,6 +205,24 @@ fn cheap_and_idle_pods_go_first() {
 }
 
 #[test]
+fn with_descend_pods_with_a_higher_cost_go_first() {
+    let mut story = story(3, json!({}));
+    story.settle();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| pod.deletion_cost = 10);
+    story.edit_pod(&names[1], |pod| pod.deletion_cost = -5);
+    story.annotate(crate::api::names::COST_SORT_METHOD, "descend");
+    for (replicas, gone) in [(2, 0), (1, 2)] {
+        scale(&mut story, replicas);
+        assert!(
+            !story.names().contains(&names[gone]),
+            "{replicas} replicas: {:?}",
+            story.names()
+        );
+    }
+}
+
+#[test]
 fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
     let mut story = story(4, json!({}));
     story.settle();

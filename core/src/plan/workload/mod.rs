@@ -324,8 +324,8 @@ impl<'a> Workload<'a> {
         self.named.contains(pod.name.as_str())
     }
 
-    /// Whether higher node deletion costs go first.
-    pub fn node_cost_descends(&self) -> bool {
+    /// Whether pods with a higher deletion cost go first.
+    pub fn pod_cost_descends(&self) -> bool {
         self.annotations
             .get(names::COST_SORT_METHOD)
             .is_some_and(|method| method == "descend")

@@ -31,7 +31,7 @@ pub struct World {
     /// HookTemplates of the namespace by name.
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
     /// Deletion cost of the nodes that have one.
-    pub node_costs: BTreeMap<String, i32>,
+    pub node_costs: BTreeMap<String, i64>,
     /// Nodes that pods are bound to and that no longer answer.
     pub lost_nodes: BTreeSet<String>,
     /// Nodes that pods are bound to and whose kubelet ignores other images of native sidecars, with its

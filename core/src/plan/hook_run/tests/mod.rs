@@ -209,6 +209,28 @@ fn histories_end_as_the_design_says() {
             Inconclusive,
             3,
         ),
+        // A poll: failures end it only where failureLimit says so.
+        (
+            endless(|m| m.successful_limit = Some(1)),
+            "FFFFFFS S",
+            Successful,
+            7,
+        ),
+        (
+            endless(|m| {
+                m.successful_limit = Some(1);
+                m.failure_limit = Some(0);
+            }),
+            "F S",
+            Failed,
+            1,
+        ),
+        (
+            with(3, |m| m.successful_limit = Some(1)),
+            "FFF S",
+            Inconclusive,
+            3,
+        ),
         (
             with(1, |m| m.consecutive_error_limit = Some(0)),
             "E S",

@@ -106,14 +106,21 @@ fn met(metric: &Metric, answers: &[HookPhase]) -> bool {
         .rev()
         .take_while(|answer| **answer == Successful)
         .count() as i32;
-    let within = |phase, limit: Option<i32>| count_of(answers, phase) <= limit.unwrap_or(0);
+    let within = |phase, limit: i32| count_of(answers, phase) <= limit;
+    let has_success_limit = [metric.successful_limit, metric.consecutive_successful_limit]
+        .into_iter()
+        .flatten()
+        .any(|limit| limit > 0);
+    let failures = metric
+        .failure_limit
+        .unwrap_or(if has_success_limit { i32::MAX } else { 0 });
     let enough = match (metric.successful_limit, metric.consecutive_successful_limit) {
         (None, None) => successes >= 1,
         (total, row) => total.is_some_and(|n| successes >= n) || row.is_some_and(|n| in_a_row >= n),
     };
     enough
-        && within(Failed, metric.failure_limit)
-        && within(Inconclusive, metric.inconclusive_limit)
+        && within(Failed, failures)
+        && within(Inconclusive, metric.inconclusive_limit.unwrap_or(0))
 }
 
 fn count_of(answers: &[HookPhase], phase: HookPhase) -> i32 {
