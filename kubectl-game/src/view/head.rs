@@ -80,7 +80,7 @@ fn hooks(game: &Game) -> Option<String> {
     (!hooks.is_empty()).then(|| hooks.join(", "))
 }
 
-/// The steps: completed, [current] and remaining.
+/// The steps: completed, `[current]` and remaining.
 fn steps(scene: &Scene, style: Style) -> Text {
     let steps = &scene.game.steps;
     let at = scene.game.step_index().unwrap_or(0);
