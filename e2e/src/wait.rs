@@ -1,4 +1,4 @@
-//! Waiting for conditions, never for time.
+//! Waits for conditions, not fixed times.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Checks that a probe succeeds all the time.
+/// Checks that a probe succeeds throughout.
 pub async fn consistently(
     what: &str,
     time: Duration,

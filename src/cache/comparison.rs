@@ -20,7 +20,7 @@ use gamekeeper_core::causes::with_causes;
 const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
 /// How long a reconcile waits for one. The watch of an overloaded API server may lag by seconds for a while.
 const MAX_LAG: Duration = Duration::from_secs(5);
-/// The shortest time between a list of a kind and one for a reconcile. A quiet kind gets a bookmark with the
+/// How old a kind's last list must be before a reconcile lists again. A quiet kind gets a bookmark with the
 /// newest version each minute, so a shorter interval would rarely be faster.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest time between two requests for the newest version of a kind.

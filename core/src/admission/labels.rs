@@ -1,4 +1,4 @@
-//! Labels and annotations: the keys that Kubernetes accepts, and the values of the operator's own ones.
+//! Labels and annotations: the keys that Kubernetes accepts, and the values of the operator's own.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::api::names::{COST_SORT_METHOD, DELETION_ALLOW};
 const KEY: &str = "must be a key such as example.com/team or team: letters, digits, '-', '_' and \
                    '.', with a letter or digit at both ends";
 
-/// Whether a text is a key of a label or annotation: `[PREFIX/]NAME`.
+/// Whether a string is a label or annotation key: `[PREFIX/]NAME`.
 pub(super) fn is_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -27,7 +27,7 @@ fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_label)
 }
 
-/// Whether a text is a DNS label.
+/// Whether a name is a DNS label.
 pub fn is_dns_label(name: &str) -> bool {
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=63).contains(&name.len())

@@ -1,5 +1,5 @@
-//! The rules on what only they can see: two objects at a time. What each object is refused for by
-//! itself is in the table of bad manifests, which the linter's tests go through.
+//! Mostly rules on two objects at a time. Those on one object are in the table of bad manifests,
+//! which the linter's tests go through.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ fn fields_without_effect_are_warnings() {
             None,
         ),
         (&rolling, &["postInplace"], Some("postInplace")),
-        // Where pods are recreated, it guards that unless PreDelete does.
+        // PreInplace guards recreation unless PreDelete does.
         (&rolling, &["preInplace"], None),
         (&rolling, &["preDelete", "preInplace"], Some("preInplace")),
         (&hot, &["preInplace"], Some("preInplace")),

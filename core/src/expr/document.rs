@@ -1,4 +1,4 @@
-//! Responses, and the input of conditions in them.
+//! Responses, and what conditions read from them.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::jsonpath::{JsonPath, PathError};
 use crate::api::json_memory;
 use crate::text::truncate;
 
-/// The most memory of parsed JSON.
+/// Memory limit for parsed JSON.
 const MAX_MEMORY: usize = 40 << 20;
 /// The longest text in a message.
 const MAX_QUOTED: usize = 100;
@@ -64,7 +64,7 @@ impl Document {
     }
 }
 
-/// The beginning of a text, in one line, for a message.
+/// The start of a string, on one line, for a message.
 pub fn brief(text: &str) -> String {
     truncate(text, MAX_QUOTED).replace(char::is_control, " ")
 }

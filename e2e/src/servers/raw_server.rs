@@ -14,9 +14,9 @@ use crate::servers::authority::acceptor;
 pub enum Raw {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// One byte per second, without end.
+    /// One byte per second, forever.
     Trickle,
-    /// As many bytes as the client reads, without end.
+    /// Endless bytes, as fast as the client reads.
     Endless,
 }
 

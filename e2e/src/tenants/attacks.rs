@@ -1,5 +1,5 @@
 //! Attacks by a tenant who may write HookRuns, HookTemplates and Secrets in a namespace, and whose pods
-//! reach the operator's ports. An attack succeeds as a test if the API server refuses it, or if its HookRuns
+//! reach the operator's ports. An attack's test passes if the API server refuses it, or if its HookRuns
 //! end with a reason.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Objects created concurrently.
 const AT_ONCE: usize = 16;
 
-/// An attack and what it expects.
+/// An attack with its checks.
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
@@ -193,7 +193,7 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
     for number in 0..600_usize {
         let mut stream = connected(u8::try_from(2 + number % 20)?, port).await?;
         if number % 3 == 0 {
-            // Refused connections end while they are written to.
+            // A refused connection may close during the write.
             let _ = stream
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
                 .await;
@@ -242,7 +242,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Host names that do not resolve, each looked up again.
+/// Host names that do not resolve, each a new lookup.
 async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
         let url = json!({"url": format!("http://nobody-{number}.invalid/")});
@@ -313,7 +313,7 @@ async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// The metadata addresses of clouds, in several notations.
+/// Cloud metadata addresses, in several notations.
 async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
     let addresses = [
         "169.254.169.254",

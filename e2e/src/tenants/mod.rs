@@ -143,7 +143,7 @@ impl Stage {
         .await
     }
 
-    /// Rolls out another image of the victim, through its steps and hooks. Returns how long that took.
+    /// Rolls out a new image to the victim, through its steps and hooks. Returns how long that took.
     pub async fn roll_out(&self, image: &str) -> Result<Duration> {
         let begun = Instant::now();
         let path = "/spec/template/spec/containers/0/image";

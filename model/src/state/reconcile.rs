@@ -21,13 +21,13 @@ pub struct Operator {
 pub struct Reconcile {
     /// Writes before the status, in any order.
     pub before: Vec<Write>,
-    /// The status, if it must be written first.
+    /// The status, if `after` must wait for it.
     pub status: Option<Status>,
     /// Writes after the status, in any order.
     pub after: Vec<Write>,
-    /// Whether the first of them was made.
+    /// Whether any of `after` was made.
     pub begun: bool,
-    /// Whether a quorum GET comes before them.
+    /// Whether a quorum GET precedes `after`.
     pub get_first: bool,
     /// The workload for which the plan was made.
     pub planned: Rc<Workload>,
@@ -77,7 +77,7 @@ pub enum Write {
     Unmark(Uid),
     CreateRun(RunId),
     DeleteRun(RunId),
-    /// With the change that follows at once.
+    /// With the patch that follows it.
     CloseGate(Uid, Rev, Option<Box<Patch>>, Unchanged),
     OpenGate(Uid),
     Patch(Box<Patch>),
@@ -105,7 +105,7 @@ pub struct Patch {
     /// The expected image, and the new one.
     pub image: Option<(Rev, Rev)>,
     pub unmark: bool,
-    /// Whether the annotation of hot patches is set or removed.
+    /// True sets the hot-patch annotation, false removes it.
     pub hot: Option<bool>,
     pub record: Record,
 }

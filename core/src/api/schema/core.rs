@@ -103,7 +103,7 @@ fn core_schema<T: JsonSchema>() -> Value {
     let mut definitions = generator.take_definitions(false);
     definitions.insert(
         Quantity::schema_name().into_owned(),
-        // Without a type: OpenAPI has none for "number or text".
+        // No type: OpenAPI has none for "number or string".
         json!({ "x-kubernetes-preserve-unknown-fields": true, "pattern": QUANTITY }),
     );
     inline(&root, &definitions)
@@ -114,7 +114,7 @@ fn into_schema(schema: Value) -> Schema {
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// Replaces references by their definitions, and transforms the schema.
+/// Replaces references with definitions, and transforms the schema.
 fn inline(schema: &Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(schema) = schema else {
         return schema.clone();

@@ -1,4 +1,4 @@
-//! The evaluation of templates.
+//! JSONPath evaluation.
 
 use std::cmp::Ordering;
 
@@ -125,7 +125,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// A list or object that is not empty, and those in it.
+    /// Finds non-empty lists and objects from here down.
     fn descend<'v>(&mut self, place: &'v Value, found: &mut Vec<&'v Value>) -> Result<()> {
         self.visit(1)?;
         let mut inner = children(place).peekable();
@@ -188,7 +188,7 @@ fn children(place: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
     }
 }
 
-/// The values of a key. It may be missing in some of several places, but not in all.
+/// The values of a key. It may be missing in some places, but not in all.
 fn field<'v>(key: &str, places: &[&'v Value]) -> Result<Vec<&'v Value>> {
     let found: Vec<_> = places
         .iter()
