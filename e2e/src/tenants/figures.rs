@@ -32,6 +32,10 @@ pub struct Figures {
     pub hooks: usize,
     /// From a HookRun's creation to its end.
     pub hook: [Duration; 2],
+    /// Of that, from the response to its creation until a watch delivers it.
+    pub delivery: [Duration; 2],
+    /// Of that, from its delivery until the API server receives the write that ends it.
+    pub operator: [Duration; 2],
     /// Of the workload's reconciles.
     pub reconcile: [Duration; 2],
     /// Of writes in the victim's namespace, from the API server's receipt to its response.
@@ -54,7 +58,8 @@ impl Stage {
     /// Ends a measurement.
     pub async fn figures(&self, since: &Since) -> Result<Figures> {
         let events = self.plane.audit.writes(VICTIM)?;
-        let hooks = hook_times(&events, since.moment);
+        let [hooks, delivered, handled] =
+            hook_times(&events, since.moment, &self.deliveries.by_name());
         let mut reconciles = self.reconciles().await?;
         for (bound, count) in &mut reconciles {
             *count -= since.reconciles.get(bound).copied().unwrap_or_default();
@@ -73,6 +78,8 @@ impl Stage {
             write: [50, 99].map(|percent| at(&writes, percent)),
             busy: [0, 1].map(|of| (busy[of] - since.busy[of]).div_duration_f64(elapsed)),
             hook: [50, 99].map(|percent| at(&hooks, percent)),
+            delivery: [50, 99].map(|percent| at(&delivered, percent)),
+            operator: [50, 99].map(|percent| at(&handled, percent)),
             reconcile: [0.5, 0.99].map(|part| below(&reconciles, part)),
         })
     }
@@ -106,10 +113,14 @@ impl Stage {
     }
 }
 
-/// How long each HookRun took that was created after a moment, in ascending order. Matched by name: the
-/// operator's patches do not have the object sent back.
-fn hook_times(events: &[Event], since: Timestamp) -> Vec<Duration> {
-    let mut made = BTreeMap::new();
+/// How long each HookRun took that was created after a moment, until its delivery, and from then on; each in
+/// ascending order. Matched by name: the operator's patches do not have the object sent back.
+fn hook_times(
+    events: &[Event],
+    since: Timestamp,
+    delivered: &BTreeMap<String, Timestamp>,
+) -> [Vec<Duration>; 3] {
+    let mut created = BTreeMap::new();
     let mut times = BTreeMap::new();
     for event in events.iter().filter(|event| event.received >= since) {
         let (Some(about), Some(sent)) = (&event.object_ref, &event.request_object) else {
@@ -119,18 +130,26 @@ fn hook_times(events: &[Event], since: Timestamp) -> Vec<Duration> {
             continue;
         }
         if event.verb == "create" {
-            made.insert(text(sent, "/metadata/name").to_owned(), event.received);
+            created.insert(text(sent, "/metadata/name").to_owned(), event);
         } else if text(sent, "/status/phase") == "Successful"
-            && let Some(made) = made.get(&about.name)
+            && let Some(create) = created.get(&about.name)
+            && let Some(delivered) = delivered.get(&about.name)
         {
-            let took = event.done.duration_since(*made);
-            let took = Duration::try_from(took).unwrap_or_default();
-            times.entry(about.name.clone()).or_insert(took);
+            let parts = [
+                event.done.duration_since(create.received),
+                delivered.duration_since(create.done),
+                event.received.duration_since(*delivered),
+            ];
+            // One watch may be a little later than the other: a negative time counts as none.
+            let parts = parts.map(|part| Duration::try_from(part).unwrap_or_default());
+            times.entry(about.name.clone()).or_insert(parts);
         }
     }
-    let mut times: Vec<Duration> = times.into_values().collect();
-    times.sort();
-    times
+    [0, 1, 2].map(|part| {
+        let mut part: Vec<Duration> = times.values().map(|parts| parts[part]).collect();
+        part.sort();
+        part
+    })
 }
 
 /// A percentile of ascending times.
@@ -164,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hook_time_lasts_from_creation_to_the_final_status() {
+    fn a_hook_time_lasts_from_creation_to_the_final_status_and_has_two_parts() {
         let event = |second: i64, verb: &str, name: &str, sent: serde_json::Value| {
             let moment = Timestamp::from_second(1_700_000_000 + second).expect("a moment");
             let event = serde_json::json!({
@@ -186,9 +205,14 @@ mod tests {
             event(9, "patch", "b", phase("Successful")),
             event(9, "patch", "a", phase("Successful")),
         ];
-        let since = Timestamp::from_second(1_700_000_003).expect("a moment");
+        let at = |second| Timestamp::from_second(1_700_000_000 + second).expect("a moment");
+        let delivered = BTreeMap::from([("a".to_owned(), at(6)), ("b".to_owned(), at(10))]);
+        let [times, deliveries, operator] = hook_times(&events, at(3), &delivered);
         let seconds = Duration::from_secs;
-        assert_eq!(hook_times(&events, since), [seconds(3), seconds(4)]);
+        assert_eq!(times, [seconds(3), seconds(4)]);
+        assert_eq!(deliveries, [seconds(1), seconds(4)]);
+        // The run b ended before its delivery to the watch.
+        assert_eq!(operator, [seconds(0), seconds(3)]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the chart's memory limit, a victim whose rollouts wait for hooks, and an attacker in another namespace.
 
 mod attacks;
+mod deliveries;
 mod figures;
 
 use std::path::Path;
@@ -12,6 +13,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 pub use attacks::{ATTACKS, Attack};
+use deliveries::Deliveries;
 pub use figures::{Figures, Since};
 
 use crate::addons::webhook::call;
@@ -41,6 +43,7 @@ pub struct Stage {
     pub operator: Operator,
     /// The server that both tenants' hooks call.
     pub hooks: HookServer,
+    deliveries: Deliveries,
     pods: i64,
 }
 
@@ -56,11 +59,12 @@ impl Stage {
     pub async fn start(folder: &Path, pods: i64) -> Result<Self> {
         let plane = ControlPlane::fair("tenants").await?;
         match Self::on(&plane, folder).await {
-            Ok((operator, hooks)) => {
+            Ok((operator, hooks, deliveries)) => {
                 let stage = Stage {
                     plane,
                     operator,
                     hooks,
+                    deliveries,
                     pods,
                 };
                 stage.create_victim().await?;
@@ -73,7 +77,7 @@ impl Stage {
         }
     }
 
-    async fn on(plane: &ControlPlane, folder: &Path) -> Result<(Operator, HookServer)> {
+    async fn on(plane: &ControlPlane, folder: &Path) -> Result<(Operator, HookServer, Deliveries)> {
         for namespace in [SYSTEM, VICTIM, ATTACKER] {
             plane
                 .kubectl(&["create", "namespace", namespace], "")
@@ -95,7 +99,8 @@ impl Stage {
         operator.limit_memory(MEMORY).await?;
         // No Service here leads to the operator.
         call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
-        Ok((operator, HookServer::start().await?))
+        let deliveries = Deliveries::start(plane.client()).await?;
+        Ok((operator, HookServer::start().await?, deliveries))
     }
 
     /// Creates the victim's workload and waits for its pods.

@@ -106,16 +106,19 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| a victim's {} hooks each | hook p50 | p99 | to alone | reconcile p50 | p99 | to alone \
+            "| a victim's {} hooks each | hook p50 | p99 | to alone | its delivery p50 | p99 | to alone \
+             | the operator's part p50 | p99 | to alone | reconcile p50 | p99 | to alone \
              | API write p50 | p99 | to alone | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks
         )?;
-        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+        writeln!(f, "{}|", "|---".repeat(18))?;
         let alone = std::iter::once(("alone", self.alone));
         for (name, figures) in alone.chain(self.attacked.iter().copied()) {
             write!(f, "| {} |", name.replace('_', " "))?;
             for (times, alone) in [
                 (figures.hook, self.alone.hook),
+                (figures.delivery, self.alone.delivery),
+                (figures.operator, self.alone.operator),
                 (figures.reconcile, self.alone.reconcile),
                 (figures.write, self.alone.write),
             ] {
