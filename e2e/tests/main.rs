@@ -35,6 +35,7 @@ mod scaling;
 mod stateful_hooks;
 mod stateful_identity;
 mod stateful_ordinals;
+mod stateful_reserved;
 mod stateful_updates;
 mod stateful_volumes;
 mod tenants;
@@ -66,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_updates::tests(),
         stateful_hooks::tests(),
         stateful_volumes::tests(),
+        stateful_reserved::tests(),
         stateful_identity::tests(),
         tenants::tests(),
         revisions::tests(),

@@ -22,7 +22,7 @@ e2e::tests![
 ];
 
 /// Names of the pods in the order in which the operator created (or deleted) them.
-fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
+pub fn in_order(case: &Case, verb: &str) -> Result<Vec<String>> {
     let events = case.events()?.into_iter();
     let of_pods = events.filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();

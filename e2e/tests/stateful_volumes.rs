@@ -23,7 +23,7 @@ e2e::tests![
 ];
 
 /// A GameStatefulSet with a claim template, and volumes in a storage class of this test.
-async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
+pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     case.is_about_a_set();
     let class = case.namespace.clone();
     let volume = |number: i64| {
@@ -54,7 +54,7 @@ async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     Ok(game)
 }
 
-fn retention(game: Game, deleted: &str, scaled: &str) -> Game {
+pub fn retention(game: Game, deleted: &str, scaled: &str) -> Game {
     let policy = json!({"whenDeleted": deleted, "whenScaled": scaled});
     game.set("/spec/persistentVolumeClaimRetentionPolicy", policy)
 }
@@ -76,7 +76,7 @@ async fn claims(case: &Case) -> Result<Vec<(String, Vec<String>)>> {
 }
 
 /// Waits until exactly these claims exist: their ordinals and the kinds of their owners.
-async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
+pub async fn until_claims(case: &Case, expected: &[(&str, &str)]) -> Result<()> {
     let expected: Vec<(String, Vec<String>)> = expected
         .iter()
         .map(|(ordinal, owner)| {

@@ -203,6 +203,38 @@ pub fn set() -> Scene {
     )
 }
 
+/// The same set with ordinal 10 reserved: its substitute is there, and its hook runs.
+pub fn reserved() -> Scene {
+    let change = json!({
+        "spec": {
+            "reserveOrders": [10, 3],
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "empty"}},
+        },
+        "status": {
+            "replicas": 4, "readyReplicas": 4, "updatedReplicas": 4, "updatedReadyReplicas": 4,
+            "conditions": [{"type": "Ready", "status": "False", "reason": "PodsToDelete", "message": "",
+                "lastTransitionTime": "2026-11-21T10:04:00Z"}],
+        },
+    });
+    let mut scene = with(set(), change);
+    scene.pods.push(pod("world", "world-12", "world-only"));
+    scene.runs = vec![typed(json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookRun",
+        "metadata": {
+            "name": "pre-delete-hook-world-only-10-empty", "ownerReferences": [owner("world")],
+            "creationTimestamp": "2026-11-21T10:04:00Z",
+            "labels": {"gamestatefulset-type": "PreDelete", "InstanceID": "10"},
+            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": "uid-world-10"},
+        },
+        "spec": {"metrics": []},
+        "status": {"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
+            "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",
+                "message": "result is 4"}]}]},
+    }))];
+    scene
+}
+
 /// A scene with another workload (a merge patch of it), and its runs in another phase.
 pub fn with(mut scene: Scene, mut patch: Value) -> Scene {
     let phase = patch.as_object_mut().and_then(|patch| patch.remove("runs"));

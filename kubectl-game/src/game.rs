@@ -1,7 +1,9 @@
 //! A workload of either kind as views and changes read it. Defaults and percentages are resolved by the
 //! operator's own code.
 
-use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
+use std::collections::BTreeSet;
+
+use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{
     CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload,
     InPlacePolicy, PodHookStrategy, WorkloadStatus,
@@ -29,6 +31,8 @@ pub struct Game {
     pub policy: InPlacePolicy,
     /// Pods that stay at the old revision after the last step.
     pub partition: i64,
+    /// Ordinals that have no pod.
+    pub reserved: BTreeSet<i64>,
     pub steps: Vec<CanaryStep>,
     pub hooks: Vec<(HookPoint, PodHookStrategy)>,
     /// The pod template.
@@ -87,6 +91,7 @@ impl Game {
             update: resolved.update,
             policy: resolved.policy,
             partition: resolved.partition,
+            reserved: resolved.reserved.clone(),
             steps: resolved.steps.to_vec(),
             hooks: hooks
                 .map(|(point, strategy)| (point, strategy.clone()))
@@ -121,6 +126,24 @@ impl Game {
     /// Whether the status describes the latest spec.
     pub fn is_observed(&self) -> bool {
         self.status.observed_generation >= self.generation && self.status.observed_generation > 0
+    }
+
+    /// Whether the ordinal of this pod is reserved.
+    pub fn is_reserved(&self, pod: &str) -> bool {
+        let ordinal = names::ordinal_after(&format!("{}-", self.name), pod);
+        ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
+    }
+
+    /// The first few of the reserved ordinals, and how many more there are; None without any.
+    pub fn reserved_ordinals(&self) -> Option<String> {
+        const SHOWN: usize = 10;
+        let shown = self.reserved.iter().take(SHOWN).map(i64::to_string);
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        match self.reserved.len() {
+            0 => None,
+            all if all > SHOWN => Some(format!("{shown} and {} more", all - SHOWN)),
+            _ => Some(shown),
+        }
     }
 
     /// The number of completed canary steps; None without steps.

@@ -299,10 +299,11 @@ fn failed_hooks(scene: &Scene) -> Vec<Finding> {
             1 => String::new(),
             more => format!("; {} more pods are blocked too", more - 1),
         };
+        let pod = named(scene, point, first.pod_name.clone());
         let point = point.as_str();
         let sentence = format!(
-            "pod {} is blocked, because its {point} hook{run} ended {}: {message}{more}",
-            first.pod_name, first.phase
+            "pod {pod} is blocked, because its {point} hook{run} ended {}: {message}{more}",
+            first.phase
         );
         let retry = format!(
             "kubectl game retry {} --point {point}",
@@ -327,7 +328,8 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
                 summary(first)
             ),
             _ => {
-                let pods: Vec<String> = runs.iter().map(|run| scene.about(run)).collect();
+                let pods = runs.iter().map(|run| named(scene, point, scene.about(run)));
+                let pods: Vec<String> = pods.collect();
                 format!(
                     "waits for {} hooks of pods {}: {}",
                     point.as_str(),
@@ -340,6 +342,14 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
     };
     let points = std::iter::once(HookPoint::Step).chain(HookPoint::OF_PODS);
     points.filter_map(of_point).collect()
+}
+
+/// A pod that a hook of this point concerns, with the reason why it is to go where that is its ordinal.
+fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
+    match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
+        true => format!("{pod} (ordinal reserved)"),
+        false => pod,
+    }
 }
 
 /// The first few of these names, and the number of the others.

@@ -197,13 +197,13 @@ fn settled_status(model: &Model, state: &State) -> Result<GameDeploymentStatus, 
     let mut gd = model.translator.workload(&view.workload);
     let world = model.translator.world(&view);
     for _ in 0..2 {
-        let plan = model.decide(&gd, world.clone());
+        let plan = model.decide(&gd, &view.workload, world.clone());
         if plan.actions.is_empty() && plan.status.is_none() {
             return Ok(gd.status.unwrap_or_default());
         }
         gd.status = plan.status.or(gd.status);
     }
-    let plan = model.decide(&gd, world);
+    let plan = model.decide(&gd, &view.workload, world);
     let is_dry_run = |action: &plan::Action| matches!(action, plan::Action::DryRun { .. });
     if plan.status.is_none() && plan.actions.iter().all(is_dry_run) {
         return Ok(gd.status.unwrap_or_default());
@@ -249,11 +249,12 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     if pods.len() as i64 != replicas {
         return Some(format!("{} pods instead of {replicas}", pods.len()));
     }
-    let is_too_high = |pod: &&Pod| i64::from(pod.name) >= replicas;
+    let ordinals = workload.ordinals(replicas);
+    let is_too_many = |pod: &&Pod| !ordinals.contains(&pod.name);
     if model.scope.set.is_some()
-        && let Some(pod) = pods.iter().find(is_too_high)
+        && let Some(pod) = pods.iter().find(is_too_many)
     {
-        return Some(format!("{pod:?} is outside the range of ordinals"));
+        return Some(format!("{pod:?} has none of the ordinals {ordinals:?}"));
     }
     let kept = if facts.stable == Some(workload.template) {
         0

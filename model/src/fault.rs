@@ -82,6 +82,8 @@ pub enum Fault {
     UnsetGateIgnored,
     /// The range of ordinals is one too short.
     OffByOne,
+    /// Reserved ordinals are ordinals like others.
+    ReservationIgnored,
 }
 
 impl Fault {

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, PodManagementPolicy};
+use gamekeeper_core::api::{
+    GameDeployment, GameDeploymentStatus, GameStatefulSet, PodManagementPolicy,
+};
 use gamekeeper_core::plan::{self, Phase, Plan, World};
 
 use super::fault::Fault;
@@ -58,9 +60,17 @@ impl Model {
     }
 
     /// Calls the planner, with the planted bug if there is one.
-    pub fn decide(&self, gd: &GameDeployment, mut world: World) -> Plan<GameDeploymentStatus> {
+    pub fn decide(
+        &self,
+        gd: &GameDeployment,
+        workload: &Workload,
+        mut world: World,
+    ) -> Plan<GameDeploymentStatus> {
         let plan = |gd: &GameDeployment, world: &World| match self.scope.set {
-            Some(policy) => plan_for_set(gd, self.policy(policy), world),
+            Some(policy) => {
+                let set = as_set(gd, self.policy(policy), &self.reserved(workload));
+                plan_for_set(&set, gd, world)
+            }
             None => plan::game_deployment::plan(gd, world).expect("a plan"),
         };
         let Some(fault) = self.fault else {
@@ -80,9 +90,19 @@ impl Model {
         }
     }
 
+    fn reserved(&self, workload: &Workload) -> Vec<i32> {
+        match self.fault {
+            Some(Fault::ReservationIgnored) => Vec::new(),
+            _ => (0..8)
+                .filter(|ordinal| workload.is_reserved(*ordinal))
+                .map(i32::from)
+                .collect(),
+        }
+    }
+
     fn make_plan(&self, view: &View) -> Planned {
         let gd = self.translator.workload(&view.workload);
-        let plan = self.decide(&gd, self.translator.world(view));
+        let plan = self.decide(&gd, &view.workload, self.translator.world(view));
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
@@ -184,6 +204,10 @@ impl Model {
             seen_available: bits(&|pod| judge::is_available(self, pod, view.now)),
             seen_ready: bits(&judge::is_ready),
             touched: 0,
+            seen_ordinals: match self.scope.reserves() {
+                true => view.pods.iter().fold(0, |all, pod| all | 1 << pod.name),
+                false => 0,
+            },
         };
         self.advance(state, reconcile)
     }
@@ -287,12 +311,11 @@ impl Model {
 /// The plan for the equivalent GameStatefulSet. Status fields of GameStatefulSets alone are not part of the
 /// model.
 fn plan_for_set(
+    set: &GameStatefulSet,
     gd: &GameDeployment,
-    policy: PodManagementPolicy,
     world: &World,
 ) -> Plan<GameDeploymentStatus> {
-    let set = as_set(gd, policy);
-    let plan = plan::game_stateful_set::plan(&set, world).expect("a plan");
+    let plan = plan::game_stateful_set::plan(set, world).expect("a plan");
     let status = plan.status.map(|status| status.workload);
     Plan {
         status: status.filter(|status| Some(status) != gd.status.as_ref()),

@@ -41,6 +41,7 @@ const PAUSES: &str = "4: pauses";
 const PAUSED: &str = "5: paused";
 const ONE_RUN: &str = "6: one HookRun";
 const ORDINALS: &str = "7: ordinals";
+const RESERVED: &str = "7: reserved ordinals";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -287,6 +288,24 @@ fn bugs_with_ordinals_are_found() {
             ..set(Parallel)
         },
     );
+}
+
+#[test]
+fn bugs_with_reserved_ordinals_are_found() {
+    use gamekeeper_core::api::PodManagementPolicy::{OrderedReady, Parallel};
+    let grown = || Scope {
+        pre_delete: false,
+        user: vec![User::Reserve(3), User::Scale(4)],
+        ..set(Parallel)
+    };
+    find(Fault::ReservationIgnored, RESERVED, grown());
+    find(Fault::NoQuorumGet, RESERVED, grown());
+    let reserved = |policy| Scope {
+        user: vec![User::Reserve(1)],
+        ..set(policy)
+    };
+    find(Fault::HealthIgnored, ENOUGH, reserved(Parallel));
+    find(Fault::HealthIgnored, ENOUGH, reserved(OrderedReady));
 }
 
 #[test]

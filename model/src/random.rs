@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::io::Write as _;
 
-use gamekeeper_core::api::UpdateStrategyType;
 use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{PodManagementPolicy, UpdateStrategyType};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -209,4 +209,21 @@ fn in_place_histories() {
     let points = [HookPoint::PreInplace, HookPoint::PostInplace];
     scope.user.extend(points.map(User::Retry));
     check("in index", scope);
+}
+
+#[test]
+fn histories_with_reserved_ordinals() {
+    for (name, policy) in [
+        ("reserving, ordered", PodManagementPolicy::OrderedReady),
+        ("reserving, parallel", PodManagementPolicy::Parallel),
+    ] {
+        let mut scope = Scope {
+            set: Some(policy),
+            ..large()
+        };
+        let reserved = [0, 2, 5].into_iter();
+        let changes = reserved.flat_map(|it| [User::Reserve(it), User::Unreserve(it)]);
+        scope.user.extend(changes);
+        check(name, scope);
+    }
 }

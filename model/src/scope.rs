@@ -90,6 +90,10 @@ pub enum User {
     Steps(u8),
     /// Adds this pod to podsToDelete.
     Name(Name),
+    /// This ordinal is put into reserveOrders.
+    Reserve(Name),
+    /// It is taken out.
+    Unreserve(Name),
     /// kubectl delete pod.
     Delete(Name),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
@@ -178,6 +182,12 @@ impl Scope {
     pub fn has_surprises(&self) -> bool {
         let deletes = |user: &User| matches!(user, User::Delete(_));
         self.remaining.breaks > 0 || self.user.iter().any(deletes)
+    }
+
+    /// Whether ordinals are reserved.
+    pub fn reserves(&self) -> bool {
+        let reserves = |user: &User| matches!(user, User::Reserve(_));
+        self.user.iter().any(reserves)
     }
 
     pub fn max_unavailable(&self, replicas: u8) -> i64 {

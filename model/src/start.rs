@@ -22,6 +22,7 @@ fn nothing(scope: &Scope) -> State {
         retry: 0,
         steps: 0,
         named: Vec::new(),
+        reserved: 0,
         pause_annotation: 0,
         retry_annotation: 0,
         promote_annotation: 0,

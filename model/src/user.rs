@@ -20,6 +20,8 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Partition(kept) => workload.partition != kept,
         User::Steps(list) => workload.steps != list,
         User::Name(name) => !workload.named.contains(&name) && exists(state, name),
+        User::Reserve(name) => !workload.is_reserved(name),
+        User::Unreserve(name) => workload.is_reserved(name),
         User::Delete(name) => exists(state, name),
         User::Recreate => workload.status != 0,
     }
@@ -84,6 +86,7 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Partition(kept) => workload.partition = kept,
         User::Steps(list) => workload.steps = list,
         User::Name(name) => workload.named.push(name),
+        User::Reserve(name) | User::Unreserve(name) => workload.reserved ^= 1 << name,
         User::Recreate => {
             state.memory.lost = workload.status;
             state.memory.user_paused = false;

@@ -219,6 +219,20 @@ fn fields_of_bk_bcs_without_a_meaning_here_are_warnings() {
 }
 
 #[test]
+fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
+    let messages_of_set = |spec| messages_of("GameStatefulSet", spec, &[]);
+    let found = messages_of_set(json!({"ordinals": {"start": 2}, "reserveOrders": [3, 1, 2]}));
+    assert_eq!(
+        found,
+        [
+            "warning: spec.reserveOrders[1]: Invalid value: has no effect below ordinals.start, which is \
+          2; remove it"
+        ]
+    );
+    assert_eq!(messages_of_set(json!({"reserveOrders": [0, 7]})), [""; 0]);
+}
+
+#[test]
 fn a_mount_without_a_volume_is_an_error() {
     let pod = |volumes: Value| {
         let mount = json!([{"name": "maps", "mountPath": "/maps"}]);

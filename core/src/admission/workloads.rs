@@ -59,7 +59,19 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     let mut findings = of_workload(workload, update, templates);
     findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
     findings.extend(surge_without_effect(&workload.spec));
+    findings.extend(reserved_without_effect(&workload.spec));
     findings
+}
+
+/// Reserved ordinals below the first one, which have no pod anyway.
+fn reserved_without_effect(spec: &GameStatefulSetSpec) -> impl Iterator<Item = Finding> {
+    let start = spec.ordinals.start;
+    let reserved = spec.reserve_orders.iter().enumerate();
+    let below = reserved.filter(move |(_, ordinal)| **ordinal < start);
+    below.map(move |(index, _)| {
+        let why = format!("below ordinals.start, which is {start}; remove it");
+        without_effect(&format!("spec.reserveOrders[{index}]"), &why)
+    })
 }
 
 /// A warning about a field that has no effect here.

@@ -72,6 +72,15 @@ pub struct GameStatefulSetSpec {
     /// Where ordinals start.
     #[serde(default)]
     pub ordinals: Ordinals,
+    /// Ordinals that have no pod and do not count: the next higher ones are used in their place. Their
+    /// claims are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 1000),
+        inner(range(min = 0)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub reserve_orders: Vec<i32>,
     /// Seconds a pod must be ready before it counts as available.
     #[serde(default)]
     #[schemars(range(min = 0))]

@@ -4,12 +4,13 @@
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::plan::decision::{Action, DeletionReason, Plan, PodRef};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, Intent, guard};
-use crate::plan::observed::{Pod, PodPhase};
+use crate::plan::observed::{Pod, PodPhase, PodUid};
 use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
@@ -82,15 +83,27 @@ pub fn plan(
     let mut claims = Claims::new(&workload, identity, world);
 
     let wanted = ordinals.wanted(sizes.surge);
-    let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(&ordinals.of(pod));
+    let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(ordinals.of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
-    let removed = remove(&scene, &held, &ordinals, &mut claims, &mut hooks);
     let mut created = create(&scene, &ordinals, &mut claims);
     // A pod that is created or removed in order relies on the others being available: no update of them
     // starts now. One that was refused is created when none of them is to be updated.
     let is_refused = world.failures.of(Attempt::CreatePod).is_some();
+    let creates = !is_refused && created.obstacles.scale.is_none();
+    let leaving = ordinals.leaving(&sizes.victims, creates);
+    // The pod of a reserved ordinal may return, and finds its claims as they were.
+    let keeps_claims = |ordinal| wanted.contains(ordinal) || workload.reserved.contains(&ordinal);
+    let mut removal = Removal {
+        scene: &scene,
+        ordinals: &ordinals,
+        leaving,
+        claims: &mut claims,
+        hooks: &mut hooks,
+    };
+    let removed = removal.remove(held.others(&own), keeps_claims);
     let scales = !removed.is_empty() || (!created.pods.is_empty() && !is_refused);
-    let mut budget = match identity.ordered && scales {
+    // The pod of a reserved ordinal relies on its substitute: that is not updated at the same time.
+    let mut budget = match (identity.ordered && scales) || removed.iter().any(is_of_reserved) {
         true => Budget::spent(),
         false => Budget::of(&scene),
     };
@@ -105,38 +118,57 @@ pub fn plan(
     draft.update(moved.decided);
     draft.update(follow(world.now, &own, &moved.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
-    draft.extend(claims.settle(&own, |ordinal| wanted.contains(&ordinal)));
+    draft.extend(claims.settle(&own, keeps_claims));
     let show = |status| show(status, &sizes);
     Ok(conclude(&scene, &held, hooks, draft, shown, show))
 }
 
+/// Whether a pod is deleted because its ordinal is reserved.
+fn is_of_reserved(action: &Action) -> bool {
+    matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved)
+}
+
 /// Deletes pods that are too many, as their turn comes and their hook allows it, and pods that
 /// ended by themselves. Those that take their claims along are deleted when they have them.
-fn remove<'a>(
-    scene: &Scene<'a>,
-    held: &Held<'a>,
-    ordinals: &Ordinals<'a>,
-    claims: &mut Claims<'a>,
-    hooks: &mut Hooks<'a>,
-) -> Vec<Action> {
-    let wanted = ordinals.wanted(scene.sizes.surge);
-    let pods = held.others(scene.own).into_iter();
-    let deletions = pods.filter_map(|pod| {
-        let intent = guard::removal(scene.world.now);
-        let (reason, intent) = if pod.ended() {
-            (DeletionReason::of_end(pod), intent)
-        } else if scene.sizes.victims.contains(&pod.uid()) {
-            let possible = ordinals.may_go(pod);
-            (DeletionReason::ScaleIn, Intent { possible, ..intent })
-        } else {
-            return None;
-        };
-        let cleared = may_touch(pod, &intent, hooks)?;
-        let ordinal = ordinals.of(pod);
-        let may_go = wanted.contains(&ordinal) || claims.give(&cleared, ordinal);
-        may_go.then(|| cleared.delete(reason))
-    });
-    deletions.collect()
+struct Removal<'s, 'a> {
+    scene: &'s Scene<'a>,
+    ordinals: &'s Ordinals<'a>,
+    /// Pods whose turn it is to go for good.
+    leaving: HashSet<PodUid<'a>>,
+    claims: &'s mut Claims<'a>,
+    hooks: &'s mut Hooks<'a>,
+}
+
+impl<'a> Removal<'_, 'a> {
+    fn remove(&mut self, pods: Vec<&'a Pod>, keeps_claims: impl Fn(i64) -> bool) -> Vec<Action> {
+        let deletions = pods.into_iter().filter_map(|pod| {
+            let (reason, possible) = self.reason(pod)?;
+            let intent = Intent {
+                possible,
+                ..guard::removal(self.scene.world.now)
+            };
+            let cleared = may_touch(pod, &intent, self.hooks)?;
+            let ordinal = self.ordinals.of(pod);
+            let may_go = keeps_claims(ordinal) || self.claims.give(&cleared, ordinal);
+            may_go.then(|| cleared.delete(reason))
+        });
+        deletions.collect()
+    }
+
+    /// Why a pod is to go, if it is, and whether it may now.
+    fn reason(&self, pod: &Pod) -> Option<(DeletionReason, bool)> {
+        if pod.ended() {
+            return Some((DeletionReason::of_end(pod), true));
+        }
+        let is_victim = self.scene.sizes.victims.contains(&pod.uid());
+        is_victim.then(|| {
+            let reason = match self.scene.workload.is_reserved(pod) {
+                true => DeletionReason::Reserved,
+                false => DeletionReason::ScaleIn,
+            };
+            (reason, self.leaving.contains(&pod.uid()))
+        })
+    }
 }
 
 /// Creates the pods that are missing and whose turn it is, each after its claims: at the update
@@ -146,9 +178,10 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     let mut pods = Vec::new();
     let reach = Reach::of(ordinals, &scene.sizes.rollout);
     let mut room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
+    let regular = ordinals.regular();
     let surge = new_pods.surge(scene.sizes.surge);
     for ordinal in ordinals.missing(surge, MAX_CREATIONS) {
-        let place = if !ordinals.regular().contains(&ordinal) {
+        let place = if !regular.contains(ordinal) {
             Place::Surge
         } else if reach.covers(ordinal) && room > 0 {
             Place::Reached

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with};
+use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, reserved, set, with};
 
 fn judged(scene: &Scene) -> (u8, String) {
     let verdict = judge(scene, now());
@@ -69,6 +69,17 @@ fn each_reason_in_a_sentence() {
                 failed_step(),
                 json!({"spec": {"updateStrategy": {"paused": false}},
                 "status": {"pauseConditions": []}, "runs": "Running"}),
+            ),
+        ),
+        ("reserved ordinal", reserved()),
+        (
+            "reserved ordinal whose hook failed",
+            with(
+                reserved(),
+                json!({"runs": "Failed", "status": {"preDeleteHookCondition": [{
+                    "podName": "world-10", "phase": "Failed", "startTime": "2026-11-21T10:04:00Z",
+                    "message": "metric players: Failed",
+                }]}}),
             ),
         ),
         (

@@ -37,6 +37,9 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     if !game.steps.is_empty() {
         row("Steps", steps(scene, style));
     }
+    if let Some(ordinals) = game.reserved_ordinals() {
+        row("Reserved", plain(format!("ordinals {ordinals}")));
+    }
     row("Pods", plain(pods(game)));
     page.text()
 }

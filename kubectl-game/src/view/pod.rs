@@ -74,7 +74,7 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
 }
 
 /// Ready containers, restarts, and what the operator does with it.
-pub fn info(pod: &Pod) -> String {
+pub fn info(pod: &Pod, is_reserved: bool) -> String {
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
     let ready = statuses.iter().filter(|it| it.ready).count();
@@ -91,6 +91,9 @@ pub fn info(pod: &Pod) -> String {
     }
     if is_marked_deleting(pod) && !is_going {
         words.push("to be deleted".to_owned());
+    }
+    if is_reserved {
+        words.push("ordinal reserved".to_owned());
     }
     words.join(", ")
 }

@@ -17,6 +17,9 @@ pub fn status(game: &Game, verdict: &Verdict, style: Style) -> String {
     for also in &verdict.also {
         page.line(Tone::Plain, &format!("also: {also}"));
     }
+    if let Some(ordinals) = game.reserved_ordinals() {
+        page.line(Tone::Plain, &format!("reserved ordinals: {ordinals}"));
+    }
     if let Some(fix) = &verdict.fix {
         page.line(Tone::Plain, fix);
     }
@@ -46,6 +49,7 @@ pub fn data(game: &Game, verdict: &Verdict) -> Value {
         "status": verdict.word,
         "message": verdict.sentence,
         "also": verdict.also,
+        "reservedOrdinals": game.reserved,
         "fix": verdict.fix,
         "exitCode": verdict.exit_code(),
     })

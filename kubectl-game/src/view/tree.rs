@@ -94,9 +94,10 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether a pod is settled and has no HookRun.
+/// Whether a pod is settled, has no HookRun, and keeps its ordinal.
 fn is_settled(scene: &Scene, pod: &Pod) -> bool {
-    pod::is_settled(pod) && !scene.runs.iter().any(|run| is_about(run, pod))
+    let is_reserved = || scene.game.is_reserved(&pod.name_any());
+    pod::is_settled(pod) && !scene.runs.iter().any(|run| is_about(run, pod)) && !is_reserved()
 }
 
 fn more(count: usize, how: &str) -> Node {
@@ -179,7 +180,7 @@ fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
         kind: "Pod",
         state: pod::state(pod),
         age: age(pod.creation_timestamp().as_ref(), now),
-        info: pod::info(pod),
+        info: pod::info(pod, scene.game.is_reserved(&pod.name_any())),
         children: runs.map(|run| run_node(scene, run, now)).collect(),
     }
 }
@@ -199,7 +200,9 @@ fn run_node(scene: &Scene, run: &HookRun, now: Timestamp) -> Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failed_pod_hook, failed_step, hostile, many, now, paused_canary, set};
+    use crate::fixture::{
+        failed_pod_hook, failed_step, hostile, many, now, paused_canary, reserved, set,
+    };
     use crate::view::{hooks, list, status};
 
     const SYMBOLS: Style = Style {
@@ -225,6 +228,11 @@ mod tests {
     #[test]
     fn a_set_in_the_order_of_its_ordinals() {
         insta::assert_snapshot!(tree(&set(), MAX_PODS, SYMBOLS, now()));
+    }
+
+    #[test]
+    fn a_set_with_a_reserved_ordinal() {
+        insta::assert_snapshot!(tree(&reserved(), MAX_PODS, Style::PLAIN, now()));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Case<'_> {
         (rev == self.workload.template).then_some(i64::from(pods))
     }
 
-    /// The lowest ordinal that may have the update revision.
+    /// How many of the lowest ordinals must not have the update revision.
     pub(super) fn first_to_update(&self) -> i64 {
         if !self.is_rollout() {
             return 0;
@@ -108,7 +108,7 @@ impl Case<'_> {
     /// Whether a pod is chosen for deletion because there are too many.
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.set {
-            Some(_) => i64::from(pod.name) >= self.replicas() + self.surge(),
+            Some(_) => !self.wanted(self.surge()).contains(&pod.name),
             None => self.excess() > 0 && self.is_waiting(pod),
         }
     }

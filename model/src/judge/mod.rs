@@ -148,7 +148,7 @@ impl<'a> Case<'a> {
         };
         let is_for_update = reason == DeletionReason::Update;
         match reason {
-            DeletionReason::ScaleIn => self.scaled_in(pod)?,
+            DeletionReason::ScaleIn | DeletionReason::Reserved => self.scaled_in(pod)?,
             DeletionReason::Ended | DeletionReason::EndedAtOnce => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
@@ -368,7 +368,7 @@ impl<'a> Case<'a> {
         }
         let waiting = self.active().filter(|pod| self.is_waiting(pod)).count() as i64;
         let is_in_order = self.model.scope.set.is_some();
-        if is_in_order && i64::from(id.name) < self.replicas() + self.surge() {
+        if is_in_order && self.wanted(self.surge()).contains(&id.name) {
             return Ok(());
         }
         if is_in_order || self.excess() >= waiting {

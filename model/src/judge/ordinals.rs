@@ -1,73 +1,128 @@
-//! Invariant 7: OrderedReady creates pods upward and deletes them downward, one at a time, each after the
-//! others are available; and invariants 2 and 3 for pods with ordinals.
+//! Invariant 7: no pod of a reserved ordinal is created; OrderedReady creates pods upward and deletes them
+//! downward, one at a time, each after the others are available; and invariants 2 and 3 for pods with ordinals.
 
 use super::{Case, Violation, is_available, violation};
 use crate::state::*;
 
 impl Case<'_> {
+    /// The ordinals that pods are to have, with so many above replicas.
+    pub(super) fn wanted(&self, surge: i64) -> Vec<Name> {
+        self.workload.ordinals(self.replicas() + surge)
+    }
+
     /// Checks the creation of a pod.
     pub(super) fn ordinal_created(&self, ordinal: Name) -> Result<(), Violation> {
-        let most = self.replicas() + self.model.scope.max_surge(self.workload.replicas);
-        if i64::from(ordinal) >= most {
+        if self.workload.is_reserved(ordinal) {
+            return violation("7: reserved ordinals", format!("{ordinal} is created"));
+        }
+        let wanted = self.wanted(self.model.scope.max_surge(self.workload.replicas));
+        if !wanted.contains(&ordinal) {
             return violation(
                 "2: not too many pods",
-                format!("ordinal {ordinal} of {most}"),
+                format!("ordinal {ordinal}, not one of {wanted:?}"),
             );
         }
         if self.model.scope.is_ordered() {
-            self.all_available(0..ordinal, &format!("{ordinal} is created"))?;
+            let below = wanted.into_iter().filter(|it| *it < ordinal);
+            self.all_available(below, &format!("{ordinal} is created"))?;
         }
         Ok(())
     }
 
-    /// Checks the deletion of a pod for a scale-in.
+    /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved.
     pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.set.is_none() {
             return Ok(());
         }
-        if i64::from(pod.name) < self.replicas() {
+        let wanted = self.wanted(0);
+        if wanted.contains(&pod.name) {
             return violation("2: enough pods", format!("{pod:?} is not one too many"));
         }
+        self.substituted(pod, &wanted)?;
         if !self.model.scope.is_ordered() {
             return Ok(());
         }
         let mut pods = self.state.pods.now.iter();
-        if let Some(above) = pods.find(|it| it.name > pod.name) {
+        let is_above = |it: &&Pod| it.name > pod.name && !wanted.contains(&it.name);
+        if let Some(above) = pods.find(is_above) {
             return violation(
                 "7: ordinals",
                 format!("{pod:?} is deleted before {above:?}"),
             );
         }
         let what = format!("{} is deleted", pod.name);
-        self.all_available(0..self.workload.replicas, &what)
+        self.all_available(wanted, &what)
     }
 
-    /// Checks the update of a pod.
-    pub(super) fn ordinal_updated(&self, ordinal: Name) -> Result<(), Violation> {
-        let first = self.first_to_update();
-        if i64::from(ordinal) < first {
+    /// Invariant 2: there are never fewer pods than replicas while other ordinals take the places of reserved
+    /// ones, and a pod is deleted only when its substitute is available.
+    fn substituted(&self, pod: &Pod, wanted: &[Name]) -> Result<(), Violation> {
+        if !self.model.scope.reserves() {
+            return Ok(());
+        }
+        let pods = || self.state.pods.now.iter();
+        let exists = |ordinal: &&Name| {
+            let was_seen = self.reconcile.seen_ordinals & (1 << **ordinal) != 0;
+            was_seen || pods().any(|pod| pod.name == **ordinal)
+        };
+        let is_left = |it: &&Pod| it.is_active() && it.uid != pod.uid && !wanted.contains(&it.name);
+        let left = wanted.iter().filter(exists).count() + pods().filter(is_left).count();
+        if left < wanted.len() {
+            let replicas = wanted.len();
             return violation(
-                "3: partition",
-                format!("ordinal {ordinal} is updated, below {first}"),
+                "2: enough pods",
+                format!("{pod:?} leaves {left}, fewer than {replicas}"),
+            );
+        }
+        let is_replaced = |it: &Pod| {
+            let is_within = wanted.last().is_some_and(|last| it.name < *last);
+            is_within && self.workload.is_reserved(it.name)
+        };
+        if !is_replaced(pod) {
+            return Ok(());
+        }
+        let replaced = pods().filter(|it| it.is_active() && is_replaced(it));
+        let substitutes = wanted.iter().filter(|it| **it >= self.workload.replicas);
+        let missing = substitutes.filter(|ordinal| !self.may_be_available(**ordinal));
+        if missing.count() >= replaced.count() {
+            return violation(
+                "2: enough pods",
+                format!("{pod:?} is deleted before its substitute is available"),
             );
         }
         Ok(())
     }
 
+    /// Checks the update of a pod.
+    pub(super) fn ordinal_updated(&self, ordinal: Name) -> Result<(), Violation> {
+        let kept = self.workload.ordinals(self.first_to_update());
+        if kept.contains(&ordinal) || self.workload.is_reserved(ordinal) {
+            return violation(
+                "3: partition",
+                format!("ordinal {ordinal} is updated, which is reserved or one of {kept:?}"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether an ordinal has an available pod, as far as the operator could know.
+    fn may_be_available(&self, ordinal: Name) -> bool {
+        let mut pods = self.state.pods.now.iter();
+        pods.any(|pod| {
+            let was_seen = self.reconcile.seen_available & (1 << pod.uid) != 0;
+            let is_available = was_seen || is_available(self.model, pod, self.reconcile.at);
+            pod.name == ordinal && is_available
+        })
+    }
+
     /// Checks that each of these ordinals has an available pod, as far as the operator could know.
     fn all_available(
         &self,
-        mut ordinals: std::ops::Range<Name>,
+        ordinals: impl IntoIterator<Item = Name>,
         what: &str,
     ) -> Result<(), Violation> {
-        let may_be_available = |pod: &Pod| {
-            let was_seen = self.reconcile.seen_available & (1 << pod.uid) != 0;
-            was_seen || is_available(self.model, pod, self.reconcile.at)
-        };
-        let missing = ordinals.find(|ordinal| {
-            let mut pods = self.state.pods.now.iter();
-            !pods.any(|pod| pod.name == *ordinal && may_be_available(pod))
-        });
+        let mut ordinals = ordinals.into_iter();
+        let missing = ordinals.find(|ordinal| !self.may_be_available(*ordinal));
         match missing.filter(|_| !self.model.scope.has_surprises()) {
             Some(ordinal) => violation(
                 "7: ordinals",

@@ -139,3 +139,48 @@ fn ordinals_with_surge() {
         },
     );
 }
+
+fn reserved() -> Vec<User> {
+    vec![User::Reserve(1), User::Unreserve(1), User::Template(1)]
+}
+
+#[test]
+fn reserved_in_order() {
+    check(
+        "reserved, ordered",
+        Scope {
+            user: reserved(),
+            ..set(OrderedReady)
+        },
+    );
+}
+
+#[test]
+fn reserved_side_by_side() {
+    check(
+        "reserved, parallel",
+        Scope {
+            user: reserved(),
+            ..set(Parallel)
+        },
+    );
+}
+
+#[test]
+fn reserved_without_hooks() {
+    check(
+        "reserved, no hooks",
+        Scope {
+            pre_delete: false,
+            user: vec![
+                User::Reserve(1),
+                User::Unreserve(1),
+                User::Scale(2),
+                User::Partition(1),
+                User::Template(1),
+            ],
+            remaining: remaining(3, 1, 0),
+            ..set(Parallel)
+        },
+    );
+}

@@ -134,6 +134,8 @@ pub struct Workload {
     pub steps: u8,
     /// podsToDelete.
     pub named: Vec<Name>,
+    /// reserveOrders, one bit per ordinal.
+    pub reserved: u8,
     /// The annotation of the operator's pause; 0 for none.
     pub pause_annotation: Text,
     /// The annotation of a retry; 0 for none.
@@ -141,6 +143,19 @@ pub struct Workload {
     /// The annotation of a full promotion; 0 for none.
     pub promote_annotation: Text,
     pub status: Status,
+}
+
+impl Workload {
+    /// The first ordinals that are not reserved.
+    pub fn ordinals(&self, count: i64) -> Vec<Name> {
+        let ordinals = (0..).filter(|ordinal| !self.is_reserved(*ordinal));
+        ordinals.take(usize::try_from(count).unwrap_or(0)).collect()
+    }
+
+    /// Whether an ordinal is reserved.
+    pub fn is_reserved(&self, ordinal: Name) -> bool {
+        ordinal < 8 && self.reserved & (1 << ordinal) != 0
+    }
 }
 
 /// The bit of a point's retry.

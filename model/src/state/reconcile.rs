@@ -41,6 +41,8 @@ pub struct Reconcile {
     pub seen_ready: u32,
     /// Pods that this reconcile has made unavailable, one bit per uid.
     pub touched: u32,
+    /// Ordinals that were seen to have a pod, one bit each, where ordinals are reserved.
+    pub seen_ordinals: u32,
 }
 
 /// The pod as it was observed, if the write has its resourceVersion as a precondition. (Unlike a

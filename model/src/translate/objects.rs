@@ -238,8 +238,12 @@ impl Translator {
     }
 }
 
-/// The GameStatefulSet that is equivalent to a GameDeployment.
-pub fn as_set(gd: &GameDeployment, policy: PodManagementPolicy) -> GameStatefulSet {
+/// The GameStatefulSet that is equivalent to a GameDeployment, with reserved ordinals.
+pub fn as_set(
+    gd: &GameDeployment,
+    policy: PodManagementPolicy,
+    reserved: &[i32],
+) -> GameStatefulSet {
     let spec = gd.spec.clone();
     let strategy = spec.update_strategy;
     GameStatefulSet {
@@ -249,6 +253,7 @@ pub fn as_set(gd: &GameDeployment, policy: PodManagementPolicy) -> GameStatefulS
             selector: spec.selector,
             template: spec.template,
             pod_management_policy: policy,
+            reserve_orders: reserved.to_vec(),
             min_ready_seconds: spec.min_ready_seconds,
             update_strategy: GameStatefulSetUpdateStrategy {
                 type_: strategy.type_.into(),

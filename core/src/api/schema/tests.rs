@@ -96,6 +96,14 @@ fn as_many_pods_may_be_named_as_a_large_workload_has() {
     assert_eq!(named["maxItems"], 10_000);
 }
 
+#[test]
+fn reserved_ordinals_are_a_bounded_set_of_numbers() {
+    let reserved = schema_of("GameStatefulSet", "spec.reserveOrders");
+    assert_eq!(reserved["maxItems"], 1000);
+    assert_eq!(reserved["x-kubernetes-list-type"], "set");
+    assert_eq!(reserved["items"]["minimum"].as_f64(), Some(0.0));
+}
+
 /// A value is filled in wherever it is named, and handed on to each run.
 #[test]
 fn values_of_arguments_are_bounded() {

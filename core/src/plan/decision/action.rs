@@ -234,6 +234,8 @@ pub struct ClaimOwnership {
 pub enum DeletionReason {
     /// More pods than wanted.
     ScaleIn,
+    /// Its ordinal is reserved.
+    Reserved,
     /// A new one of the update revision takes its place.
     Update,
     /// Named in podsToDelete.

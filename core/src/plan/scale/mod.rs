@@ -2,6 +2,7 @@
 
 pub mod claims;
 pub mod moves;
+pub mod ordinal_range;
 pub mod ordinals;
 pub mod scale_in;
 pub mod sizes;

@@ -1,16 +1,16 @@
 //! Invariant 7: which ordinals there are to be, which pods are too many, and which are to be updated.
 //!
-//! Pods have ordinals from `start` on. Those with an ordinal of `start` + partition and up are updated,
-//! highest first. Surge pods have the highest ordinals, and are deleted at the end.
+//! Pods have the first ordinals from `start` on that are not reserved. Those after the first `partition` of them
+//! are updated, highest first. Surge pods have the highest ordinals, and are deleted at the end.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 
-use crate::plan::observed::Pod;
+use crate::plan::observed::{Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
+use crate::plan::scale::ordinal_range::OrdinalRange;
 use crate::plan::scale::sizes::{Choice, Sizes, Sizing};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::{UpdateType, Workload};
@@ -23,6 +23,8 @@ pub struct Ordinals<'a> {
     identity: Identity<'a>,
     /// All own pods, Terminating and ended ones too.
     pods: BTreeMap<i64, &'a Pod>,
+    /// Ordinals with a pod, its own or not.
+    taken: HashSet<i64>,
 }
 
 impl<'a> Ordinals<'a> {
@@ -35,23 +37,28 @@ impl<'a> Ordinals<'a> {
     ) -> Self {
         let pods = own.iter().copied();
         let pods = pods.filter_map(|pod| Some((workload.ordinal(pod)?, pod)));
+        let taken = world.pods.iter();
         Self {
             workload,
             world,
             identity,
             pods: pods.collect(),
+            taken: taken.filter_map(|pod| workload.ordinal(pod)).collect(),
         }
     }
 
     /// Wanted ordinals, without surge.
-    pub fn regular(&self) -> Range<i64> {
-        self.identity.start..self.identity.start + self.workload.replicas
+    pub fn regular(&self) -> OrdinalRange<'a> {
+        self.wanted(0)
     }
 
     /// Wanted ordinals.
-    pub fn wanted(&self, surge: i64) -> Range<i64> {
-        let Range { start, end } = self.regular();
-        start..end + surge
+    pub fn wanted(&self, surge: i64) -> OrdinalRange<'a> {
+        self.first(self.workload.replicas + surge)
+    }
+
+    fn first(&self, count: i64) -> OrdinalRange<'a> {
+        OrdinalRange::first(count, self.identity.start, &self.workload.reserved)
     }
 
     /// A pod's ordinal.
@@ -61,12 +68,13 @@ impl<'a> Ordinals<'a> {
 
     /// Those of these pods that are neither surge pods nor too many.
     pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
-        let is_regular = |pod: &&&Pod| self.regular().contains(&self.of(pod));
+        let regular = self.regular();
+        let is_regular = |pod: &&&Pod| regular.contains(self.of(pod));
         pods.iter().filter(is_regular).copied().collect()
     }
 
     /// Surge and victims when the rollout is that far: victims are pods below and above the wanted
-    /// ordinals.
+    /// ordinals, and those of reserved ordinals.
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
@@ -76,7 +84,7 @@ impl<'a> Ordinals<'a> {
         let surge = sizing.surge(to_move.min(reach.room(updated.count() as i64)));
         let wanted = self.wanted(surge);
         let too_many = sizing.active.iter();
-        let too_many = too_many.filter(|pod| !wanted.contains(&self.of(pod)));
+        let too_many = too_many.filter(|pod| !wanted.contains(self.of(pod)));
         Choice {
             surge,
             victims: too_many.map(|pod| pod.uid()).collect(),
@@ -114,34 +122,67 @@ impl<'a> Ordinals<'a> {
     /// Ordinals for which a pod may be created now, highest first, at most so many. With OrderedReady
     /// it is the lowest one without a pod, when every pod below it is available.
     pub fn missing(&self, surge: i64, most: usize) -> Vec<i64> {
-        let pods = self.world.pods.iter();
-        let taken: HashSet<i64> = pods.filter_map(|pod| self.workload.ordinal(pod)).collect();
-        let is_free = |ordinal: &i64| !taken.contains(ordinal);
+        let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
-            let lowest = wanted.into_iter().find(is_free);
-            let below = |ordinal: &i64| self.all_available(self.identity.start..*ordinal);
+            let lowest = wanted.iter().find(is_free);
+            let below = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
             return lowest.filter(below).into_iter().collect();
         }
-        wanted.rev().filter(is_free).take(most).collect()
+        wanted.iter().rev().filter(is_free).take(most).collect()
     }
 
-    /// Whether a victim may be deleted now. With OrderedReady the highest is deleted first, when every
-    /// pod that stays is available and the one deleted before is gone.
-    pub fn may_go(&self, pod: &Pod) -> bool {
-        if !self.identity.ordered {
-            return true;
-        }
+    /// Victims that may be deleted now.
+    ///
+    /// With OrderedReady the highest is deleted first, when every pod that stays is available and the one
+    /// deleted before is gone. With Parallel, as many wait as pods are still to be created, so that there are
+    /// never fewer than wanted (`creates` says whether pods can be created), and one of a reserved ordinal waits
+    /// until its substitute is available.
+    pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, creates: bool) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
-        let highest = self.pods.keys().rfind(|it| !regular.contains(it));
-        highest == Some(&self.of(pod)) && self.all_available(regular)
+        if self.identity.ordered {
+            let is_other = |(ordinal, _): &(&i64, &&'a Pod)| !regular.contains(**ordinal);
+            let highest = self.pods.iter().rfind(is_other);
+            let highest = highest.filter(|_| self.all_available(&regular));
+            return highest.map(|(_, pod)| pod.uid()).into_iter().collect();
+        }
+        let is_victim = |(_, pod): &(&i64, &&'a Pod)| victims.contains(&pod.uid());
+        let places = self.identity.start..regular.end();
+        let reserved = &self.workload.reserved;
+        let is_replaced = |ordinal: &i64| places.contains(ordinal) && reserved.contains(ordinal);
+        let leaving = self.pods.iter().rev().filter(is_victim);
+        let (replaced, others): (Vec<_>, Vec<_>) =
+            leaving.partition(|(ordinal, _)| is_replaced(ordinal));
+        // Ordinals that there would not be without the reserved ones take the places of those.
+        let substitutes = regular.above(self.identity.start + self.workload.replicas);
+        let unavailable = substitutes.iter().filter(|it| !self.is_available(*it));
+        let replaced_now = replaced.len().saturating_sub(unavailable.count());
+        let missing = if creates {
+            self.count_missing(&regular)
+        } else {
+            0
+        };
+        let most = (replaced.len() + others.len()).saturating_sub(missing);
+        let leaving = others
+            .into_iter()
+            .chain(replaced.into_iter().take(replaced_now));
+        leaving.take(most).map(|(_, pod)| pod.uid()).collect()
     }
 
-    fn all_available(&self, mut ordinals: Range<i64>) -> bool {
-        ordinals.all(|ordinal| {
-            let pod = self.pods.get(&ordinal);
-            pod.is_some_and(|pod| !pod.ended() && is_available(pod, self.workload, self.world.now))
-        })
+    /// How many of these ordinals, as many as replicas, have no pod.
+    fn count_missing(&self, regular: &OrdinalRange) -> usize {
+        let taken = self.taken.iter().filter(|it| regular.contains(**it));
+        let wanted = usize::try_from(self.workload.replicas).unwrap_or(0);
+        wanted.saturating_sub(taken.count())
+    }
+
+    fn all_available(&self, ordinals: &OrdinalRange) -> bool {
+        ordinals.iter().all(|ordinal| self.is_available(ordinal))
+    }
+
+    fn is_available(&self, ordinal: i64) -> bool {
+        let pod = self.pods.get(&ordinal);
+        pod.is_some_and(|pod| !pod.ended() && is_available(pod, self.workload, self.world.now))
     }
 }
 
@@ -150,17 +191,19 @@ pub struct Reach {
     /// The lowest ordinal that it covers.
     from: i64,
     /// Pods that may be at the update revision, when that is not all that are covered: a step or
-    /// a pause began with fewer pods, and what came since is not to grow an unproven build.
+    /// a pause began with fewer pods, and what came since is not to grow an unproven build; or an
+    /// ordinal was reserved since, and pods that had been covered are not any more.
     held: Option<i64>,
 }
 
 impl Reach {
     /// How far this rollout reaches.
     pub fn of(ordinals: &Ordinals, rollout: &Rollout) -> Self {
-        let all = ordinals.workload.replicas - rollout.partition;
+        let workload = ordinals.workload;
+        let is_held = rollout.target < workload.replicas - rollout.partition;
         Self {
-            from: ordinals.identity.start + rollout.partition,
-            held: (rollout.target < all).then_some(rollout.target),
+            from: ordinals.first(rollout.partition).end(),
+            held: (is_held || !workload.reserved.is_empty()).then_some(rollout.target),
         }
     }
 

@@ -35,6 +35,7 @@ pub fn status(
         complete: has_arrived && obstacles.update.is_none() && obstacles.scale.is_none(),
         counts,
         victims: sizes.victims.len() + named,
+        reserved: reserved(scene),
         obstacles,
     };
     let progress = sizes.rollout.progress.clone();
@@ -60,6 +61,16 @@ pub fn status(
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
         conditions,
     }
+}
+
+/// Pods that are to be deleted because their ordinal is reserved.
+fn reserved(scene: &Scene) -> usize {
+    let Scene {
+        workload, sizes, ..
+    } = scene;
+    let victims = sizes.active.iter();
+    let victims = victims.filter(|pod| sizes.victims.contains(&pod.uid()));
+    victims.filter(|pod| workload.is_reserved(pod)).count()
 }
 
 /// Hook conditions as the status shows them: those that have waited longest, when thousands would

@@ -60,6 +60,8 @@ pub struct Outcome<'a> {
     pub counts: PodCounts,
     /// Victims that wait.
     pub victims: usize,
+    /// Those of them whose ordinal is reserved.
+    pub reserved: usize,
     /// Why things do not go on.
     pub obstacles: Obstacles,
 }
@@ -149,16 +151,25 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
         let message = format!("{available} of {wanted} pods are available");
         (Reason::PodsUnavailable, message)
     } else if outcome.victims > 0 {
-        let message = format!(
-            "pods that are to be deleted and are waiting for their hook: {}",
-            outcome.victims
-        );
-        (Reason::PodsToDelete, message)
+        (Reason::PodsToDelete, to_delete(outcome))
     } else {
         let message = format!("{updated} of {wanted} pods are at the update revision");
         (Reason::RolloutUnderWay, message)
     };
     Finding::is_false(ConditionType::Ready, reason, message)
+}
+
+fn to_delete(outcome: &Outcome) -> String {
+    let Outcome {
+        victims, reserved, ..
+    } = outcome;
+    match reserved {
+        0 => format!("pods that are to be deleted and are waiting for their hook: {victims}"),
+        _ => format!(
+            "pods that are to be deleted and are waiting for their hook or a substitute: {victims}, of them \
+             because their ordinal is reserved: {reserved}"
+        ),
+    }
 }
 
 fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {

@@ -10,6 +10,7 @@ mod limits;
 mod nothing_to_lose;
 mod promotion;
 mod recording;
+mod reserved;
 mod rolling;
 mod scaling;
 mod sets;

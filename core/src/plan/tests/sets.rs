@@ -6,14 +6,14 @@ use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
 use crate::plan::{Action, Phase, PodPhase};
 
-type Set = Story<GameStatefulSet>;
+pub(super) type Set = Story<GameStatefulSet>;
 
 fn parallel() -> Value {
     json!({"podManagementPolicy": "Parallel"})
 }
 
 /// Pods by ordinal as `ordinal:image`.
-fn shape(story: &Set) -> String {
+pub(super) fn shape(story: &Set) -> String {
     let mut pods: Vec<(i64, String)> = story
         .pods()
         .iter()
@@ -34,7 +34,7 @@ fn shape(story: &Set) -> String {
 }
 
 /// Names of the pods that a plan creates and deletes.
-fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
+pub(super) fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
     for action in story.plan().actions {
         match action {
@@ -49,7 +49,7 @@ fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
 }
 
 /// Breaks a pod, or fixes it.
-fn ready(story: &mut Set, name: &str, ready: bool) {
+pub(super) fn ready(story: &mut Set, name: &str, ready: bool) {
     story.edit_pod(name, |pod| {
         if ready {
             pod.labels.remove("broken");

@@ -7,7 +7,7 @@ pub mod identity;
 pub mod limits;
 mod manifest_resume;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
@@ -81,6 +81,8 @@ pub struct Workload<'a> {
     pub progress: Progress,
     /// What its pods keep from one to the next; None where pods are interchangeable.
     pub identity: Option<Identity<'a>>,
+    /// Ordinals that have no pod.
+    pub reserved: BTreeSet<i64>,
 }
 
 /// How pods are updated; the kind that has more ways has those of the other.
@@ -192,6 +194,7 @@ struct Spec<'a> {
     paused: bool,
     in_place: &'a InPlaceUpdateStrategy,
     identity: Option<Identity<'a>>,
+    reserved: &'a [i32],
 }
 
 impl<'a> Workload<'a> {
@@ -212,6 +215,7 @@ impl<'a> Workload<'a> {
             paused: strategy.paused,
             in_place: &strategy.in_place_update_strategy,
             identity: None,
+            reserved: &[],
         };
         Self::resolve(gd, own)
     }
@@ -245,6 +249,7 @@ impl<'a> Workload<'a> {
             paused: strategy.paused,
             in_place: &strategy.in_place_update_strategy,
             identity: Some(identity),
+            reserved: &spec.reserve_orders,
         };
         Self::resolve(gsts, own)
     }
@@ -295,6 +300,7 @@ impl<'a> Workload<'a> {
                 .map(|status| Progress::of(status.as_ref()))
                 .unwrap_or_default(),
             identity: spec.identity,
+            reserved: spec.reserved.iter().copied().map(i64::from).collect(),
         })
     }
 
@@ -317,6 +323,12 @@ impl<'a> Workload<'a> {
     pub fn is_member(&self, pod: &Pod) -> bool {
         let named = self.identity.is_none() || self.ordinal(pod).is_some();
         named && self.selector.matches(&pod.labels)
+    }
+
+    /// Whether a pod has an ordinal that is to have none.
+    pub fn is_reserved(&self, pod: &Pod) -> bool {
+        let ordinal = self.ordinal(pod);
+        ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
     }
 
     /// Whether podsToDelete names a pod.

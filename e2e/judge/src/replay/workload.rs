@@ -1,6 +1,5 @@
 //! One version of a workload, and the limits that follow from it.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Span, Timestamp};
@@ -149,10 +148,39 @@ impl Version {
         self.is_set() && text(&self.object, "/spec/podManagementPolicy") != "Parallel"
     }
 
-    /// The ordinals of its pods, without surge pods.
-    pub(crate) fn ordinals(&self) -> Range<i64> {
-        let start = self.number("/spec/ordinals/start").unwrap_or(0);
-        start..start + self.replicas()
+    /// spec.ordinals.start.
+    pub(crate) fn first_ordinal(&self) -> i64 {
+        self.number("/spec/ordinals/start").unwrap_or(0)
+    }
+
+    /// The ordinals of its pods, without surge pods: reserved ones are left out, and do not count.
+    pub(crate) fn ordinals(&self) -> Vec<i64> {
+        self.ordinals_of(self.replicas())
+    }
+
+    /// The first ordinals that are not reserved.
+    fn ordinals_of(&self, pods: i64) -> Vec<i64> {
+        let ordinals = (self.first_ordinal()..).filter(|ordinal| !self.is_reserved(*ordinal));
+        ordinals.take(usize::try_from(pods).unwrap_or(0)).collect()
+    }
+
+    /// Whether an ordinal is one of the first so many that are not reserved.
+    pub(crate) fn is_among(&self, ordinal: i64, pods: i64) -> bool {
+        let first = self.first_ordinal();
+        let left_out = self.reserved().filter(|it| (first..ordinal).contains(it));
+        let place = ordinal - first - left_out.count() as i64;
+        (0..pods).contains(&place) && !self.is_reserved(ordinal)
+    }
+
+    /// Whether spec.reserveOrders has an ordinal.
+    pub(crate) fn is_reserved(&self, ordinal: i64) -> bool {
+        self.reserved().any(|it| it == ordinal)
+    }
+
+    fn reserved(&self) -> impl Iterator<Item = i64> {
+        let reserved = self.object.pointer("/spec/reserveOrders");
+        let reserved = reserved.and_then(Value::as_array).into_iter();
+        reserved.flatten().filter_map(Value::as_i64)
     }
 
     /// The ordinal in the name of one of its pods.
@@ -165,7 +193,7 @@ impl Version {
     /// Whether a pod of a GameStatefulSet is within the range of ordinals (surge pods are not).
     pub(crate) fn is_regular(&self, pod: &str) -> bool {
         let ordinal = self.ordinal(pod);
-        ordinal.is_some_and(|ordinal| self.ordinals().contains(&ordinal))
+        ordinal.is_some_and(|ordinal| self.is_among(ordinal, self.replicas()))
     }
 
     /// The policy for claims of pods that are scaled in.
@@ -181,8 +209,11 @@ impl Version {
             return Some(i64::MIN);
         }
         let partition = self.partition()?;
-        let most = self.beyond(partition.as_ref(), self.replicas());
-        Some(self.ordinals().end - most)
+        let replicas = self.replicas();
+        let kept = replicas - self.beyond(partition.as_ref(), replicas);
+        // The next ordinal after those that are kept.
+        let last = self.ordinals_of(kept).pop();
+        Some(last.map_or(i64::MIN, |last| last + 1))
     }
 
     /// How many pods may have the update revision.
@@ -304,6 +335,17 @@ mod tests {
         assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the old ones");
         assert_eq!(allowed(3, 4, 4), 2);
         assert_eq!(allowed(4, 8, 4), 7);
+    }
+
+    #[test]
+    fn reserved_ordinals_do_not_count() {
+        let object = json!({"spec": {
+            "replicas": 3, "ordinals": {"start": 2}, "reserveOrders": [1, 3, 5],
+        }});
+        let version = Version::of(&Arc::new(object), Timestamp::UNIX_EPOCH);
+        assert_eq!(version.ordinals(), [2, 4, 6]);
+        let among: Vec<i64> = (0..9).filter(|it| version.is_among(*it, 3)).collect();
+        assert_eq!(among, [2, 4, 6]);
     }
 
     #[test]

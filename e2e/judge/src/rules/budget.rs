@@ -69,11 +69,9 @@ fn surge(world: &World, write: &Write) -> Option<String> {
     let pods: Vec<&Pod> = world.pods_of(owner).filter(counts).collect();
     wrong_under_all(workload.seen_at(write.received), |version| {
         let most = version.replicas() + version.max_surge();
-        let ordinals = version.ordinals();
-        let wanted = ordinals.start..ordinals.end + version.max_surge();
         let is_wanted = |pod: &&&Pod| {
             let ordinal = version.ordinal(name(&pod.object));
-            !version.is_set() || ordinal.is_some_and(|it| wanted.contains(&it))
+            !version.is_set() || ordinal.is_some_and(|it| version.is_among(it, most))
         };
         let pods = pods.iter().filter(is_wanted).count() as i64 + 1;
         (pods > most).then(|| {

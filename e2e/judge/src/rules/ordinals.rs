@@ -1,5 +1,6 @@
-//! Invariant 7: there are never two pods with one ordinal. OrderedReady creates pods upward and deletes them
-//! downward, one at a time, each after the others are available. A claim is released for deletion only as the
+//! Invariant 7: there are never two pods with one ordinal, and none is created with a reserved one. OrderedReady
+//! creates pods upward and deletes them downward, one at a time, each after the others are available. The pod of
+//! a reserved ordinal is deleted after its substitute is available. A claim is released for deletion only as the
 //! retention policy says, and after the pod's hook.
 
 use serde_json::Value;
@@ -40,13 +41,17 @@ fn creation(world: &World, write: &Write) -> Option<String> {
     }
     wrong_under_all(workload.seen_at(write.received), |version| {
         let ordinal = version.ordinal(name(new));
-        let Some(ordinal) = ordinal.filter(|it| *it >= version.ordinals().start) else {
+        let Some(ordinal) = ordinal.filter(|it| *it >= version.first_ordinal()) else {
             return Some(format!(
                 "creates {} outside the range of ordinals",
                 name(new)
             ));
         };
-        let below = version.ordinals().start..ordinal;
+        if version.is_reserved(ordinal) {
+            return Some(format!("creates {}, whose ordinal is reserved", name(new)));
+        }
+        let below = version.first_ordinal()..ordinal;
+        let below = below.filter(|it| !version.is_reserved(*it)).collect();
         let missing = missing_of(world, owner, version, below, write)?;
         version
             .is_ordered()
@@ -57,10 +62,13 @@ fn creation(world: &World, write: &Write) -> Option<String> {
 fn removal(world: &World, write: &Write) -> Option<String> {
     let start = Start::of(world, write).filter(|start| start.act == Act::Delete)?;
     wrong_under_all(start.versions, |version| {
-        if !version.is_ordered() || start.purpose(world, version) != Purpose::ScaleIn {
+        if !version.is_set() || start.purpose(world, version) != Purpose::ScaleIn {
             return None;
         }
         let own = version.ordinal(name(&start.pod.object))?;
+        if !version.is_ordered() {
+            return without_substitute(world, start.owner, version, own, write);
+        }
         let is_above = |pod: &&Pod| {
             let name = name(&pod.object);
             !version.is_regular(name) && version.ordinal(name).is_some_and(|it| it > own)
@@ -74,15 +82,44 @@ fn removal(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// The first ordinal in a range that has no available pod.
+/// Why the pod of a reserved ordinal must not be deleted yet: too few of the ordinals that take the places of
+/// reserved ones have an available pod.
+fn without_substitute(
+    world: &World,
+    owner: &str,
+    version: &Version,
+    own: i64,
+    write: &Write,
+) -> Option<String> {
+    let mut wanted = version.ordinals();
+    let last = *wanted.last()?;
+    let is_replaced = |ordinal: i64| {
+        version.first_ordinal() <= ordinal && ordinal < last && version.is_reserved(ordinal)
+    };
+    if !is_replaced(own) {
+        return None;
+    }
+    let ordinals = world.pods_of(owner).filter(|pod| pod.is_active());
+    let ordinals = ordinals.filter_map(|pod| version.ordinal(name(&pod.object)));
+    let replaced = ordinals.filter(|ordinal| is_replaced(*ordinal)).count();
+    let places = version.first_ordinal() + version.replicas();
+    wanted.retain(|ordinal| *ordinal >= places);
+    let is_missing = |it: &&i64| missing_of(world, owner, version, vec![**it], write).is_some();
+    let missing = wanted.iter().filter(is_missing).count();
+    (missing >= replaced).then(|| {
+        format!("deletes {own}, which is reserved, although its substitute is not available")
+    })
+}
+
+/// The first of these ordinals that has no available pod.
 fn missing_of(
     world: &World,
     owner: &str,
     version: &Version,
-    mut range: std::ops::Range<i64>,
+    ordinals: Vec<i64>,
     write: &Write,
 ) -> Option<i64> {
-    range.find(|ordinal| {
+    ordinals.into_iter().find(|ordinal| {
         let is_available = |pod: &Pod| {
             version.ordinal(name(&pod.object)) == Some(*ordinal)
                 && pod.may_be_available(write.received, version.min_ready())
@@ -108,7 +145,10 @@ fn claim(world: &World, write: &Write) -> Option<String> {
     };
     let (owner, workload) = world.workload_of(&pod.object)?;
     wrong_under_all(workload.seen_at(write.received), |version| {
-        if !version.deletes_claims_when_scaled() || version.is_regular(name(&pod.object)) {
+        let ordinal = version.ordinal(name(&pod.object));
+        let is_kept = version.is_regular(name(&pod.object))
+            || ordinal.is_some_and(|it| version.is_reserved(it));
+        if !version.deletes_claims_when_scaled() || is_kept {
             return Some("releases a claim against the retention policy".to_owned());
         }
         let is_guarded = pod_hook(&version.object, "preDelete").is_some();
@@ -191,6 +231,77 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
     }
 
+    fn reserve(scenario: &mut Scenario, ordinals: &[i64]) {
+        scenario.spec("user", json!({"reserveOrders": ordinals}));
+    }
+
+    #[test]
+    fn a_reserved_ordinal_gets_no_pod() {
+        for (ordinal, broken) in [(3, vec!["ordinals"]), (4, vec![])] {
+            let mut scenario = set("Parallel", 3);
+            reserve(&mut scenario, &[3]);
+            scale(&mut scenario, 4);
+            scenario.create(&format!("game-{ordinal}"), "v1");
+            assert_eq!(scenario.broken(), broken, "{ordinal}");
+        }
+        let mut scenario = set("Parallel", 3);
+        scale(&mut scenario, 4);
+        reserve(&mut scenario, &[3]);
+        scenario.create("game-3", "v1");
+        assert_eq!(scenario.verdict(), [], "that was decided on before");
+    }
+
+    #[test]
+    fn a_reserved_pod_is_deleted_after_its_substitute_is_available() {
+        for policy in ["OrderedReady", "Parallel"] {
+            let mut scenario = set(policy, 3);
+            reserve(&mut scenario, &[1]);
+            scenario.wait(2);
+            scenario.create("game-3", "v1");
+            scenario.wait(2);
+            scenario.delete("game-1");
+            assert_eq!(scenario.verdict(), [], "{policy}");
+            let mut scenario = set(policy, 3);
+            reserve(&mut scenario, &[1]);
+            scenario.wait(2);
+            scenario.create_only("game-3", "v1");
+            scenario.wait(2);
+            scenario.delete("game-1");
+            assert_eq!(scenario.broken(), ["ordinals"], "{policy}");
+        }
+        // With two, one may go when one substitute is available.
+        let mut scenario = set("Parallel", 3);
+        reserve(&mut scenario, &[0, 1]);
+        scenario.wait(2);
+        scenario.create("game-4", "v1");
+        scenario.wait(2);
+        scenario.delete("game-1");
+        assert_eq!(scenario.verdict(), []);
+        scenario.delete("game-0");
+        assert_eq!(scenario.broken(), ["ordinals"]);
+    }
+
+    #[test]
+    fn the_partition_counts_ordinals_that_are_not_reserved() {
+        let mut scenario = set("Parallel", 3);
+        reserve(&mut scenario, &[1]);
+        scenario.wait(2);
+        scenario.create("game-3", "v1");
+        scenario.wait(2);
+        scenario.spec(
+            "user",
+            json!({"updateStrategy": {"partition": 2, "maxUnavailable": 4}}),
+        );
+        scenario.status(json!({"updateRevision": "v2"}));
+        scenario.wait(2);
+        scenario.close_gate("game-3");
+        scenario.change("game-3", "v2");
+        assert_eq!(scenario.verdict(), []);
+        scenario.close_gate("game-2");
+        scenario.change("game-2", "v2");
+        assert_eq!(scenario.broken(), ["partition"]);
+    }
+
     #[test]
     fn the_partition_is_an_ordinal() {
         let mut scenario = set("Parallel", 4);
@@ -215,6 +326,12 @@ mod tests {
         let mut scenario = set("Parallel", 2);
         release(&mut scenario);
         assert_eq!(scenario.broken(), ["ordinals"], "its pod is kept");
+        let mut scenario = set("Parallel", 2);
+        scale(&mut scenario, 1);
+        reserve(&mut scenario, &[1]);
+        scenario.wait(2);
+        release(&mut scenario);
+        assert_eq!(scenario.broken(), ["ordinals"], "its ordinal is reserved");
         let mut scenario = set("Parallel", 2);
         scale(&mut scenario, 1);
         release(&mut scenario);

@@ -1,0 +1,441 @@
+//! Stories of reserved ordinals: which pods there are, who goes, and what becomes of claims.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::sets::{Set, asked, ready, shape};
+use super::story::set;
+use crate::api::HookPhase;
+use crate::plan::{Action, DeletionReason};
+
+const POLICIES: [&str; 2] = ["OrderedReady", "Parallel"];
+
+fn managed(policy: &str) -> Value {
+    json!({"podManagementPolicy": policy})
+}
+
+fn settled(replicas: i32, policy: &str) -> Set {
+    let mut story = set(replicas, managed(policy));
+    story.settle();
+    story
+}
+
+/// With a PreDelete hook.
+fn guarded(replicas: i32, policy: &str) -> Set {
+    let hook = json!({"hook": {"templateName": "test"}});
+    let mut story = set(
+        replicas,
+        json!({"podManagementPolicy": policy, "preDeleteUpdateStrategy": hook}),
+    );
+    story.settle();
+    story
+}
+
+fn reserve(story: &mut Set, ordinals: &[i64]) {
+    story.user(json!({"reserveOrders": ordinals}));
+}
+
+/// Syncs until nothing changes any more, and gives the fewest pods, ready ones and others, that there were.
+fn fewest(story: &mut Set) -> (usize, usize) {
+    let (mut pods, mut ready) = (usize::MAX, usize::MAX);
+    while story.sync() {
+        pods = pods.min(story.pods().len());
+        ready = ready.min(story.pods().iter().filter(|it| it.is_ready()).count());
+    }
+    (pods, ready)
+}
+
+#[test]
+fn reserved_ordinals_get_no_pod_and_do_not_count() {
+    for policy in POLICIES {
+        for (start, reserved, expected) in [
+            (0, json!([1]), "0:v1 2:v1 3:v1"),
+            (0, json!([0, 2]), "1:v1 3:v1 4:v1"),
+            (0, json!([3, 7]), "0:v1 1:v1 2:v1"),
+            (5, json!([1, 6, 8]), "5:v1 7:v1 9:v1"),
+        ] {
+            let mut story = set(3, managed(policy));
+            story.user(json!({"ordinals": {"start": start}, "reserveOrders": reserved}));
+            story.settle();
+            assert_eq!(shape(&story), expected, "{policy}");
+            assert_eq!(story.columns(), "3 3 3 3 3");
+            let ready = story.condition("Ready").expect("a condition");
+            assert_eq!(ready.0, "AllPodsAvailable");
+            story.user(json!({"replicas": 4})).settle();
+            story.user(json!({"replicas": 1})).settle();
+            assert_eq!(story.pods().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn the_next_ordinal_takes_the_place_of_a_reserved_one_and_gives_it_back() {
+    for policy in POLICIES {
+        let mut story = settled(3, policy);
+        let revisions = story.world.revisions.len();
+        let uid = |story: &Set, name: &str| {
+            let pods = story.pods();
+            pods.iter()
+                .find(|pod| pod.name == name)
+                .map(|pod| pod.uid.clone())
+        };
+        let kept = ["game-0", "game-2"].map(|name| uid(&story, name));
+        reserve(&mut story, &[1]);
+        assert_eq!(fewest(&mut story), (3, 3), "{policy}");
+        assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
+        reserve(&mut story, &[]);
+        let (pods, _) = fewest(&mut story);
+        assert_eq!(pods, 3, "{policy}");
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
+        assert_eq!(["game-0", "game-2"].map(|name| uid(&story, name)), kept);
+        assert_eq!(story.world.revisions.len(), revisions, "no new revision");
+    }
+}
+
+#[test]
+fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_goes() {
+    let mut story = settled(4, "Parallel");
+    story.kubelet = false;
+    reserve(&mut story, &[0, 2]);
+    let (created, deleted) = asked(&story);
+    assert_eq!((created.len(), deleted.len()), (2, 0));
+    story.sync();
+    assert_eq!(asked(&story), (vec![], vec![]), "neither is available");
+    story.edit_pod("game-4", |pod| {
+        pod.labels.insert("broken".to_owned(), String::new());
+    });
+    story.kubelet = true;
+    story.settle();
+    assert_eq!(
+        shape(&story),
+        "0:v1 1:v1 3:v1 4:v1 5:v1",
+        "one has no substitute"
+    );
+    ready(&mut story, "game-4", true);
+    story.settle();
+    assert_eq!(shape(&story), "1:v1 3:v1 4:v1 5:v1");
+}
+
+#[test]
+fn side_by_side_another_pod_that_is_not_available_delays_nothing() {
+    for (policy, shape_then) in [
+        ("Parallel", "0:v1 2:v1 3:v1"),
+        ("OrderedReady", "0:v1 1:v1 2:v1"),
+    ] {
+        let mut story = settled(3, policy);
+        ready(&mut story, "game-0", false);
+        reserve(&mut story, &[1]);
+        story.settle();
+        assert_eq!(shape(&story), shape_then);
+        ready(&mut story, "game-0", true);
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 2:v1 3:v1");
+    }
+}
+
+#[test]
+fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
+    let mut story = settled(3, "OrderedReady");
+    story.slow_to_end = true;
+    reserve(&mut story, &[0, 1]);
+    for created in ["game-3", "game-4"] {
+        assert_eq!(asked(&story), (vec![created.to_owned()], vec![]));
+        story.sync();
+    }
+    for deleted in ["game-1", "game-0"] {
+        assert_eq!(asked(&story), (vec![], vec![deleted.to_owned()]));
+        story.settle();
+        assert_eq!(asked(&story), (vec![], vec![]), "not before it is gone");
+        story.end_terminating();
+    }
+    story.settle();
+    assert_eq!(shape(&story), "2:v1 3:v1 4:v1");
+}
+
+#[test]
+fn a_reserved_pod_stays_until_its_hook_says_yes() {
+    for policy in POLICIES {
+        let mut story = guarded(3, policy);
+        reserve(&mut story, &[1]);
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v1", "{policy}");
+        assert_eq!(story.runs().len(), 1);
+        let (reason, message) = story.condition("Ready").expect("a condition");
+        assert_eq!(reason, "PodsToDelete");
+        assert!(
+            message.contains("their ordinal is reserved: 1"),
+            "{message}"
+        );
+        story.hooks_end("-1-test", HookPhase::Failed);
+        story.settle();
+        assert_eq!(story.pods().len(), 4, "{policy}");
+        let blocked = story.status().pre_delete_hook_condition;
+        assert_eq!(blocked[0].pod_name, "game-1");
+        story.world.runs.clear();
+        story.settle();
+        story.hooks_end("-1-test", HookPhase::Successful);
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
+        let is_reserved = |action: &Action| matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved);
+        assert_eq!(story.count(is_reserved), 1);
+    }
+}
+
+#[test]
+fn an_ordinal_that_is_free_again_calls_the_removal_off() {
+    for policy in POLICIES {
+        let mut story = guarded(3, policy);
+        let uid = story.pods()[1].uid.clone();
+        reserve(&mut story, &[1]);
+        story.settle();
+        assert!(story.pods()[1].marked_deleting, "{policy}");
+        reserve(&mut story, &[]);
+        story.settle();
+        assert_eq!(story.runs().len(), 1);
+        assert!(story.runs()[0].contains("-3-test"), "{:?}", story.runs());
+        story.hooks_end("-3-test", HookPhase::Successful);
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
+        assert_eq!(story.pods()[1].uid, uid, "{policy}");
+        assert!(!story.pods()[1].marked_deleting);
+    }
+}
+
+#[test]
+fn a_reserved_pod_is_not_updated() {
+    for policy in POLICIES {
+        let mut story = guarded(3, policy);
+        reserve(&mut story, &[1]);
+        story.settle();
+        story.image("v2").settle();
+        for _ in 0..5 {
+            story.hooks_end("-0-test", HookPhase::Successful);
+            story.hooks_end("-2-test", HookPhase::Successful);
+            story.hooks_end("-3-test", HookPhase::Successful);
+            story.settle();
+        }
+        assert_eq!(shape(&story), "0:v2 1:v1 2:v2 3:v2", "{policy}");
+        story.hooks_end("-1-test", HookPhase::Successful);
+        story.settle();
+        assert_eq!(shape(&story), "0:v2 2:v2 3:v2", "{policy}");
+    }
+}
+
+#[test]
+fn a_reserved_pod_and_its_substitute_do_not_go_together() {
+    let mut story = settled(3, "Parallel");
+    reserve(&mut story, &[1]);
+    story.image("v2");
+    let mut gone = Vec::new();
+    loop {
+        let (_, deleted) = asked(&story);
+        assert!(deleted.len() <= 1, "{deleted:?}");
+        gone.extend(deleted);
+        if !story.sync() {
+            break;
+        }
+    }
+    assert!(gone.contains(&"game-1".to_owned()), "{gone:?}");
+    assert_eq!(shape(&story), "0:v2 2:v2 3:v2");
+}
+
+#[test]
+fn reserving_goes_on_while_a_rollout_is_paused() {
+    for policy in POLICIES {
+        let mut story = settled(3, policy);
+        story.user(json!({"updateStrategy": {"paused": true}}));
+        story.image("v2").settle();
+        reserve(&mut story, &[0]);
+        story.settle();
+        assert_eq!(shape(&story), "1:v1 2:v1 3:v1", "{policy}");
+    }
+}
+
+#[test]
+fn a_partition_counts_pods_and_not_ordinals() {
+    for (reserved, partition, expected) in [
+        (json!([1]), json!(2), "0:v1 2:v1 3:v2 4:v2"),
+        (json!([0, 1, 2]), json!(1), "3:v1 4:v2 5:v2 6:v2"),
+        (json!([0]), json!("50%"), "1:v1 2:v1 3:v2 4:v2"),
+        (json!([4]), json!(4), "0:v1 1:v1 2:v1 3:v1"),
+    ] {
+        for policy in POLICIES {
+            let mut story = set(4, managed(policy));
+            story.user(
+                json!({"reserveOrders": reserved, "updateStrategy": {"partition": partition}}),
+            );
+            story.settle();
+            story.image("v2").settle();
+            assert_eq!(shape(&story), expected, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn a_step_counts_pods_and_not_ordinals() {
+    let steps = json!([{"partition": 2}, {"pause": {}}]);
+    let mut story = set(3, managed("Parallel"));
+    story.user(json!({"reserveOrders": [1], "updateStrategy": {"canary": {"steps": steps}}}));
+    story.settle();
+    story.image("v2").settle();
+    assert_eq!(shape(&story), "0:v1 2:v1 3:v2");
+    // What takes the place of a reserved ordinal meanwhile adds none of an unproven build.
+    reserve(&mut story, &[1, 2]);
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 3:v2 4:v1");
+}
+
+#[test]
+fn surge_pods_skip_reserved_ordinals() {
+    let mut story = set(
+        2,
+        json!({
+            "podManagementPolicy": "Parallel", "reserveOrders": [1, 3],
+            "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
+        }),
+    );
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 2:v1");
+    story.image("v2");
+    let mut highest = String::new();
+    while story.sync() {
+        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
+        assert!(ready >= 2, "{}", shape(&story));
+        let last = shape(&story)
+            .split(' ')
+            .next_back()
+            .unwrap_or_default()
+            .to_owned();
+        highest = highest.max(last);
+    }
+    assert_eq!(highest, "4:v2");
+    assert_eq!(shape(&story), "0:v2 2:v2");
+}
+
+#[test]
+fn a_reserved_pod_that_ended_or_was_deleted_is_not_created_again() {
+    for policy in POLICIES {
+        let mut story = guarded(3, policy);
+        reserve(&mut story, &[1]);
+        story.settle();
+        story.fail_pod("game-1");
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
+        let mut story = guarded(3, policy);
+        reserve(&mut story, &[1]);
+        story.world.pods.retain(|pod| pod.name != "game-1");
+        story.settle();
+        assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
+    }
+}
+
+#[test]
+fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_go() {
+    let mut story = settled(3, "Parallel");
+    story.quota = Some(3);
+    reserve(&mut story, &[1]);
+    for _ in 0..20 {
+        story.sync();
+    }
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
+    assert_eq!(
+        story.condition("FailedScale").expect("a condition").0,
+        "FailedCreate"
+    );
+    story.world.pods.retain(|pod| pod.name != "game-0");
+    story.quota = Some(0);
+    story.user(json!({"replicas": 1, "reserveOrders": []}));
+    for _ in 0..20 {
+        story.sync();
+    }
+    assert_eq!(
+        shape(&story),
+        "",
+        "what cannot be created is not waited for"
+    );
+}
+
+#[test]
+fn more_pods_go_only_while_there_are_more_than_wanted() {
+    let mut story = settled(4, "Parallel");
+    story.world.pods.retain(|pod| pod.name != "game-0");
+    story.user(json!({"replicas": 3}));
+    assert_eq!(asked(&story), (vec!["game-0".to_owned()], vec![]));
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
+}
+
+#[test]
+fn claims_of_a_reserved_ordinal_stay_whatever_the_policy_says() {
+    for (deleted, owner) in [("Retain", ""), ("Delete", "GameStatefulSet")] {
+        let mut story = set(
+            3,
+            json!({
+                "podManagementPolicy": "Parallel",
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": "Delete"},
+            }),
+        );
+        story.settle();
+        let uid = story.world.claims["data-game-1"].uid.clone();
+        reserve(&mut story, &[1]);
+        story.settle();
+        let all = |ordinals: &[i64]| {
+            let claims = ordinals.iter().map(|it| format!("data-game-{it}:{owner}"));
+            claims.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(story.claims(), all(&[0, 1, 2, 3]));
+        reserve(&mut story, &[]);
+        story.settle();
+        assert_eq!(
+            story.claims(),
+            all(&[0, 1, 2]),
+            "that of 3 went with its pod"
+        );
+        assert_eq!(
+            story.world.claims["data-game-1"].uid, uid,
+            "it found its own"
+        );
+    }
+}
+
+#[test]
+fn reserving_saves_the_claim_of_a_pod_that_still_ends() {
+    let mut story = set(
+        2,
+        json!({
+            "podManagementPolicy": "Parallel",
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"},
+        }),
+    );
+    story.settle();
+    story.slow_to_end = true;
+    story.user(json!({"replicas": 1})).settle();
+    assert!(
+        story.claims().ends_with("data-game-1:Pod"),
+        "{}",
+        story.claims()
+    );
+    reserve(&mut story, &[1]);
+    story.settle();
+    story.end_terminating().settle();
+    assert_eq!(story.claims(), "data-game-0: data-game-1:");
+}
+
+#[test]
+fn an_orphan_with_a_reserved_ordinal_is_adopted_and_goes_behind_its_hook() {
+    let mut story = guarded(2, "Parallel");
+    let mut orphan = story.pods()[0].clone();
+    orphan.name = "game-5".to_owned();
+    orphan.uid = "uid-orphan".to_owned();
+    orphan.controller = None;
+    story.world.pods.push(Arc::new(orphan));
+    reserve(&mut story, &[5]);
+    story.settle();
+    assert_eq!(story.runs().len(), 1);
+    story.hooks_end("-5-test", HookPhase::Successful);
+    story.settle();
+    assert_eq!(shape(&story), "0:v1 1:v1");
+}

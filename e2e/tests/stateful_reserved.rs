@@ -1,0 +1,298 @@
+//! GameStatefulSets: reserved ordinals, which have no pod and do not count.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::servers::hook_server::{Answer, example_answer};
+use e2e::workload::SET;
+use e2e::workload::manifest::{Game, hook_template, retrying_hook_template};
+use e2e::workload::view::View;
+use serde_json::json;
+
+use crate::stateful_ordinals::in_order;
+use crate::stateful_volumes::{retention, until_claims, with_volumes};
+
+e2e::tests![
+    an_ordered_set_leaves_a_reserved_ordinal_out_and_takes_it_back,
+    a_parallel_set_leaves_a_reserved_ordinal_out_and_takes_it_back,
+    a_reserved_pod_stays_until_its_hook_says_yes,
+    in_order_one_reserved_pod_goes_after_the_other,
+    a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
+    an_ordinal_that_is_free_again_calls_the_removal_off,
+    claims_of_a_reserved_ordinal_stay_and_are_used_again,
+    an_update_leaves_reserved_ordinals_out,
+    surge_pods_and_scaling_skip_reserved_ordinals,
+    a_killed_operator_creates_no_reserved_ordinal,
+];
+
+async fn reserve(case: &Case, ordinals: &[i64]) -> Result<()> {
+    let change = json!([{"op": "add", "path": "/spec/reserveOrders", "value": ordinals}]);
+    case.patch(&case.workload(), change).await?;
+    Ok(())
+}
+
+/// Creates a template of a hook that answers no until the test sets another answer.
+async fn refusing(case: &Case) -> Result<()> {
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    let template = retrying_hook_template("test", &case.hooks.url("/"));
+    case.apply(template).await?;
+    Ok(())
+}
+
+fn waiting(view: &View) -> Vec<&str> {
+    let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
+    waiting.map(|pod| pod.name()).collect()
+}
+
+fn name(ordinal: i64) -> String {
+    format!("{SET}-{ordinal}")
+}
+
+/// Waits until the set is settled with these pods, and has never had fewer.
+async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
+    let pods = shape.split(' ').count();
+    case.until(shape, |view| {
+        assert!(view.pods.len() >= pods, "{}", view.summary());
+        view.shape() == shape && view.is_settled(pods as i64)
+    })
+    .await
+}
+
+async fn leave_out_and_take_back(case: &mut Case, game: Game) -> Result<()> {
+    case.is_about_a_set();
+    case.apply(game).await?;
+    let before = case.until_settled(3).await?;
+    reserve(case, &[1]).await?;
+    let view = until_settled_as(case, "0:v1 2:v1 3:v1").await?;
+    let revision = "/status/updateRevision";
+    view.ensure(view.text(revision) == before.text(revision))?;
+    view.ensure(view.pod(&name(2))?.uid() == before.pod(&name(2))?.uid())?;
+    view.ensure(view.is_true("Ready"))?;
+    reserve(case, &[]).await?;
+    let view = until_settled_as(case, "0:v1 1:v1 2:v1").await?;
+    view.ensure(view.pod(&name(1))?.uid() != before.pod(&name(1))?.uid())?;
+    let revisions = case.list("controllerrevisions").await?;
+    ensure!(revisions.len() == 1, "{} revisions", revisions.len());
+    Ok(())
+}
+
+async fn an_ordered_set_leaves_a_reserved_ordinal_out_and_takes_it_back(
+    case: &mut Case,
+) -> Result<()> {
+    leave_out_and_take_back(case, Game::ordered(3)).await
+}
+
+async fn a_parallel_set_leaves_a_reserved_ordinal_out_and_takes_it_back(
+    case: &mut Case,
+) -> Result<()> {
+    leave_out_and_take_back(case, Game::parallel(3)).await
+}
+
+async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    refusing(case).await?;
+    case.apply(Game::parallel(3).pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    reserve(case, &[1]).await?;
+    let waits = |view: &View| {
+        view.shape() == "0:v1 1:v1 2:v1 3:v1"
+            && waiting(view) == [name(1)]
+            && view.ready_with("game:v1") == 4
+    };
+    case.until("its substitute is there, and its hook runs", waits)
+        .await?;
+    case.consistently("the hook says no", 2, waits).await?;
+    let view = case.view().await?;
+    let ready = view.condition("Ready");
+    ensure!(ready.is_some_and(|it| it.message.contains("their ordinal is reserved: 1")));
+    let tree = case.game(&["tree", SET]).await?.stdout;
+    for words in [
+        "Reserved:   ordinals 1\n",
+        "to be deleted, ordinal reserved",
+    ] {
+        ensure!(tree.contains(words), "no {words:?} in:\n{tree}");
+    }
+    let status = case.game(&["status", SET]).await?;
+    let pod = format!(
+        "waits for PreDelete hooks of pods {} (ordinal reserved)",
+        name(1)
+    );
+    ensure!(
+        status.code == 3 && status.stdout.contains(&pod),
+        "{status:?}"
+    );
+    ensure!(
+        status.stdout.contains("reserved ordinals: 1\n"),
+        "{status:?}"
+    );
+    case.hooks.answer("/", example_answer());
+    until_settled_as(case, "0:v1 2:v1 3:v1").await?;
+    Ok(())
+}
+
+async fn in_order_one_reserved_pod_goes_after_the_other(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    refusing(case).await?;
+    let game = Game::ordered(3).annotated("stage.gamekeeper/ready-seconds", "1");
+    case.apply(game.pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    reserve(case, &[0, 1]).await?;
+    let waits = |view: &View| view.pods.len() == 5 && waiting(view) == [name(1)];
+    case.until("two substitutes are there, and the highest waits", waits)
+        .await?;
+    case.consistently("and no other", 2, waits).await?;
+    case.hooks.answer("/", example_answer());
+    until_settled_as(case, "2:v1 3:v1 4:v1").await?;
+    ensure!(in_order(case, "create")? == [0, 1, 2, 3, 4].map(name));
+    ensure!(in_order(case, "delete")? == [1, 0].map(name));
+    Ok(())
+}
+
+async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    case.hooks.answer("/", Answer::Json(json!({"age": 10})));
+    let template = hook_template("test", &case.hooks.url("/"));
+    case.apply(template).await?;
+    case.apply(Game::ordered(2).pre_delete("test")).await?;
+    case.until_settled(2).await?;
+    reserve(case, &[0]).await?;
+    let blocked = |view: &View| view.hook_conditions("preDelete") == [(name(0).as_str(), "Failed")];
+    case.until("the failure is shown", blocked).await?;
+    let status = case.game(&["status", SET]).await?;
+    let words = format!("pod {} (ordinal reserved) is blocked", name(0));
+    ensure!(
+        status.code == 2 && status.stdout.contains(&words),
+        "{status:?}"
+    );
+    case.hooks.answer("/", example_answer());
+    case.replace("/spec/preDeleteUpdateStrategy/retry", true)
+        .await?;
+    until_settled_as(case, "1:v1 2:v1").await?;
+    Ok(())
+}
+
+async fn an_ordinal_that_is_free_again_calls_the_removal_off(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    refusing(case).await?;
+    case.apply(Game::parallel(3).pre_delete("test")).await?;
+    let before = case.until_settled(3).await?;
+    reserve(case, &[0, 1]).await?;
+    case.until("two wait", |view| waiting(view).len() == 2)
+        .await?;
+    reserve(case, &[0]).await?;
+    case.until("one of them and a substitute wait", |view| {
+        waiting(view) == [name(0), name(4)] && view.runs.len() == 2
+    })
+    .await?;
+    case.hooks.answer("/", example_answer());
+    let view = until_settled_as(case, "1:v1 2:v1 3:v1").await?;
+    view.ensure(view.pod(&name(1))?.uid() == before.pod(&name(1))?.uid())
+}
+
+async fn claims_of_a_reserved_ordinal_stay_and_are_used_again(case: &mut Case) -> Result<()> {
+    let game = with_volumes(case, 2).await?;
+    case.apply(retention(game, "Delete", "Delete")).await?;
+    case.until_settled(2).await?;
+    let path = format!("persistentvolumeclaims/data-{}", name(0));
+    let before = case.get(&path).await?;
+    reserve(case, &[0]).await?;
+    until_settled_as(case, "1:v1 2:v1").await?;
+    let owner = "GameStatefulSet";
+    until_claims(case, &[("0", owner), ("1", owner), ("2", owner)]).await?;
+    reserve(case, &[]).await?;
+    until_settled_as(case, "0:v1 1:v1").await?;
+    until_claims(case, &[("0", owner), ("1", owner)]).await?;
+    let after = case.get(&path).await?;
+    ensure!(before["metadata"]["uid"] == after["metadata"]["uid"]);
+    Ok(())
+}
+
+async fn an_update_leaves_reserved_ordinals_out(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    refusing(case).await?;
+    let free = hook_template("free", &case.hooks.url("/free"));
+    case.apply(free).await?;
+    case.hooks.answer("/free", example_answer());
+    let game = Game::parallel(4).updated_by("InplaceUpdate").partition(2);
+    case.apply(game.pre_delete("test").pre_inplace("free"))
+        .await?;
+    case.until_settled(4).await?;
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    reserve(case, &[2]).await?;
+    let shape = |shape: &'static str| {
+        move |view: &View| {
+            let is_ready = view.pods.iter().all(|pod| pod.is_ready());
+            view.shape() == shape && is_ready && waiting(view) == [name(2)]
+        }
+    };
+    let substituted = shape("0:v1 1:v1 2:v1 3:v1 4:v1");
+    case.until("while it is paused, ordinal 2 is replaced", substituted)
+        .await?;
+    case.replace("/spec/updateStrategy/paused", false).await?;
+    case.set_image("game:v2").await?;
+    let updated = shape("0:v1 1:v1 2:v1 3:v2 4:v2");
+    case.until("the last two of four are updated", &updated)
+        .await?;
+    case.consistently("the reserved one is not", 2, &updated)
+        .await?;
+    case.replace("/spec/updateStrategy/partition", 0).await?;
+    case.until("all but it are updated", shape("0:v2 1:v2 2:v1 3:v2 4:v2"))
+        .await?;
+    case.hooks.answer("/", example_answer());
+    until_settled_as(case, "0:v2 1:v2 3:v2 4:v2").await?;
+    Ok(())
+}
+
+async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::parallel(2).max_surge(1).max_unavailable(0);
+    let game = game.set("/spec/reserveOrders", json!([1, 3]));
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
+        .await?;
+    until_settled_as_first(case, "0:v1 2:v1").await?;
+    case.set_image("game:v2").await?;
+    case.until("a surge pod comes first", |view| {
+        view.shape() == "0:v1 2:v1 4:v2"
+    })
+    .await?;
+    until_settled_as(case, "0:v2 2:v2").await?;
+    case.scale(4).await?;
+    case.until_settled(4).await?;
+    case.scale(3).await?;
+    until_settled_as(case, "0:v2 2:v2 4:v2").await?;
+    Ok(())
+}
+
+/// The same for pods that are created first.
+async fn until_settled_as_first(case: &Case, shape: &str) -> Result<View> {
+    let pods = shape.split(' ').count() as i64;
+    let view = case.until_settled(pods).await?;
+    view.ensure(view.shape() == shape)?;
+    Ok(view)
+}
+
+async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    refusing(case).await?;
+    case.apply(Game::parallel(3).pre_delete("test")).await?;
+    case.until_settled(3).await?;
+    reserve(case, &[1]).await?;
+    case.kill_operator().await?;
+    case.operator.start().await?;
+    let waits = |view: &View| view.pods.len() == 4 && waiting(view) == [name(1)];
+    case.until("it goes on", waits).await?;
+    case.kill_operator().await?;
+    // A reserved pod that a user deletes is not replaced, and one that is reserved meanwhile neither.
+    case.kubectl(&["delete", "pod", &name(1)]).await?;
+    case.kubectl(&["delete", "pod", &name(0)]).await?;
+    reserve(case, &[0, 1]).await?;
+    case.operator.start().await?;
+    case.hooks.answer("/", example_answer());
+    let view = case
+        .until("three others", |view| view.is_settled(3))
+        .await?;
+    view.ensure(view.shape() == "2:v1 3:v1 4:v1")?;
+    let created = in_order(case, "create")?;
+    ensure!(created.iter().filter(|it| **it == name(1)).count() == 1);
+    ensure!(created.iter().filter(|it| **it == name(0)).count() == 1);
+    Ok(())
+}
