@@ -205,7 +205,7 @@ mod tests {
             event(9, "patch", "b", phase("Successful")),
             event(9, "patch", "a", phase("Successful")),
         ];
-        let at = |second| Timestamp::from_second(1_700_000_000 + second).expect("a moment");
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).expect("a moment");
         let delivered = BTreeMap::from([("a".to_owned(), at(6)), ("b".to_owned(), at(10))]);
         let [times, deliveries, operator] = hook_times(&events, at(3), &delivered);
         let seconds = Duration::from_secs;
