@@ -36,6 +36,20 @@ impl Kind {
         Kind::Claim,
     ];
 
+    /// The kind's name in the API.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::GameDeployment => WorkloadKind::GameDeployment.as_str(),
+            Kind::GameStatefulSet => WorkloadKind::GameStatefulSet.as_str(),
+            Kind::HookRun => "HookRun",
+            Kind::HookTemplate => "HookTemplate",
+            Kind::Pod => "Pod",
+            Kind::Revision => "ControllerRevision",
+            Kind::Node => "Node",
+            Kind::Claim => "PersistentVolumeClaim",
+        }
+    }
+
     /// The URL path of its objects in a namespace, or in all.
     pub(crate) fn collection(self, namespace: Option<&str>) -> String {
         match self {

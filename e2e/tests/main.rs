@@ -39,6 +39,7 @@ mod stateful_reserved;
 mod stateful_updates;
 mod stateful_volumes;
 mod tenants;
+mod unreadable;
 mod walkthroughs;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -70,6 +71,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_reserved::tests(),
         stateful_identity::tests(),
         tenants::tests(),
+        unreadable::tests(),
         revisions::tests(),
         kubectl::tests(),
         plugin::tests(),

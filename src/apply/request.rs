@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode, header};
+use hyper::body::Bytes;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -132,6 +134,14 @@ impl Requests {
             .await
     }
 
+    /// Reads the parts of an object that `T` has, by a quorum read.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
+        let accept = Content::Object.mime();
+        let exchange = self.exchange(Method::GET, path, accept, Content::Object, Vec::new());
+        let body = exchange.await?;
+        serde_json::from_slice(&body).map_err(|error| Refusal::Rejected(error.to_string()))
+    }
+
     /// Creates an object; an unknown field is an error.
     pub(crate) async fn create(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{collection}?fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
@@ -196,11 +206,24 @@ impl Requests {
         content: Content,
         body: Vec<u8>,
     ) -> RequestResult {
+        let exchange = self.exchange(method, path, ACCEPT_METADATA, content, body);
+        Ok(metadata(&exchange.await?))
+    }
+
+    /// Sends a request, and returns the body of the response.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &str,
+        content: Content,
+        body: Vec<u8>,
+    ) -> Result<Bytes, Refusal> {
         let patched = method == Method::PATCH;
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::ACCEPT, ACCEPT_METADATA)
+            .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content.mime())
             .body(Body::from(body))
             .map_err(|error| unavailable(error.to_string()))?;
@@ -219,7 +242,7 @@ impl Requests {
             })?
             .map_err(|error| unavailable(error.to_string()))?;
         if head.status.is_success() {
-            return Ok(metadata(&body));
+            return Ok(body);
         }
         let after = head.headers.get(header::RETRY_AFTER);
         let after = after.and_then(|seconds| seconds.to_str().ok()?.parse().ok());

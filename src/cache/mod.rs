@@ -40,8 +40,8 @@ pub(crate) use expectations::Expectations;
 #[cfg(test)]
 pub(crate) use kinds::NodeHead;
 pub(crate) use kinds::{CachedRevision, NodeState, slim_claim};
-pub(crate) use reflector::{Reflector, Routed, Seen};
-pub(crate) use route::{BrokenSink, Router, Sink, WorkloadSink};
+pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
+pub(crate) use route::{Router, Sink, WorkloadSink};
 pub(crate) use watch::Source;
 
 use self::comparison::Newest;
@@ -73,6 +73,8 @@ pub(crate) struct Cache {
 pub(crate) struct ReflectorStats {
     pub kind: Kind,
     pub objects: usize,
+    /// Objects that cannot be decoded.
+    pub unreadable: usize,
     pub lists: u64,
     /// When the last watch event arrived.
     pub last_event: Instant,
@@ -151,22 +153,22 @@ impl Cache {
             Kind::GameDeployment => watches.spawn(Arc::clone(&self.game_deployments).feed(
                 source,
                 |_, _, _, object| workload(object),
-                routed(router, Some("GameDeployment"), Router::workload),
+                routed(router, Kind::GameDeployment, Router::workload),
             )),
             Kind::GameStatefulSet => watches.spawn(Arc::clone(&self.game_stateful_sets).feed(
                 source,
                 |_, _, _, object| workload(object),
-                routed(router, Some("GameStatefulSet"), Router::workload),
+                routed(router, Kind::GameStatefulSet, Router::workload),
             )),
             Kind::HookRun => watches.spawn(Arc::clone(&self.hook_runs).feed(
                 source,
                 |_, _, _, object| Ok(Some(slim_run(object.read_within(MAX_HOOK_BYTES)?))),
-                routed(router, Some("HookRun"), Router::hook_run),
+                routed(router, Kind::HookRun, Router::hook_run),
             )),
             Kind::HookTemplate => watches.spawn(Arc::clone(&self.hook_templates).feed(
                 source,
                 |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
-                routed(router, Some("HookTemplate"), Router::hook_template),
+                routed(router, Kind::HookTemplate, Router::hook_template),
             )),
             Kind::Pod => {
                 let mut interner = Interner::default();
@@ -175,7 +177,7 @@ impl Cache {
                     move |previous, sight, identity, pod| {
                         CachedPod::read(previous, sight, identity, pod, &mut interner)
                     },
-                    routed(router, None, Router::pod),
+                    routed(router, Kind::Pod, Router::pod),
                 ))
             }
             Kind::Revision => watches.spawn(Arc::clone(&self.revisions).feed(
@@ -184,17 +186,17 @@ impl Cache {
                     Control::Foreign => Ok(None),
                     _ => Ok(CachedRevision::new(object.read_within(MAX_TEMPLATE_BYTES)?)),
                 },
-                routed(router, None, Router::revision),
+                routed(router, Kind::Revision, Router::revision),
             )),
             Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
                 source,
                 |_, _, _, node| Ok(NodeState::new(node.read()?)),
-                routed(router, None, Router::node),
+                routed(router, Kind::Node, Router::node),
             )),
             Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
                 source,
                 |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
-                routed(router, None, Router::claim),
+                routed(router, Kind::Claim, Router::claim),
             )),
         };
     }
@@ -228,6 +230,7 @@ impl Cache {
             reflector_of!(self, kind, reflector => ReflectorStats {
                 kind,
                 objects: reflector.store().len(),
+                unreadable: reflector.all_unreadable().len(),
                 lists: reflector.seen().borrow().started,
                 last_event: reflector.last_event(),
             })
@@ -273,15 +276,14 @@ fn workload<K: GameWorkload>(object: Object<'_>) -> Result<Option<Whole<K>>, ser
     Ok(Some(Whole::new(workload, false)))
 }
 
-/// Routes changes, and events for unreadable objects of the kinds that users write (`kind`).
+/// Routes changes, and objects that cannot be decoded.
 fn routed<T>(
     router: Arc<Router>,
-    kind: Option<&'static str>,
+    kind: Kind,
     route: impl Fn(&Router, &Transition<T>),
 ) -> impl Fn(&Routed<T>) {
-    move |routed| match (routed, kind) {
-        (Routed::Changed(transition), _) => route(&router, transition),
-        (Routed::Broken(key, reason), Some(kind)) => router.broken(kind, key, reason),
-        (Routed::Broken(..), None) => {}
+    move |routed| match routed {
+        Routed::Changed(transition) => route(&router, transition),
+        Routed::Unreadable(key) => router.unreadable(kind, key),
     }
 }

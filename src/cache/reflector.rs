@@ -1,8 +1,9 @@
-//! The reflector of one kind: fed by one watch, shared by all readers, with the progress of the watch.
+//! The reflector of one kind: fed by one watch, shared by all readers, with the progress of the watch, and with the
+//! objects that cannot be decoded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -27,9 +28,33 @@ pub(crate) struct Seen {
     pub listed: u64,
 }
 
+/// An object that cannot be decoded. It is not in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub uid: String,
+    pub resource_version: String,
+    pub reason: String,
+}
+
+/// The longest reason that is kept, in bytes: it can quote a value of any length.
+const MAX_REASON_BYTES: usize = 512;
+
+impl Unreadable {
+    fn new(identity: &Identity, error: &DecodeError) -> Self {
+        let mut reason = error.to_string();
+        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+        Self {
+            uid: identity.uid.clone(),
+            resource_version: identity.resource_version.clone(),
+            reason,
+        }
+    }
+}
+
 /// The objects of one kind as the watch shows them.
 pub(crate) struct Reflector<T> {
     store: RwLock<Store<T>>,
+    unreadable: RwLock<BTreeMap<ObjectKey, Unreadable>>,
     seen: watch::Sender<Seen>,
     /// When the last watch event arrived, or when the reflector was created.
     last_event: Mutex<Instant>,
@@ -41,6 +66,7 @@ impl<T> Default for Reflector<T> {
     fn default() -> Self {
         Self {
             store: RwLock::default(),
+            unreadable: RwLock::default(),
             seen: watch::Sender::default(),
             last_event: Mutex::new(Instant::now()),
             wanted: watch::Sender::default(),
@@ -57,6 +83,17 @@ impl<T: Cached> Reflector<T> {
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.store().get(&key.namespace, &key.name)
+    }
+
+    /// Why an object cannot be decoded; None if it can, or does not exist.
+    pub(crate) fn unreadable(&self, key: &ObjectKey) -> Option<Unreadable> {
+        self.all_unreadable().get(key).cloned()
+    }
+
+    /// All objects that cannot be decoded. The guard must not be held over an await.
+    pub(crate) fn all_unreadable(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectKey, Unreadable>> {
+        let unreadable = self.unreadable.read();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn seen(&self) -> watch::Receiver<Seen> {
@@ -135,7 +172,7 @@ impl<T: Cached> Reflector<T> {
     /// form and its text, or None if it is not to be kept.
     pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
-        C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, Unreadable>,
+        C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>,
         R: Fn(&Routed<T>),
     {
         let mut feed = Feed {
@@ -150,13 +187,28 @@ impl<T: Cached> Reflector<T> {
 }
 
 /// Why an object cannot be decoded.
-pub(super) type Unreadable = serde_json::Error;
+pub(super) type DecodeError = serde_json::Error;
 
 /// A change for the router.
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
-    /// An object that cannot be decoded, and is not in the store.
-    Broken(ObjectKey, String),
+    /// An object that cannot be decoded, or that could not be and is gone: [`Reflector::unreadable`] says which.
+    Unreadable(ObjectKey),
+}
+
+/// The objects of a list in progress.
+struct Listing<T> {
+    objects: HashMap<ObjectKey, T>,
+    unreadable: BTreeMap<ObjectKey, Unreadable>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self {
+            objects: HashMap::new(),
+            unreadable: BTreeMap::new(),
+        }
+    }
 }
 
 /// Applies changes to a reflector.
@@ -164,15 +216,14 @@ struct Feed<'a, T, C, R> {
     reflector: &'a Reflector<T>,
     convert: C,
     route: R,
-    /// The objects of the list in progress.
-    listing: Option<HashMap<ObjectKey, T>>,
+    listing: Option<Listing<T>>,
 }
 
 impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     /// Applies a change: first to the store, then to the router, then to the progress.
     fn apply<O>(&mut self, change: Change<O>)
     where
-        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
+        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
         // The start of a list is no sign of the server.
         if !matches!(change, Change::ListBegin) {
@@ -181,30 +232,26 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         }
         match change {
             Change::ListBegin => {
-                self.listing = Some(HashMap::new());
+                self.listing = Some(Listing::default());
                 self.reflector.seen.send_modify(|seen| {
                     seen.started += 1;
                     seen.started_at = Some(Instant::now());
                 });
             }
             Change::Listed(identity, object) => {
-                match self.convert(Sight::Listed, &identity, object) {
-                    Some(object) => {
-                        let listing = self.listing.as_mut();
-                        listing.map(|listing| listing.insert(object.key(), object));
-                    }
-                    // A streamed list may show it a second time.
-                    None => self.remove(&identity),
-                }
+                let converted = self.convert(Sight::Listed, &identity, object);
+                self.list(&identity, converted);
             }
             Change::ListEnd(version) => self.end_list(version),
             Change::Applied(identity, object) => {
                 match self.convert(Sight::Watched, &identity, object) {
-                    Some(object) => {
+                    Ok(Some(object)) => {
                         let transition = self.write().put(object);
+                        self.unreadable().remove(&identity.key());
                         (self.route)(&Routed::Changed(transition));
                     }
-                    None => self.remove(&identity),
+                    Ok(None) => self.remove(&identity),
+                    Err(unreadable) => self.replace_with(&identity, unreadable),
                 }
                 self.advance(identity.version());
             }
@@ -216,29 +263,59 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         }
     }
 
-    /// The cached form of an object; None if it is not kept or cannot be decoded.
-    fn convert<O>(&mut self, sight: Sight, identity: &Identity, object: O) -> Option<T>
+    /// The cached form of an object; None if it is not kept.
+    fn convert<O>(
+        &mut self,
+        sight: Sight,
+        identity: &Identity,
+        object: O,
+    ) -> Result<Option<T>, Unreadable>
     where
-        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, Unreadable>,
+        C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
         let key = identity.key();
         let previous = self.reflector.get(&key);
-        match (self.convert)(previous.as_deref(), sight, identity, object) {
-            Ok(object) => object,
-            Err(error) => {
-                let reason = error.to_string();
-                error!(object = %key, reason, "cannot decode an object; ignoring it");
-                (self.route)(&Routed::Broken(key, reason));
-                None
+        let converted = (self.convert)(previous.as_deref(), sight, identity, object);
+        converted.map_err(|error| {
+            let unreadable = Unreadable::new(identity, &error);
+            error!(object = %key, reason = unreadable.reason, "cannot decode an object; ignoring it");
+            unreadable
+        })
+    }
+
+    /// Adds an object to the list in progress. A streamed list may show one a second time.
+    fn list(&mut self, identity: &Identity, converted: Result<Option<T>, Unreadable>) {
+        let key = identity.key();
+        let Some(listing) = &mut self.listing else {
+            return;
+        };
+        listing.objects.remove(&key);
+        listing.unreadable.remove(&key);
+        match converted {
+            Ok(Some(object)) => {
+                listing.objects.insert(object.key(), object);
+            }
+            Ok(None) => {}
+            Err(unreadable) => {
+                listing.unreadable.insert(key, unreadable);
             }
         }
     }
 
     fn end_list(&mut self, version: u64) {
-        let listing = self.listing.take().unwrap_or_default();
-        let transitions = self.write().replace(listing);
+        let Listing {
+            objects,
+            unreadable,
+        } = self.listing.take().unwrap_or_default();
+        let mut concerned: BTreeSet<ObjectKey> = unreadable.keys().cloned().collect();
+        let before = std::mem::replace(&mut *self.unreadable(), unreadable);
+        concerned.extend(before.into_keys());
+        let transitions = self.write().replace(objects);
         for transition in transitions {
             (self.route)(&Routed::Changed(transition));
+        }
+        for key in concerned {
+            (self.route)(&Routed::Unreadable(key));
         }
         self.reflector.seen.send_modify(|seen| {
             // It may be lower than before, if etcd was restored from a backup.
@@ -248,14 +325,31 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
     }
 
     fn remove(&mut self, identity: &Identity) {
+        let key = identity.key();
         if let Some(listing) = &mut self.listing {
-            listing.remove(&identity.key());
+            listing.objects.remove(&key);
+            listing.unreadable.remove(&key);
             return;
         }
+        let unreadable = self.unreadable().remove(&key);
         let removed = self.write().remove(&identity.namespace, &identity.name);
         if removed.is_some() {
             (self.route)(&Routed::Changed((removed, None)));
         }
+        if unreadable.is_some() {
+            (self.route)(&Routed::Unreadable(key));
+        }
+    }
+
+    /// Takes an object that cannot be decoded any more out of the store.
+    fn replace_with(&self, identity: &Identity, unreadable: Unreadable) {
+        let key = identity.key();
+        self.unreadable().insert(key.clone(), unreadable);
+        let removed = self.write().remove(&identity.namespace, &identity.name);
+        if removed.is_some() {
+            (self.route)(&Routed::Changed((removed, None)));
+        }
+        (self.route)(&Routed::Unreadable(key));
     }
 
     fn advance(&self, version: u64) {
@@ -268,9 +362,14 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         }
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Store<T>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Store<T>> {
         let store = self.reflector.store.write();
         store.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unreadable(&self) -> RwLockWriteGuard<'_, BTreeMap<ObjectKey, Unreadable>> {
+        let unreadable = self.reflector.unreadable.write();
+        unreadable.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

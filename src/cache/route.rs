@@ -9,7 +9,7 @@ use super::kinds::{CachedHookRun, CachedRevision, NodeState, Whole};
 use super::pods::CachedPod;
 use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
-use crate::objects::ObjectKey;
+use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameWorkload, HookTemplate};
 use gamekeeper_core::plan::{Claim, is_read_alike};
@@ -20,28 +20,26 @@ pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
 /// Receives keys of workloads to reconcile; must not block.
 pub(crate) type WorkloadSink = Box<dyn Fn(WorkloadKind, ObjectKey) + Send + Sync>;
 
-/// Receives objects that cannot be decoded: kind, key and reason. Must not block.
-pub(crate) type BrokenSink = Box<dyn Fn(&'static str, &ObjectKey, &str) + Send + Sync>;
-
 /// Routes changes to the queues of the controllers.
 pub(crate) struct Router {
     workloads: RwLock<WorkloadIndex>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
-    to_broken: BrokenSink,
+    /// Receives templates that cannot be decoded, or could not be.
+    to_hook_templates: Sink,
 }
 
 impl Router {
     pub(crate) fn new(
         to_workloads: WorkloadSink,
         to_hook_runs: Sink,
-        to_broken: BrokenSink,
+        to_hook_templates: Sink,
     ) -> Self {
         Self {
             workloads: RwLock::default(),
             to_workloads,
             to_hook_runs,
-            to_broken,
+            to_hook_templates,
         }
     }
 
@@ -61,8 +59,21 @@ impl Router {
         }
     }
 
-    pub(crate) fn broken(&self, kind: &'static str, key: &ObjectKey, reason: &str) {
-        (self.to_broken)(kind, key, reason);
+    /// Queues an object that cannot be decoded, or could not be and is gone; for a template, also the workloads
+    /// that name it. Objects of the other kinds have no controller here.
+    pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::GameDeployment => (self.to_workloads)(WorkloadKind::GameDeployment, key.clone()),
+            Kind::GameStatefulSet => {
+                (self.to_workloads)(WorkloadKind::GameStatefulSet, key.clone());
+            }
+            Kind::HookRun => (self.to_hook_runs)(key.clone()),
+            Kind::HookTemplate => {
+                (self.to_hook_templates)(key.clone());
+                self.queue(self.read().hooked(&key.namespace, &key.name));
+            }
+            Kind::Pod | Kind::Revision | Kind::Node | Kind::Claim => {}
+        }
     }
 
     /// Queues the run, and its workload if the change makes a difference to a plan. A run changes with each
@@ -178,11 +189,11 @@ mod tests {
                 queued.lock().unwrap().insert(format!("{what} {key}"));
             })
         };
-        let broken: BrokenSink = Box::new(|_, _, _| {});
+        let to_templates = sink("template");
         let to_runs = sink("run");
         let to_workloads = sink("workload");
         let to_workloads: WorkloadSink = Box::new(move |_, key| to_workloads(key));
-        let router = Router::new(to_workloads, to_runs, broken);
+        let router = Router::new(to_workloads, to_runs, to_templates);
         let lobby = json!({
             "metadata": {"namespace": "games", "name": "lobby", "uid": "lobby-uid"},
             "spec": {

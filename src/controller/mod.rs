@@ -7,6 +7,7 @@
 mod hook_run;
 mod planners;
 mod queue;
+mod unreadable;
 mod workload;
 mod world;
 
@@ -18,7 +19,8 @@ use crate::cache::Cache;
 
 pub(crate) use hook_run::{HookMetrics, HookRuns, RunOwner, point};
 pub(crate) use planners::Planners;
-pub(crate) use queue::{Queue, Queues, work};
+pub(crate) use queue::{Queue, Queues, Requeue, work};
+pub(crate) use unreadable::UnreadableReporter;
 pub(crate) use workload::Workloads;
 
 /// What the controllers of workloads share.
@@ -27,6 +29,7 @@ pub(crate) struct Shared {
     pub cache: Arc<Cache>,
     pub applier: Applier,
     pub events: EventRecorder,
+    pub unreadable: UnreadableReporter,
     pub metrics: Metrics,
     pub planners: Arc<Planners>,
 }

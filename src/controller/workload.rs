@@ -46,16 +46,14 @@ impl<K: Planned> Workloads<K> {
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
-            self.forget(&key);
-            return Requeue::Settled(None).into();
+            return self.missing(&key).await.into();
         };
         let metrics = &self.shared.metrics;
         let started = Instant::now();
         cache.caught_up(known.uid()).await;
         metrics.caught_up(K::KIND, started.elapsed());
         let Some(workload) = self.reflector.get(&key) else {
-            self.forget(&key);
-            return Requeue::Settled(None).into();
+            return self.missing(&key).await.into();
         };
         let mut memory = self.recall(&key, workload.uid());
         let started = Instant::now();
@@ -70,6 +68,16 @@ impl<K: Planned> Workloads<K> {
         let uid = workload.uid().to_owned();
         self.memories().insert(key, Remembered { uid, memory });
         reconciled
+    }
+
+    /// What follows when the cache has no such workload: it cannot be decoded, or was deleted.
+    async fn missing(&self, key: &ObjectKey) -> Requeue {
+        let Some(unreadable) = self.reflector.unreadable(key) else {
+            self.forget(key);
+            return Requeue::Settled(None);
+        };
+        let reporter = &self.shared.unreadable;
+        reporter.report(K::KIND.into(), key, &unreadable).await
     }
 
     async fn plan_and_apply(&self, workload: &Arc<Whole<K>>, memory: &mut Memory) -> Reconciled {

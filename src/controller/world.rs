@@ -8,6 +8,7 @@ use kube::core::SelectorExt;
 
 use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Whole};
+use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
 use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
 
@@ -48,15 +49,21 @@ pub(super) fn world<K: GameWorkload>(
         revisions
     };
     let runs = cache.hook_runs.store().controlled_by(namespace, Some(uid));
+    let named = workload.object.hook_templates();
     let templates = {
         let store = cache.hook_templates.store();
-        let named = workload.object.hook_templates().into_iter();
-        named
-            .filter_map(|name| {
-                let template = store.get(namespace, name)?;
-                Some((name.to_owned(), Arc::clone(&template.object)))
-            })
-            .collect()
+        let found = named.iter().filter_map(|name| {
+            let template = store.get(namespace, name)?;
+            Some(((*name).to_owned(), Arc::clone(&template.object)))
+        });
+        found.collect()
+    };
+    let unreadable_templates = {
+        let unreadable = cache.hook_templates.all_unreadable();
+        let is_unreadable =
+            |name: &&str| unreadable.contains_key(&ObjectKey::new(namespace, *name));
+        let named = named.into_iter().filter(is_unreadable);
+        named.map(str::to_owned).collect()
     };
     let Nodes {
         node_costs,
@@ -72,6 +79,7 @@ pub(super) fn world<K: GameWorkload>(
             .map(|it| Arc::clone(&it.revision))
             .collect(),
         templates,
+        unreadable_templates,
         node_costs,
         lost_nodes,
         old_kubelets,

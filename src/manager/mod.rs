@@ -158,7 +158,6 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             probe,
             instance,
             counters.clone(),
-            Arc::clone(&fence),
         );
         // They are set only here.
         let _ = health.cache.set(operator.cache());

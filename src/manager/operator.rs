@@ -10,18 +10,20 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::RunError;
-use super::fence::Fence;
 use super::lease::Elector;
 use super::metrics::Counters;
-use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
+use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Requests};
-use crate::cache::{BrokenSink, Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
-use crate::controller::{HookRuns, Planners, Queue, Queues, Shared, Workloads, work};
+use crate::cache::{Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
+use crate::controller::{
+    HookRuns, Planners, Queue, Queues, Requeue, Shared, UnreadableReporter, Workloads, work,
+};
 use crate::fair::Capacity;
+use crate::objects::Kind;
 use crate::provider::Probe;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::causes::with_causes;
-use gamekeeper_core::plan::{Event, Planned};
+use gamekeeper_core::plan::Planned;
 
 /// Concurrent reconciles of workloads of one kind.
 const WORKLOAD_CAPACITY: Capacity = Capacity {
@@ -34,6 +36,12 @@ const HOOK_RUN_CAPACITY: Capacity = Capacity {
     shared: 16_384,
     per_namespace: 12_288,
     reserved: 64,
+};
+/// Concurrent reconciles of HookTemplates, none of which waits for anything.
+const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
+    shared: 4,
+    per_namespace: 2,
+    reserved: 2,
 };
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +59,8 @@ pub(super) struct Operator {
     game_deployments: Arc<Queue>,
     game_stateful_sets: Arc<Queue>,
     hook_runs: Arc<Queue>,
+    /// Those that cannot be decoded.
+    hook_templates: Arc<Queue>,
     counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
@@ -58,8 +68,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, which reports `instance` as its name. The fence is that of the
-    /// client.
+    /// Starts the watches, and the writer of events, which reports `instance` as its name.
     pub(super) fn new(
         client: &Client,
         namespace: Option<&str>,
@@ -67,7 +76,6 @@ impl Operator {
         probe: Probe,
         instance: String,
         counters: Counters,
-        fence: Arc<Fence>,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = EventRecorder::new();
@@ -75,10 +83,11 @@ impl Operator {
         let game_deployments = Arc::new(Queue::new(WORKLOAD_CAPACITY));
         let game_stateful_sets = Arc::new(Queue::new(WORKLOAD_CAPACITY));
         let hook_runs = Arc::new(Queue::new(HOOK_RUN_CAPACITY));
+        let hook_templates = Arc::new(Queue::new(HOOK_TEMPLATE_CAPACITY));
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
-            broken(events.clone(), fence),
+            sink(&hook_templates),
         );
         let mut background = cache.start(&Arc::new(router));
         background.spawn(writer.run(requests.clone(), instance));
@@ -89,6 +98,7 @@ impl Operator {
             game_deployments,
             game_stateful_sets,
             hook_runs,
+            hook_templates,
             counters,
             probe,
             background,
@@ -183,14 +193,17 @@ impl Operator {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             caught_up = retry_for(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
         }
-        for run in cache.hook_runs.store().all() {
-            self.hook_runs.add(run.key());
+        add_all(&self.hook_runs, &cache.hook_runs);
+        for template in cache.hook_templates.all_unreadable().keys() {
+            self.hook_templates.add(template.clone());
         }
         let (requests, events) = (self.requests.clone(), self.events.clone());
+        let unreadable = UnreadableReporter::new(requests.clone(), events.clone());
         let shared = Shared {
             cache: Arc::clone(&self.cache),
             applier: Applier::new(requests, events.clone(), self.counters.writes.clone()),
             events,
+            unreadable: unreadable.clone(),
             metrics: self.counters.writes.clone(),
             planners: Arc::new(Planners::start().map_err(RunError::Planners)?),
         };
@@ -208,16 +221,18 @@ impl Operator {
                 &cache.game_stateful_sets,
                 stop.clone()
             ),
-            self.control_hook_runs(stop),
+            self.control_hook_runs(unreadable.clone(), stop.clone()),
+            self.control_hook_templates(unreadable, stop),
         );
         info!("controllers stopped");
         Ok(())
     }
 
-    async fn control_hook_runs(&self, stop: watch::Receiver<bool>) {
+    async fn control_hook_runs(&self, unreadable: UnreadableReporter, stop: watch::Receiver<bool>) {
         let controller = Arc::new(HookRuns::new(
             Arc::clone(&self.cache),
             self.requests.clone(),
+            unreadable,
             self.probe.clone(),
             Arc::clone(&self.hook_runs),
             self.counters.hooks.clone(),
@@ -227,6 +242,32 @@ impl Operator {
         work(Arc::clone(&self.hook_runs), stop, reconcile).await;
         controller.abandon();
     }
+
+    /// Reports templates that cannot be decoded, by an event: they have no status. The others are read by the plans
+    /// of the workloads that name them.
+    async fn control_hook_templates(
+        &self,
+        reporter: UnreadableReporter,
+        stop: watch::Receiver<bool>,
+    ) {
+        let report = move |key| {
+            if let Some(unreadable) = self.cache.hook_templates.unreadable(&key) {
+                reporter.publish(Kind::HookTemplate, &key, &unreadable);
+            }
+            std::future::ready(Requeue::Settled(None))
+        };
+        work(Arc::clone(&self.hook_templates), stop, report).await;
+    }
+}
+
+/// Queues all objects of a kind, and those that cannot be decoded.
+fn add_all<T: Cached>(queue: &Queue, reflector: &Reflector<T>) {
+    for object in reflector.store().all() {
+        queue.add(object.key());
+    }
+    for key in reflector.all_unreadable().keys() {
+        queue.add(key.clone());
+    }
 }
 
 async fn control_workloads<K: Planned>(
@@ -235,9 +276,7 @@ async fn control_workloads<K: Planned>(
     reflector: &Arc<Reflector<Whole<K>>>,
     stop: watch::Receiver<bool>,
 ) {
-    for workload in reflector.store().all() {
-        queue.add(workload.key());
-    }
+    add_all(queue, reflector);
     let controller = Arc::new(Workloads::new(shared, Arc::clone(reflector)));
     let reconcile = move |key| Arc::clone(&controller).reconcile(key);
     work(Arc::clone(queue), stop, reconcile).await;
@@ -282,28 +321,6 @@ fn workload_sink(game_deployments: &Arc<Queue>, game_stateful_sets: &Arc<Queue>)
     Box::new(move |kind, key| match kind {
         WorkloadKind::GameDeployment => deployments.add(key),
         WorkloadKind::GameStatefulSet => sets.add(key),
-    })
-}
-
-/// Publishes events about objects that cannot be decoded. A standby does not: it lists them again when it becomes
-/// the leader.
-fn broken(events: EventRecorder, fence: Arc<Fence>) -> BrokenSink {
-    Box::new(move |kind, key, reason| {
-        if !fence.is_open() {
-            return;
-        }
-        let about = Regarding {
-            kind,
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: String::new(),
-        };
-        let event = Event {
-            warning: true,
-            reason: "Unreadable".to_owned(),
-            message: format!("the operator cannot decode this object and ignores it: {reason}"),
-        };
-        events.publish(about, PendingEvent::Plain(event));
     })
 }
 

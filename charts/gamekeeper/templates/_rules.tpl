@@ -1,12 +1,13 @@
 {{/* The operator's permissions in namespaces, verb by verb. */}}
 {{- define "gamekeeper.rules" -}}
-# Workloads: watched, patched (pause, retry, podsToDelete), and their status updated.
+# Workloads: watched, patched (pause, retry, podsToDelete), and their status updated; the conditions alone are patched
+# when the operator cannot decode the workload.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments, gamestatefulsets]
   verbs: [get, list, watch, patch]
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments/status, gamestatefulsets/status]
-  verbs: [update]
+  verbs: [update, patch]
 # Owner references with blockOwnerDeletion, for the admission plugin OwnerReferencesPermissionEnforcement.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments/finalizers, gamestatefulsets/finalizers]

@@ -45,6 +45,8 @@ pub enum Reason {
     PodsToDelete,
     /// Not Ready: pods are to be updated.
     RolloutUnderWay,
+    /// Not Ready: the operator cannot decode the object.
+    Unreadable,
     /// The rollout is complete.
     Complete,
     /// The rollout goes on.
@@ -77,6 +79,8 @@ pub enum Reason {
     ClaimNotOurs,
     /// A hook's template does not exist.
     HookTemplateNotFound,
+    /// A hook's template cannot be decoded.
+    HookTemplateUnreadable,
     /// An argument of a hook's template has no value.
     HookArgumentMissing,
     /// A hook's template can never end Successful.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -148,6 +148,10 @@ pub struct HookRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("name"))]
     pub metric_results: Vec<MetricResult>,
+    /// Condition Ready is False while the operator cannot decode the run; otherwise there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::merged_by("type"))]
+    pub conditions: Vec<Condition>,
 }
 
 fn is_zero(count: &i32) -> bool {

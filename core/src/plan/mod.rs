@@ -61,6 +61,7 @@ pub use observed::{
 pub use planned::Planned;
 pub use revision::{Revisions, canonical, recorded_template};
 pub use rollout::{Promotion, Rollout};
+pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
 pub use workload::{InvalidWorkload, Workload};
 pub use world::{Attempt, Backoff, Failures, Revision, Verdict, World};

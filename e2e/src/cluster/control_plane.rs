@@ -63,6 +63,11 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
+    /// Starts another one for this process, for a test that changes CRDs.
+    pub async fn another(purpose: &str) -> Result<Self> {
+        Self::named(&format!("{PREFIX}{}-{purpose}", std::process::id())).await
+    }
+
     /// Starts one with nothing installed, for tests of the installation.
     pub async fn empty(purpose: &str) -> Result<Self> {
         Self::bare(&format!("{PREFIX}{}-{purpose}", std::process::id()), &[]).await

@@ -128,6 +128,7 @@ impl Translator {
             runs: Vec::new(),
             revisions: Vec::new(),
             templates: BTreeMap::from([(TEMPLATE.to_owned(), self.hook_template.clone())]),
+            unreadable_templates: BTreeSet::new(),
             node_costs: BTreeMap::new(),
             lost_nodes: BTreeSet::new(),
             old_kubelets: BTreeMap::new(),

@@ -59,11 +59,7 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
 {
     let (cache, asked) = quiet();
     let cache = Arc::new(cache);
-    let router = Router::new(
-        Box::new(|_, _| {}),
-        Box::new(|_| {}),
-        Box::new(|_, _, _| {}),
-    );
+    let router = Router::new(Box::new(|_, _| {}), Box::new(|_| {}), Box::new(|_| {}));
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
     let started = Instant::now();

@@ -39,7 +39,7 @@ fn identity(name: &str, version: u64) -> Identity {
 const UNREADABLE: u64 = u64::MAX;
 
 /// Feeds changes to a reflector, and returns the old and new sizes that were routed; neither for a thing that
-/// cannot be decoded.
+/// cannot be decoded, or could not be and is gone.
 fn feed(
     reflector: &Reflector<Thing>,
     changes: Vec<Change<Thing>>,
@@ -56,7 +56,7 @@ fn feed(
                 let size = |side: &Option<Arc<Thing>>| side.as_ref().map(|thing| thing.size);
                 sizes.borrow_mut().push((size(old), size(new)));
             }
-            Routed::Broken(..) => sizes.borrow_mut().push((None, None)),
+            Routed::Unreadable(_) => sizes.borrow_mut().push((None, None)),
         },
         listing: None,
     };
@@ -166,15 +166,53 @@ fn an_object_that_cannot_be_decoded_is_routed_and_removed() {
         ],
     );
     let expected = [
-        (None, None),
         (None, Some(1)),
         (None, None),
         (Some(1), None),
+        (None, None),
         (None, Some(5)),
     ];
     assert_eq!(routed, expected);
     assert_eq!(reflector.store().len(), 1);
     assert_eq!(reflector.seen().borrow().version, 5);
+    let unreadable = reflector.unreadable(&ObjectKey::new("games", "a"));
+    let expected = Unreadable {
+        uid: "a".into(),
+        resource_version: "4".into(),
+        reason: "unreadable".into(),
+    };
+    assert_eq!(unreadable, Some(expected));
+}
+
+#[test]
+fn an_object_is_unreadable_until_it_is_fixed_deleted_or_not_listed() {
+    let reflector = Reflector::default();
+    let unreadable = || -> Vec<String> {
+        let all = reflector.all_unreadable();
+        all.keys().map(|key| key.name.clone()).collect()
+    };
+    let bad = |name: &str| listed(name, 1, UNREADABLE);
+    let list = vec![
+        Change::ListBegin,
+        bad("fixed"),
+        bad("deleted"),
+        bad("missed"),
+        bad("foreign"),
+        Change::ListEnd(1),
+    ];
+    feed(&reflector, list);
+    assert_eq!(unreadable(), ["deleted", "fixed", "foreign", "missed"]);
+    let changes = vec![
+        applied("fixed", 2, 5),
+        Change::Deleted(identity("deleted", 3)),
+        applied("foreign", 4, 0),
+    ];
+    let expected = [(None, Some(5)), (None, None), (None, None)];
+    assert_eq!(feed(&reflector, changes), expected);
+    assert_eq!(unreadable(), ["missed"]);
+    let list = vec![Change::ListBegin, listed("fixed", 2, 5), Change::ListEnd(9)];
+    assert_eq!(feed(&reflector, list), [(None, None)]);
+    assert!(unreadable().is_empty());
 }
 
 #[test]

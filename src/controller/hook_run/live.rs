@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -25,6 +25,8 @@ pub(super) struct Live {
     /// The newest known resourceVersion.
     version: u64,
     status: HookRunStatus,
+    /// Whether the run had ended when it was resumed.
+    ended_before: bool,
     /// The rules of the spec, and its generation.
     rules: (Option<i64>, Arc<Rules>),
     /// Hash of the status that is stored.
@@ -71,6 +73,7 @@ impl Live {
             version: run.version(),
             rules: (run.object.metadata.generation, rules),
             saved: hash(&status),
+            ended_before: status.phase.is_completed(),
             unsaved: None,
             urgent: false,
             failing: false,
@@ -183,10 +186,15 @@ impl Live {
     }
 
     pub(super) fn status_patch(&self) -> StatusPatch {
-        let body = to_bytes(&json!({
+        let mut body = json!({
             "metadata": {"uid": self.uid, "resourceVersion": self.version.to_string()},
             "status": self.status,
-        }));
+        });
+        if self.status.conditions.is_empty() {
+            // Removes those that were written while the run could not be decoded.
+            body["status"]["conditions"] = Value::Null;
+        }
+        let body = to_bytes(&body);
         StatusPatch {
             uid: self.uid.clone(),
             body,
@@ -214,7 +222,7 @@ impl Live {
         std::mem::take(&mut self.failing)
     }
 
-    /// The phase in which the run ended, and its duration.
+    /// The phase in which the run ended, and its duration; None if it had ended before it was resumed.
     pub(super) fn end(&self) -> Option<(HookPhase, Duration)> {
         let HookRunStatus {
             phase,
@@ -226,9 +234,8 @@ impl Live {
             (Some(started), Some(finished)) => finished.0.duration_since(started.0),
             _ => SignedDuration::ZERO,
         };
-        phase
-            .is_completed()
-            .then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
+        let has_ended = phase.is_completed() && !self.ended_before;
+        has_ended.then(|| (*phase, Duration::try_from(took).unwrap_or_default()))
     }
 
     pub(super) fn not_written(&mut self) {

@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 
 use self::live::{Live, RunAction, StatusPatch};
 pub(crate) use self::metrics::{HookMetrics, RunOwner, point};
+use super::UnreadableReporter;
 use super::queue::{Queue, Requeue};
 use crate::apply::{Content, Refusal, Requests};
 use crate::cache::{Cache, Cached};
@@ -34,6 +35,7 @@ use gamekeeper_core::plan::hook_run::{Measured, Outcome, Rules, expires};
 pub(crate) struct HookRuns {
     cache: Arc<Cache>,
     requests: Requests,
+    unreadable: UnreadableReporter,
     probe: Probe,
     /// The queue of this controller. A run is added when one of its measurements ends.
     queue: Arc<Queue>,
@@ -57,6 +59,7 @@ impl HookRuns {
     pub(crate) fn new(
         cache: Arc<Cache>,
         requests: Requests,
+        unreadable: UnreadableReporter,
         probe: Probe,
         queue: Arc<Queue>,
         metrics: HookMetrics,
@@ -64,6 +67,7 @@ impl HookRuns {
         Self {
             cache,
             requests,
+            unreadable,
             probe,
             queue,
             metrics,
@@ -75,6 +79,14 @@ impl HookRuns {
     /// Reconciles one run: starts the measurements that are due, and writes the status if it has changed.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
         let start = Instant::now();
+        if let Some(unreadable) = self.cache.hook_runs.unreadable(&key) {
+            self.runs().remove(&key);
+            let _permit = self.writes.take(&key.namespace).await;
+            return self
+                .unreadable
+                .report(Kind::HookRun, &key, &unreadable)
+                .await;
+        }
         let run = self.cache.hook_runs.get(&key);
         let next = match self.advance(&key) {
             RunAction::Over => self.expire(&key).await,

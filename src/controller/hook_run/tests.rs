@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::*;
+use crate::apply::events::EventRecorder;
 use crate::cache::CachedHookRun;
 use crate::controller::queue::work;
 use crate::provider::HttpOptions;
@@ -67,7 +69,7 @@ impl Server {
             }
         }
         self.writes.fetch_add(1, Ordering::SeqCst);
-        self.change(|run| run["status"] = patch["status"].clone());
+        self.change(|run| json_patch::merge(&mut run["status"], &patch["status"]));
         match failure {
             Some(code) => (code, json!({"message": "no answer"})),
             None => (200, self.run.lock().expect("the run").clone()),
@@ -141,6 +143,7 @@ struct World {
     cache: Arc<Cache>,
     queue: Arc<Queue>,
     controller: Arc<HookRuns>,
+    metrics: HookMetrics,
     stop: watch::Sender<bool>,
 }
 
@@ -172,12 +175,15 @@ impl World {
         };
         let probe = Probe::new(here, None).expect("a probe");
         let requests = Requests::new(server.client());
+        let (events, _) = EventRecorder::new();
+        let metrics = HookMetrics::default();
         let controller = Arc::new(HookRuns::new(
             Arc::clone(&cache),
-            requests,
+            requests.clone(),
+            UnreadableReporter::new(requests, events),
             probe,
             Arc::clone(&queue),
-            HookMetrics::default(),
+            metrics.clone(),
         ));
         let (stop, stopped) = watch::channel(false);
         let reconciler = Arc::clone(&controller);
@@ -189,6 +195,7 @@ impl World {
             cache,
             queue,
             controller,
+            metrics,
             stop,
         };
         world.show();
@@ -223,6 +230,14 @@ impl World {
 
     fn writes(&self) -> usize {
         self.server.writes.load(Ordering::SeqCst)
+    }
+
+    fn metrics_page(&self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.metrics.clone()));
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).expect("a page");
+        page
     }
 
     async fn until(&self, what: &str, test: impl Fn(&Self) -> bool) {
@@ -321,6 +336,36 @@ async fn a_restarted_operator_resumes_the_run() {
     second.until_phase(HookPhase::Successful).await;
     assert_eq!(second.status()["metricResults"][0]["count"], 3);
     assert_eq!(endpoint.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_completed_run_that_can_be_decoded_again_loses_its_condition_and_ends_once() {
+    let endpoint = Endpoint::start(&["{\"age\":20}"], QUICK).await;
+    let first = World::new(metric(&endpoint, json!({})));
+    first.until_phase(HookPhase::Successful).await;
+    first.stop();
+    let condition = json!({
+        "type": "Ready", "status": "False", "reason": "Unreadable", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    });
+    let server = Arc::clone(&first.server);
+    server.change(|run| run["status"]["conditions"] = json!([condition]));
+    let second = World::on(server);
+    second
+        .until("the condition is removed", |world| {
+            world.status()["conditions"].is_null()
+        })
+        .await;
+    assert_eq!(second.phase(), HookPhase::Successful);
+    second.show();
+    second
+        .until("the run is forgotten", |world| {
+            world.controller.runs().is_empty()
+        })
+        .await;
+    assert_eq!((second.writes(), endpoint.calls()), (2, 1));
+    let ends = |world: &World| world.metrics_page().contains("hook_runs_ended_total{");
+    assert!(ends(&first) && !ends(&second), "it counts when it ends");
 }
 
 #[tokio::test]

@@ -148,6 +148,9 @@ fn encode_cache(cache: &Cache, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let objects = kinds.iter().map(|it| (label(it), it.objects as f64));
     let help = "Objects in the caches";
     encode_family(to, "gamekeeper_cached_objects", help, objects)?;
+    let unreadable = kinds.iter().map(|it| (label(it), it.unreadable as f64));
+    let help = "Objects that cannot be decoded, and are ignored";
+    encode_family(to, "gamekeeper_unreadable_objects", help, unreadable)?;
     let lists = kinds.iter().map(|it| (label(it), it.lists));
     let help = "Full lists of a kind that were started";
     encode_family(to, "gamekeeper_cache_lists", help, lists)?;

@@ -91,6 +91,8 @@ pub fn assess(
     now: Timestamp,
 ) -> Assessment {
     let mut status = status.clone();
+    // Only a run that cannot be decoded has one.
+    status.conditions.clear();
     if status.phase.is_completed() {
         return Assessment::over(status, Vec::new());
     }

@@ -39,6 +39,11 @@ pub enum CannotMake {
     /// There is no such template.
     #[error("HookTemplate {0:?} does not exist in this namespace; create it, or name another one")]
     NoTemplate(String),
+    /// The template was stored with a value that this version does not know.
+    #[error(
+        "HookTemplate {0:?} cannot be decoded by this operator, and its events say why; fix it, or name another one"
+    )]
+    Unreadable(String),
     /// Arguments have no value.
     #[error("HookTemplate {template:?} needs a value for {names}; add it to the hook's args")]
     NoValue {
@@ -62,6 +67,7 @@ impl CannotMake {
     pub fn blocked(&self) -> Blocked {
         let reason = match self {
             CannotMake::NoTemplate(_) => Reason::HookTemplateNotFound,
+            CannotMake::Unreadable(_) => Reason::HookTemplateUnreadable,
             CannotMake::NoValue { .. } => Reason::HookArgumentMissing,
             CannotMake::CannotSucceed { .. } => Reason::HookCannotSucceed,
         };
@@ -110,17 +116,19 @@ impl<'a> HookMaker<'a> {
     /// For the hook of a point.
     ///
     /// # Errors
-    /// When its template is not there, or can never end Successful.
+    /// When its template is not there, cannot be decoded, or can never end Successful.
     pub fn new(
         workload: &'a Workload<'a>,
         world: &'a World,
         point: HookPoint,
         hook: &'a HookStep,
     ) -> Result<Self, CannotMake> {
-        let template = world
-            .templates
-            .get(&hook.template_name)
-            .ok_or_else(|| CannotMake::NoTemplate(hook.template_name.clone()))?;
+        let name = &hook.template_name;
+        let template = world.templates.get(name);
+        let template = template.ok_or_else(|| match world.unreadable_templates.contains(name) {
+            true => CannotMake::Unreadable(name.clone()),
+            false => CannotMake::NoTemplate(name.clone()),
+        })?;
         hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
             template: hook.template_name.clone(),
             why,

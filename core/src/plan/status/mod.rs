@@ -2,6 +2,7 @@
 
 pub mod conclusion;
 pub mod events;
+pub mod unreadable;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -310,6 +310,13 @@ fn a_missing_template_holds_the_deletion_names_itself_and_heals() {
         story.condition("FailedScale").expect("condition").0,
         "HookTemplateNotFound"
     );
+    story.world.unreadable_templates.insert("test".to_owned());
+    story.settle();
+    assert_eq!(
+        story.condition("FailedScale").expect("condition").0,
+        "HookTemplateUnreadable"
+    );
+    story.world.unreadable_templates.clear();
     story.template("test").settle();
     assert_eq!(story.condition("FailedScale"), None);
     assert_eq!(story.runs().len(), 1);

@@ -69,6 +69,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         runs: Vec::new(),
         revisions: Vec::new(),
         templates: BTreeMap::new(),
+        unreadable_templates: BTreeSet::new(),
         node_costs: BTreeMap::new(),
         lost_nodes: BTreeSet::new(),
         old_kubelets: BTreeMap::new(),

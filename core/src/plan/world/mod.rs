@@ -30,6 +30,8 @@ pub struct World {
     pub revisions: Vec<Arc<Revision>>,
     /// HookTemplates of the namespace by name.
     pub templates: BTreeMap<String, Arc<HookTemplate>>,
+    /// Names of HookTemplates that cannot be decoded.
+    pub unreadable_templates: BTreeSet<String>,
     /// Deletion cost of the nodes that have one.
     pub node_costs: BTreeMap<String, i64>,
     /// Nodes that pods are bound to and that no longer answer.

@@ -1,0 +1,87 @@
+//! The condition of an object that cannot be decoded, for example because another version stored a value that this one
+//! does not know. Its conditions are handled as JSON: no other one is lost, whatever it contains.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::{ConditionType, Reason};
+
+/// The conditions of an object, with Ready=False and why it cannot be decoded; None if they say so already.
+pub fn unreadable_conditions(
+    old: &[Value],
+    why: &str,
+    generation: i64,
+    now: Timestamp,
+) -> Option<Vec<Value>> {
+    let type_ = ConditionType::Ready.as_str();
+    let place = old.iter().position(|it| it["type"] == type_);
+    let before = place.map(|place| &old[place]);
+    let since = before.filter(|it| it["status"] == "False");
+    let since = since.and_then(|it| it["lastTransitionTime"].as_str());
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let condition = json!({
+        "type": type_,
+        "status": "False",
+        "reason": Reason::Unreadable.to_string(),
+        "message": unreadable_message(why),
+        "observedGeneration": generation,
+        "lastTransitionTime": since.map_or_else(|| now.to_string(), str::to_owned),
+    });
+    if before == Some(&condition) {
+        return None;
+    }
+    let mut conditions = old.to_vec();
+    match place {
+        Some(place) => conditions[place] = condition,
+        None => conditions.push(condition),
+    }
+    Some(conditions)
+}
+
+/// What is said of an object that cannot be decoded.
+pub fn unreadable_message(why: &str) -> String {
+    format!("the operator cannot decode this object and ignores it: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[test]
+    fn ready_becomes_false_and_all_else_is_kept() {
+        let strange = json!({"type": "Strange", "extra": {"a": [1]}});
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "then"});
+        let old = [ready, strange.clone()];
+        let new = unreadable_conditions(&old, "unknown variant", 7, at(100)).expect("a change");
+        assert_eq!(new.len(), 2);
+        assert_eq!(new[1], strange);
+        let ready = &new[0];
+        assert_eq!(
+            (&ready["status"], &ready["reason"]),
+            (&json!("False"), &json!("Unreadable"))
+        );
+        assert_eq!(ready["lastTransitionTime"], "1970-01-01T00:01:40Z");
+        assert_eq!(ready["observedGeneration"], 7);
+        assert!(
+            ready["message"]
+                .as_str()
+                .is_some_and(|it| it.ends_with(": unknown variant"))
+        );
+        assert_eq!(
+            unreadable_conditions(&new, "unknown variant", 7, at(200)),
+            None
+        );
+        let other = unreadable_conditions(&new, "another", 8, at(200)).expect("a change");
+        assert_eq!(other[0]["lastTransitionTime"], "1970-01-01T00:01:40Z");
+    }
+
+    #[test]
+    fn an_object_without_conditions_gets_its_first() {
+        let new = unreadable_conditions(&[], "why", 1, at(0)).expect("a change");
+        assert_eq!(new.len(), 1);
+    }
+}

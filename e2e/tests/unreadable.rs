@@ -1,0 +1,291 @@
+//! Objects that this version of the operator cannot decode: they are shown in events, conditions and metrics, and
+//! nothing else of them changes.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::cluster::control_plane::ControlPlane;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::{Game, hook_template};
+use e2e::workload::{GAME, SET};
+use serde_json::{Value, json};
+
+e2e::tests![objects_of_another_version_are_shown_until_they_are_fixed];
+
+/// A value that no version of ours knows.
+const UNKNOWN: &str = "Someday";
+
+/// An object, and a field of an enumeration in it.
+struct Field {
+    plural: &'static str,
+    name: &'static str,
+    path: &'static [&'static str],
+    usual: &'static str,
+}
+
+const FIELDS: [Field; 4] = [
+    Field {
+        plural: "gamedeployments",
+        name: GAME,
+        path: &["spec", "updateStrategy", "type"],
+        usual: "InplaceUpdate",
+    },
+    Field {
+        plural: "gamestatefulsets",
+        name: SET,
+        path: &["spec", "updateStrategy", "type"],
+        usual: "RollingUpdate",
+    },
+    Field {
+        plural: "hookruns",
+        name: "check",
+        path: &["spec", "policy"],
+        usual: "Parallel",
+    },
+    Field {
+        plural: "hooktemplates",
+        name: "drained",
+        path: &["spec", "policy"],
+        usual: "Parallel",
+    },
+];
+
+impl Field {
+    /// Allows any value, as the CRD of another version would.
+    async fn allow(&self, plane: &ControlPlane) -> Result<()> {
+        let schema = "/spec/versions/0/schema/openAPIV3Schema";
+        let properties = self.path.join("/properties/");
+        let path = format!("{schema}/properties/{properties}/enum");
+        let patch = format!("-p={}", json!([{"op": "remove", "path": path}]));
+        let crd = format!("{}.tkex.tencent.com", self.plural);
+        plane
+            .kubectl(&["patch", "crd", &crd, "--type=json", &patch], "")
+            .await?;
+        Ok(())
+    }
+
+    /// Stores a value.
+    async fn store(&self, case: &Case, value: &str) -> Result<()> {
+        let path = format!("/{}", self.path.join("/"));
+        let patch = json!([{"op": "replace", "path": path, "value": value}]);
+        case.eventually("the value is accepted", async || {
+            case.patch(&format!("{}/{}", self.plural, self.name), patch.clone())
+                .await
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// The kind, as events and metrics name it.
+    async fn kind(&self, case: &Case) -> Result<String> {
+        let object = self.get(case).await?;
+        Ok(object["kind"].as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn get(&self, case: &Case) -> Result<Value> {
+        case.get(&format!("{}/{}", self.plural, self.name)).await
+    }
+
+    /// The event that kubectl describe shows.
+    async fn is_in_events(&self, case: &Case) -> Result<()> {
+        case.eventually("kubectl describe shows the event", async || {
+            let shown = case.kubectl(&["describe", self.plural, self.name]).await?;
+            let is_shown = shown.contains("Unreadable") && shown.contains("unknown variant");
+            ensure!(is_shown && shown.contains(UNKNOWN), "{shown}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The metric of its kind has this value.
+    async fn is_counted(&self, case: &Case, count: u32) -> Result<()> {
+        let kind = self.kind(case).await?;
+        let line = format!("gamekeeper_unreadable_objects{{kind=\"{kind}\"}} {count}.0");
+        case.eventually(&line, async || {
+            let (_, page) = case.operator.get("/metrics").await?;
+            ensure!(page.lines().any(|it| it == line), "{page}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// The condition says that the object is unreadable, and all else is as before.
+    async fn is_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
+        let after = case
+            .eventually("condition Ready says so", async || {
+                let object = self.get(case).await?;
+                let ready = ready(&object);
+                let is_shown = ready["status"] == "False" && ready["reason"] == "Unreadable";
+                let message = ready["message"].as_str().unwrap_or_default();
+                ensure!(is_shown && message.contains(UNKNOWN), "{object:#}");
+                Ok(object)
+            })
+            .await?;
+        ensure!(
+            without_changes(&after, self) == without_changes(before, self),
+            "{after:#}"
+        );
+        Ok(())
+    }
+}
+
+/// Condition Ready of an object.
+fn ready(object: &Value) -> Value {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let ready = conditions.find(|it| it["type"] == "Ready");
+    ready.cloned().unwrap_or_default()
+}
+
+/// An object without what the test and the condition change in it.
+fn without_changes(object: &Value, field: &Field) -> Value {
+    let mut object = object.clone();
+    for part in ["managedFields", "resourceVersion", "generation"] {
+        object["metadata"][part] = Value::Null;
+    }
+    object[field.path[0]] = {
+        let mut spec = object[field.path[0]].clone();
+        let inner = field.path[1..].join("/");
+        if let Some(value) = spec.pointer_mut(&format!("/{inner}")) {
+            *value = Value::Null;
+        }
+        spec
+    };
+    let mut conditions = object["status"]["conditions"].take();
+    if let Some(conditions) = conditions.as_array_mut() {
+        conditions.retain(|it| it["type"] != "Ready");
+    }
+    object["status"]["conditions"] = match conditions {
+        Value::Null => json!([]),
+        conditions => conditions,
+    };
+    object
+}
+
+/// The command of the runbook lists one object of each kind as unreadable.
+async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
+    let page = std::fs::read_to_string(repository().join("docs/operations.md"))?;
+    let (_, columns) = page.split_once("-A -o '").context("a command")?;
+    let (columns, _) = columns.split_once("'\n").context("its end")?;
+    let all = "gamedeployments,gamestatefulsets,hookruns";
+    let listed = case.kubectl(&["get", all, "-o", columns]).await?;
+    let why = listed.lines().filter(|line| line.contains(UNKNOWN));
+    let found: Vec<&str> = why.filter_map(|line| line.split(' ').next()).collect();
+    ensure!(found == kinds, "{listed}");
+    Ok(())
+}
+
+async fn objects_of_another_version_are_shown_until_they_are_fixed(case: &mut Case) -> Result<()> {
+    case.operator.terminate().await?;
+    // On a control plane of its own, because it changes the CRDs. It lives until the end of the process.
+    let plane: &'static ControlPlane =
+        Box::leak(Box::new(ControlPlane::another("versions").await?));
+    let outcome = on_its_own(plane, case.folder()).await;
+    plane.stop().await?;
+    outcome
+}
+
+async fn on_its_own(plane: &'static ControlPlane, folder: &Path) -> Result<()> {
+    let mut case = Case::open(plane, "versions", &folder.join("versions")).await?;
+    let outcome = play(&mut case).await;
+    let verdict = case.close().await;
+    outcome.and(verdict)
+}
+
+async fn play(case: &mut Case) -> Result<()> {
+    let age = Answer::Json(json!({"age": 45}));
+    case.hooks.answer("/drained", age);
+    let drained = hook_template("drained", &case.hooks.url("/drained"));
+    case.apply(&drained).await?;
+    case.apply(Game::in_place(2).pre_delete("drained")).await?;
+    case.apply(Game::parallel(2)).await?;
+    let mut run = drained;
+    run["kind"] = json!("HookRun");
+    run["metadata"]["name"] = json!("check");
+    run["spec"]["policy"] = json!("Parallel");
+    case.apply(&run).await?;
+    case.until_settled(2).await?;
+    let wait = ["wait", "--for=condition=Ready", "--timeout=60s"];
+    case.kubectl(&[&wait[..], &["gamestatefulset", SET]].concat())
+        .await?;
+    let wait = [
+        "wait",
+        "--for=jsonpath={.status.phase}=Successful",
+        "--timeout=60s",
+    ];
+    case.kubectl(&[&wait[..], &["hookrun", "check"]].concat())
+        .await?;
+    let pods = case.list("pods").await?;
+    let [game, set, check, template] = &FIELDS;
+    for field in &FIELDS {
+        field.allow(case.plane()).await?;
+        field.is_counted(case, 0).await?;
+    }
+
+    // A workload whose hook's template cannot be decoded says so, and keeps its pod.
+    template.store(case, UNKNOWN).await?;
+    template.is_counted(case, 1).await?;
+    template.is_in_events(case).await?;
+    case.scale(1).await?;
+    let view = case
+        .until("the template is reported", |view| {
+            view.is_true("FailedScale")
+        })
+        .await?;
+    let reason = view.condition("FailedScale").map(|it| it.reason.clone());
+    view.ensure(reason.as_deref() == Some("HookTemplateUnreadable") && view.pods.len() == 2)?;
+    case.scale(2).await?;
+    case.until_settled(2).await?;
+
+    let mut before = Vec::new();
+    for field in [game, set, check] {
+        before.push(field.get(case).await?);
+    }
+    check.store(case, UNKNOWN).await?;
+    set.store(case, UNKNOWN).await?;
+    set.is_in_conditions(case, &before[1]).await?;
+    // A new leader reports what it finds.
+    case.operator.terminate().await?;
+    game.store(case, UNKNOWN).await?;
+    case.operator.start().await?;
+    for (field, before) in [game, set, check].into_iter().zip(&before) {
+        field.is_in_conditions(case, before).await?;
+        field.is_in_events(case).await?;
+        field.is_counted(case, 1).await?;
+    }
+    runbook_lists(case, &["GameDeployment", "GameStatefulSet", "HookRun"]).await?;
+
+    for field in &FIELDS {
+        field.store(case, field.usual).await?;
+        field.is_counted(case, 0).await?;
+    }
+    for field in [game, set] {
+        case.eventually("condition Ready is True again", async || {
+            let object = field.get(case).await?;
+            ensure!(ready(&object)["status"] == "True", "{object:#}");
+            Ok(())
+        })
+        .await?;
+    }
+    case.eventually("the run shows no condition", async || {
+        let run = check.get(case).await?;
+        ensure!(run["status"]["conditions"].is_null(), "{run:#}");
+        ensure!(run["status"]["phase"] == "Successful", "{run:#}");
+        Ok(())
+    })
+    .await?;
+    let uids = |pods: &[Value]| -> Vec<Value> {
+        pods.iter()
+            .map(|pod| pod["metadata"]["uid"].clone())
+            .collect()
+    };
+    ensure!(
+        uids(&pods) == uids(&case.list("pods").await?),
+        "pods were replaced"
+    );
+    case.scale(1).await?;
+    case.until_settled(1).await?;
+    Ok(())
+}

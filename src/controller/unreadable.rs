@@ -1,0 +1,170 @@
+//! Reports objects that cannot be decoded: by an event and, where the kind has a status, by condition Ready=False.
+//!
+//! Of such an object only the metadata and the conditions are read, as JSON, and only the conditions are written. When
+//! the object can be decoded again, its own reconcile replaces the condition.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::queue::Requeue;
+use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
+use crate::apply::{Content, Refusal, Requests, to_bytes};
+use crate::cache::Unreadable;
+use crate::objects::{Kind, ObjectKey};
+use gamekeeper_core::api::Reason;
+use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
+
+/// When a condition that the API server has refused is tried again.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Reports objects that cannot be decoded.
+#[derive(Clone)]
+pub(crate) struct UnreadableReporter {
+    requests: Requests,
+    events: EventRecorder,
+}
+
+/// What is read of an object.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: StoredMetadata,
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMetadata {
+    uid: String,
+    resource_version: String,
+    #[serde(default)]
+    generation: i64,
+}
+
+impl UnreadableReporter {
+    pub(crate) fn new(requests: Requests, events: EventRecorder) -> Self {
+        Self { requests, events }
+    }
+
+    /// Publishes the event.
+    pub(crate) fn publish(&self, kind: Kind, key: &ObjectKey, unreadable: &Unreadable) {
+        let about = Regarding {
+            kind: kind.name(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: unreadable.uid.clone(),
+        };
+        let event = Event {
+            warning: true,
+            reason: Reason::Unreadable.to_string(),
+            message: unreadable_message(&unreadable.reason),
+        };
+        self.events.publish(about, PendingEvent::Plain(event));
+    }
+
+    /// Publishes the event, and shows the condition.
+    pub(crate) async fn report(
+        &self,
+        kind: Kind,
+        key: &ObjectKey,
+        unreadable: &Unreadable,
+    ) -> Requeue {
+        self.publish(kind, key, unreadable);
+        match self.show(kind, key, unreadable).await {
+            Ok(()) | Err(Refusal::NotFound(_)) => Requeue::Settled(None),
+            Err(Refusal::Conflict(_)) => Requeue::Conflict,
+            Err(Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. }) => {
+                Requeue::Retry(after)
+            }
+            Err(refusal @ (Refusal::AlreadyExists(_) | Refusal::Rejected(_))) => {
+                warn!(object = %key, %refusal, "cannot show that the object cannot be decoded");
+                Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
+            }
+        }
+    }
+
+    /// Writes the condition, unless the object has changed or shows it already.
+    async fn show(
+        &self,
+        kind: Kind,
+        key: &ObjectKey,
+        unreadable: &Unreadable,
+    ) -> Result<(), Refusal> {
+        let path = kind.path(&key.namespace, &key.name);
+        let stored: Stored = self.requests.read(&path).await?;
+        let Some(patch) = patch(&stored, unreadable, Timestamp::now()) else {
+            return Ok(());
+        };
+        let path = format!("{path}/status");
+        let patch = to_bytes(&patch);
+        self.requests
+            .patch(&path, Content::MergePatch, patch)
+            .await?;
+        Ok(())
+    }
+}
+
+/// The merge patch of the status; None if there is nothing to write. It applies to the version that could not be
+/// decoded, and to no other.
+fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Value> {
+    let StoredMetadata {
+        uid,
+        resource_version,
+        generation,
+    } = &stored.metadata;
+    if *resource_version != unreadable.resource_version {
+        // The watch is about to show the newer version.
+        return None;
+    }
+    let old = stored.status["conditions"].as_array();
+    let old = old.map(Vec::as_slice).unwrap_or_default();
+    let conditions = unreadable_conditions(old, &unreadable.reason, *generation, now)?;
+    Some(json!({
+        "metadata": {"uid": uid, "resourceVersion": resource_version},
+        "status": {"conditions": conditions},
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(version: &str, status: Value) -> Stored {
+        let object = json!({
+            "metadata": {"uid": "u", "resourceVersion": version, "generation": 3},
+            "spec": {"anything": [1, "two"]},
+            "status": status,
+        });
+        serde_json::from_value(object).expect("an object")
+    }
+
+    fn unreadable() -> Unreadable {
+        Unreadable {
+            uid: "u".into(),
+            resource_version: "7".into(),
+            reason: "unknown variant `Sometimes`".into(),
+        }
+    }
+
+    #[test]
+    fn the_condition_is_written_once_to_the_version_that_was_observed() {
+        let now = Timestamp::UNIX_EPOCH;
+        let patched = patch(&stored("7", Value::Null), &unreadable(), now).expect("a patch");
+        assert_eq!(
+            patched["metadata"],
+            json!({"uid": "u", "resourceVersion": "7"})
+        );
+        assert_eq!(patched["status"].as_object().map(|it| it.len()), Some(1));
+        let condition = &patched["status"]["conditions"][0];
+        assert_eq!(condition["reason"], "Unreadable");
+        assert_eq!(condition["observedGeneration"], 3);
+        let shown = stored("7", patched["status"].clone());
+        assert_eq!(patch(&shown, &unreadable(), now), None);
+        assert_eq!(patch(&stored("8", Value::Null), &unreadable(), now), None);
+    }
+}
