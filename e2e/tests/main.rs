@@ -28,6 +28,7 @@ mod plugin;
 mod pod_hooks;
 mod process;
 mod protection;
+mod readiness_gate;
 mod revisions;
 mod rolling;
 mod run;
@@ -61,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_servers::tests(),
         in_place::tests(),
         hot_patch::tests(),
+        readiness_gate::tests(),
         rolling::tests(),
         scaling::tests(),
         ownership::tests(),

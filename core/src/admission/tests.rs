@@ -233,6 +233,39 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
 }
 
 #[test]
+fn what_would_hold_traffic_back_without_a_gate_is_a_warning() {
+    let templates = [("check", template(json!([]), "http://10.0.0.1"))];
+    let spec = |strategy: Value, disabled: bool| {
+        json!({
+            "updateStrategy": strategy, "disableReadinessGate": disabled,
+            "postInplaceUpdateStrategy": {"hook": {"templateName": "check"}},
+        })
+    };
+    let in_place = json!({
+        "type": "InplaceUpdate", "inPlaceUpdateStrategy": {"gracePeriodSeconds": 30},
+    });
+    assert_eq!(messages(spec(in_place.clone(), false), &templates), [""; 0]);
+    let found = messages(spec(in_place, true), &templates);
+    let fields = [
+        "warning: spec.updateStrategy.inPlaceUpdateStrategy.gracePeriodSeconds: Invalid value: ",
+        "warning: spec.postInplaceUpdateStrategy.hook: Invalid value: ",
+    ];
+    assert_eq!(found.len(), fields.len(), "{found:?}");
+    for (found, field) in found.iter().zip(fields) {
+        assert!(found.starts_with(field), "{found}");
+        assert!(found.contains("spec.disableReadinessGate"), "{found}");
+    }
+    let plain = json!({"type": "InplaceUpdate"});
+    assert_eq!(
+        messages(
+            json!({"updateStrategy": plain, "disableReadinessGate": true}),
+            &[]
+        ),
+        [""; 0]
+    );
+}
+
+#[test]
 fn a_mount_without_a_volume_is_an_error() {
     let pod = |volumes: Value| {
         let mount = json!([{"name": "maps", "mountPath": "/maps"}]);

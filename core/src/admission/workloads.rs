@@ -13,13 +13,21 @@ use crate::api::{
 struct Update {
     type_: GameStatefulSetUpdateType,
     policy: InPlacePolicy,
+    grace_seconds: i32,
+    without_gate: bool,
 }
 
 impl Update {
-    fn of(type_: impl Into<GameStatefulSetUpdateType>, in_place: &InPlaceUpdateStrategy) -> Self {
+    fn of(
+        type_: impl Into<GameStatefulSetUpdateType>,
+        in_place: &InPlaceUpdateStrategy,
+        disable_readiness_gate: bool,
+    ) -> Self {
         Self {
             type_: type_.into(),
             policy: in_place.policy,
+            grace_seconds: in_place.grace_period_seconds,
+            without_gate: disable_readiness_gate,
         }
     }
 
@@ -42,7 +50,9 @@ impl Update {
 
 pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
-    let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
+    let without_gate = workload.spec.disable_readiness_gate;
+    let in_place = &strategy.in_place_update_strategy;
+    let update = Update::of(strategy.type_, in_place, without_gate);
     let mut findings = of_workload(workload, update, templates);
     if !workload.spec.service_name.is_empty() {
         findings.push(without_effect(
@@ -55,7 +65,9 @@ pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) ->
 
 pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<Finding> {
     let strategy = &workload.spec.update_strategy;
-    let update = Update::of(strategy.type_, &strategy.in_place_update_strategy);
+    let without_gate = workload.spec.disable_readiness_gate;
+    let in_place = &strategy.in_place_update_strategy;
+    let update = Update::of(strategy.type_, in_place, without_gate);
     let mut findings = of_workload(workload, update, templates);
     findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
     findings.extend(surge_without_effect(&workload.spec));
@@ -126,6 +138,7 @@ fn of_workload<K: GameWorkload>(
     ));
     findings.extend(hooks::of_workload(workload, templates));
     findings.extend(hooks_without_effect(workload, update));
+    findings.extend(holds_no_traffic(workload, update));
     findings.extend(steps_without_effect(workload));
     findings
 }
@@ -166,6 +179,30 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
             let field = format!("spec.{point}.hook");
             Some(Finding::error(field, message?).as_warning())
         })
+        .collect()
+}
+
+/// What keeps traffic from a pod by its readiness gate, where new pods have none.
+fn holds_no_traffic(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
+    let [_, _, post_inplace] = workload.pod_hooks();
+    let fields = [
+        (
+            update.grace_seconds > 0,
+            "spec.updateStrategy.inPlaceUpdateStrategy.gracePeriodSeconds",
+        ),
+        (
+            post_inplace.hook.is_some(),
+            "spec.postInplaceUpdateStrategy.hook",
+        ),
+    ];
+    let is_ungated = update.is_in_place() && update.without_gate;
+    let fields = fields
+        .into_iter()
+        .filter(|(is_set, _)| is_ungated && *is_set);
+    let message = "Invalid value: holds no traffic back from pods without a readiness gate \
+                   (spec.disableReadinessGate); remove one of the two";
+    fields
+        .map(|(_, field)| Finding::error(field, message).as_warning())
         .collect()
 }
 

@@ -63,6 +63,9 @@ pub struct GameDeploymentSpec {
     /// How pods are updated to a new revision.
     #[serde(default)]
     pub update_strategy: GameDeploymentUpdateStrategy,
+    /// Whether new pods are created without the readiness gate that in-place updates close.
+    #[serde(default)]
+    pub disable_readiness_gate: bool,
     /// Hook that a pod must pass before it is deleted, and where there is no PreInplace hook also
     /// before it is updated in place.
     #[serde(default)]

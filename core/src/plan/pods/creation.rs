@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::names;
 use crate::plan::decision::NewPod;
-use crate::plan::workload::{UpdateType, Workload, identity};
+use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
 /// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
@@ -120,7 +120,7 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
         }
     }
     let mut spec = part("/spec").unwrap_or_else(|| json!({}));
-    if workload.update == UpdateType::InplaceUpdate {
+    if workload.gated {
         add_gate(&mut spec);
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})

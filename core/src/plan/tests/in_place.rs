@@ -462,3 +462,34 @@ fn a_pod_without_the_gate_spends_its_permission_when_it_is_done() {
     assert_eq!(story.images(), "v2", "the next change asks again");
     assert_eq!(story.runs().len(), 1);
 }
+
+#[test]
+fn without_a_readiness_gate_new_pods_are_changed_at_once() {
+    let mut story = in_place(2, json!({"disableReadinessGate": true}));
+    story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}));
+    story.settle();
+    assert!(story.pods().iter().all(|pod| pod.gate == Gate::None));
+    let names = story.names();
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2 v2");
+    assert_eq!(story.names(), names);
+    assert_eq!(
+        story.condition("Ready").map(|it| it.0).as_deref(),
+        Some("AllPodsAvailable")
+    );
+}
+
+#[test]
+fn a_change_of_disable_readiness_gate_is_about_new_pods_alone() {
+    let mut story = in_place(2, json!({}));
+    let revisions = story.world.revisions.len();
+    story.done.clear();
+    story.user(json!({"disableReadinessGate": true})).settle();
+    assert_eq!(story.done, []);
+    assert_eq!(story.world.revisions.len(), revisions);
+    story.user(json!({"replicas": 3})).settle();
+    let gates: Vec<Gate> = story.pods().iter().map(|pod| pod.gate).collect();
+    assert_eq!(gates, [Gate::Open, Gate::Open, Gate::None]);
+    story.image("v2").settle();
+    assert_eq!(story.images(), "v2 v2 v2");
+}

@@ -73,6 +73,8 @@ pub struct Workload<'a> {
     pub grace: SignedDuration,
     /// What to do with a change that cannot be made in place.
     pub policy: InPlacePolicy,
+    /// Whether new pods get the readiness gate of in-place updates.
+    pub gated: bool,
     /// Canary steps.
     pub steps: &'a [CanaryStep],
     /// Hook of each point in a pod's life.
@@ -193,6 +195,7 @@ struct Spec<'a> {
     max_surge: Option<&'a IntOrString>,
     paused: bool,
     in_place: &'a InPlaceUpdateStrategy,
+    disable_readiness_gate: bool,
     identity: Option<Identity<'a>>,
     reserved: &'a [i32],
 }
@@ -214,6 +217,7 @@ impl<'a> Workload<'a> {
             max_surge: strategy.max_surge.as_ref(),
             paused: strategy.paused,
             in_place: &strategy.in_place_update_strategy,
+            disable_readiness_gate: spec.disable_readiness_gate,
             identity: None,
             reserved: &[],
         };
@@ -248,6 +252,7 @@ impl<'a> Workload<'a> {
                 .filter(|_| !identity.ordered),
             paused: strategy.paused,
             in_place: &strategy.in_place_update_strategy,
+            disable_readiness_gate: spec.disable_readiness_gate,
             identity: Some(identity),
             reserved: &spec.reserve_orders,
         };
@@ -289,6 +294,7 @@ impl<'a> Workload<'a> {
             resume_by_apply: !spec.paused && paused_came_with_an_apply(object.meta()),
             grace: seconds(spec.in_place.grace_period_seconds),
             policy: spec.in_place.policy,
+            gated: spec.update == UpdateType::InplaceUpdate && !spec.disable_readiness_gate,
             steps: object.canary().map_or(&[], |canary| &canary.steps),
             hooks: PodHooks {
                 pre_delete,
