@@ -23,6 +23,7 @@ mod kubelet;
 mod leader;
 mod metrics;
 mod nothing_to_lose;
+mod on_delete;
 mod ownership;
 mod plugin;
 mod pod_hooks;
@@ -64,6 +65,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hot_patch::tests(),
         readiness_gate::tests(),
         rolling::tests(),
+        on_delete::tests(),
         scaling::tests(),
         ownership::tests(),
         stateful_ordinals::tests(),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{
-    CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType, GameWorkload,
-    InPlacePolicy, PodHookStrategy, WorkloadStatus,
+    CanaryStep, GameDeployment, GameStatefulSet, GameWorkload, InPlacePolicy, PodHookStrategy,
+    UpdateStrategyType, WorkloadStatus,
 };
 use gamekeeper_core::plan::{InvalidWorkload, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -27,7 +27,7 @@ pub struct Game {
     pub generation: i64,
     pub replicas: i64,
     pub paused: bool,
-    pub update: GameStatefulSetUpdateType,
+    pub update: UpdateStrategyType,
     pub policy: InPlacePolicy,
     /// Pods that stay at the old revision after the last step.
     pub partition: i64,

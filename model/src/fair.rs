@@ -3,7 +3,7 @@
 //! cluster writes nothing (invariant 8).
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase};
+use gamekeeper_core::api::{ConditionType, GameDeploymentStatus, HookPhase, UpdateStrategyType};
 use gamekeeper_core::plan;
 
 use super::describe;
@@ -265,7 +265,8 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
         .iter()
         .filter(|pod| pod.rev == workload.template)
         .count() as i64;
-    if updated < replicas - kept {
+    let moves = model.scope.strategy != UpdateStrategyType::OnDelete;
+    if moves && updated < replicas - kept {
         return Some(format!("{updated} of {replicas} - {kept} pods are updated"));
     }
     let of_pods = |run: &&Run| run.id.pod.is_some();

@@ -4,14 +4,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Finding, Templates, hooks, labels, pods};
 use crate::api::{
-    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameStatefulSetUpdateType, GameWorkload,
-    InPlacePolicy, InPlaceUpdateStrategy, PodManagementPolicy,
+    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload, InPlacePolicy,
+    InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType,
 };
 
 /// The update strategy of either kind.
 #[derive(Clone, Copy)]
 struct Update {
-    type_: GameStatefulSetUpdateType,
+    type_: UpdateStrategyType,
     policy: InPlacePolicy,
     grace_seconds: i32,
     without_gate: bool,
@@ -19,12 +19,12 @@ struct Update {
 
 impl Update {
     fn of(
-        type_: impl Into<GameStatefulSetUpdateType>,
+        type_: UpdateStrategyType,
         in_place: &InPlaceUpdateStrategy,
         disable_readiness_gate: bool,
     ) -> Self {
         Self {
-            type_: type_.into(),
+            type_,
             policy: in_place.policy,
             grace_seconds: in_place.grace_period_seconds,
             without_gate: disable_readiness_gate,
@@ -32,16 +32,15 @@ impl Update {
     }
 
     fn is_in_place(self) -> bool {
-        self.type_ == GameStatefulSetUpdateType::InplaceUpdate
+        self.type_ == UpdateStrategyType::InplaceUpdate
     }
 
     /// Whether pods may be deleted for it.
     fn may_recreate(self) -> bool {
         match self.type_ {
-            GameStatefulSetUpdateType::RollingUpdate => true,
-            GameStatefulSetUpdateType::OnDelete => false,
-            GameStatefulSetUpdateType::InplaceUpdate
-            | GameStatefulSetUpdateType::HotPatchUpdate => {
+            UpdateStrategyType::RollingUpdate => true,
+            UpdateStrategyType::OnDelete => false,
+            UpdateStrategyType::InplaceUpdate | UpdateStrategyType::HotPatchUpdate => {
                 self.policy == InPlacePolicy::InPlaceIfPossible
             }
         }

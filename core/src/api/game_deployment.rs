@@ -94,7 +94,7 @@ pub struct GameDeploymentScaleStrategy {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::game_deployment_limits()))]
 pub struct GameDeploymentUpdateStrategy {
-    /// RollingUpdate, InplaceUpdate or HotPatchUpdate.
+    /// RollingUpdate, InplaceUpdate, HotPatchUpdate or OnDelete.
     #[serde(default, rename = "type")]
     pub type_: UpdateStrategyType,
     /// Pods (number or percentage) to keep at the old revision.

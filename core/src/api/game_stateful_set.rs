@@ -150,30 +150,6 @@ pub struct Ordinals {
     pub start: i32,
 }
 
-/// How a GameStatefulSet's pods are brought to a new revision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum GameStatefulSetUpdateType {
-    /// Delete the pod (after its PreDelete hook) and create a new one.
-    #[default]
-    RollingUpdate,
-    /// Change the running pod.
-    InplaceUpdate,
-    /// Change the image without a restart; requires support by the kubelet.
-    HotPatchUpdate,
-    /// Pods are updated when a user deletes them.
-    OnDelete,
-}
-
-impl From<UpdateStrategyType> for GameStatefulSetUpdateType {
-    fn from(type_: UpdateStrategyType) -> Self {
-        match type_ {
-            UpdateStrategyType::RollingUpdate => Self::RollingUpdate,
-            UpdateStrategyType::InplaceUpdate => Self::InplaceUpdate,
-            UpdateStrategyType::HotPatchUpdate => Self::HotPatchUpdate,
-        }
-    }
-}
-
 /// Update limits at the place where bk-bcs keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -199,7 +175,7 @@ pub struct GameStatefulSetRollingUpdate {
 pub struct GameStatefulSetUpdateStrategy {
     /// RollingUpdate, InplaceUpdate, HotPatchUpdate or OnDelete.
     #[serde(default, rename = "type")]
-    pub type_: GameStatefulSetUpdateType,
+    pub type_: UpdateStrategyType,
     /// Limits, where bk-bcs has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<GameStatefulSetRollingUpdate>,

@@ -31,8 +31,7 @@ pub use game_deployment::{
 };
 pub use game_stateful_set::{
     GameStatefulSet, GameStatefulSetRollingUpdate, GameStatefulSetSpec, GameStatefulSetStatus,
-    GameStatefulSetUpdateStrategy, GameStatefulSetUpdateType, Ordinals, PodManagementPolicy,
-    PvcRetention, PvcRetentionPolicy,
+    GameStatefulSetUpdateStrategy, Ordinals, PodManagementPolicy, PvcRetention, PvcRetentionPolicy,
 };
 pub use hook::{HookArgument, HookStep, PodHookStrategy};
 pub use hook_options::{DryRun, MeasurementRetention, TtlStrategy};

@@ -17,6 +17,8 @@ pub enum UpdateStrategyType {
     InplaceUpdate,
     /// Change the image without a restart; requires support by the kubelet.
     HotPatchUpdate,
+    /// Pods are updated only when a user has them deleted.
+    OnDelete,
 }
 
 /// What happens to a template change that cannot be made in place.

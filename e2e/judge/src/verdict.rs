@@ -51,6 +51,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::partition,
                 rules::ordinals,
                 rules::pause,
+                rules::on_delete,
                 rules::runs,
                 rules::completion,
                 rules::gate,

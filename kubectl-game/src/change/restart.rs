@@ -1,6 +1,6 @@
 //! `restart`: an annotation of the template makes it a new revision, for which all pods are recreated.
 
-use gamekeeper_core::api::GameStatefulSetUpdateType as UpdateType;
+use gamekeeper_core::api::UpdateStrategyType as UpdateType;
 use gamekeeper_core::api::names::{HookPoint, WorkloadKind};
 use jiff::{Timestamp, Unit};
 

@@ -1,6 +1,6 @@
 //! The head of the tree: the state of the rollout, its strategy and its steps.
 
-use gamekeeper_core::api::GameStatefulSetUpdateType as UpdateType;
+use gamekeeper_core::api::UpdateStrategyType as UpdateType;
 
 use crate::game::Game;
 use crate::page::Page;

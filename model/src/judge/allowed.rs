@@ -81,7 +81,7 @@ impl Case<'_> {
         let may_surge = match scope.strategy {
             UpdateStrategyType::RollingUpdate => true,
             UpdateStrategyType::InplaceUpdate => scope.max_unavailable(replicas) == 0,
-            UpdateStrategyType::HotPatchUpdate => false,
+            UpdateStrategyType::HotPatchUpdate | UpdateStrategyType::OnDelete => false,
         };
         let is_old = |pod: &&Pod| pod.rev != self.workload.template;
         let old = self.active().filter(is_old).count() as i64;

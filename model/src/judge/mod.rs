@@ -3,8 +3,8 @@
 //! A write is checked against what the operator could know: the workload that the quorum GET returned, and the
 //! pods, without changes by kubelets and users that its caches have not observed.
 
-use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
+use gamekeeper_core::api::{HookPhase, UpdateStrategyType};
 use gamekeeper_core::plan::{DeletionReason, PodPhase};
 
 use crate::model::{Model, Violation};
@@ -244,8 +244,11 @@ impl<'a> Case<'a> {
         )
     }
 
-    /// Invariant 5; and the API server must have accepted the revision.
+    /// Invariant 5; and the API server must have accepted the revision. With OnDelete no update starts.
     fn update_starts(&self, pod: &Pod) -> Result<(), Violation> {
+        if self.model.scope.strategy == UpdateStrategyType::OnDelete {
+            return violation("on delete", format!("an update of {pod:?} starts"));
+        }
         if self.workload.paused {
             return violation("5: paused", format!("an update of {pod:?} begins"));
         }

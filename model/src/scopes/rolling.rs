@@ -252,3 +252,26 @@ fn crashes() {
         },
     );
 }
+
+#[test]
+fn on_delete() {
+    check(
+        "on delete",
+        Scope {
+            strategy: UpdateStrategyType::OnDelete,
+            user: vec![
+                User::Template(1),
+                User::Template(0),
+                User::Name(0),
+                User::Scale(2),
+                User::Scale(4),
+            ],
+            remaining: remaining(3, 1, 1),
+            lags: Lags {
+                runs: false,
+                ..LAGS
+            },
+            ..guarded()
+        },
+    );
+}

@@ -212,22 +212,19 @@ fn parents_of_paused_and_retry_have_defaults() {
 
 #[test]
 fn enum_values_are_cased_as_bk_bcs_has_them() {
+    let on_delete_too = json!([
+        "RollingUpdate",
+        "InplaceUpdate",
+        "HotPatchUpdate",
+        "OnDelete"
+    ]);
     for (kind, path, values) in [
         (
             "GameDeployment",
             "spec.updateStrategy.type",
-            json!(["RollingUpdate", "InplaceUpdate", "HotPatchUpdate"]),
+            on_delete_too.clone(),
         ),
-        (
-            "GameStatefulSet",
-            "spec.updateStrategy.type",
-            json!([
-                "RollingUpdate",
-                "InplaceUpdate",
-                "HotPatchUpdate",
-                "OnDelete"
-            ]),
-        ),
+        ("GameStatefulSet", "spec.updateStrategy.type", on_delete_too),
         (
             "GameStatefulSet",
             "spec.podManagementPolicy",

@@ -12,8 +12,8 @@ use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::ordinal_range::OrdinalRange;
 use crate::plan::scale::sizes::{Choice, Sizes, Sizing};
+use crate::plan::workload::Workload;
 use crate::plan::workload::identity::Identity;
-use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
 
 /// The pods of a workload by their ordinal.
@@ -97,14 +97,9 @@ impl<'a> Ordinals<'a> {
         let reach = Reach::of(self, &sizes.rollout);
         let is_old = |pod: &&&Pod| pod.revision() != update && reach.covers(self.of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
-        let room = reach
+        let count = reach
             .room(self.updated(revisions, sizes))
             .min(old.len() as i64);
-        // With OnDelete a pod is updated when a user deletes it.
-        let count = match self.workload.update {
-            UpdateType::OnDelete => 0,
-            _ => room,
-        };
         Moves {
             old,
             count,

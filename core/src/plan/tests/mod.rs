@@ -8,6 +8,7 @@ mod hooks;
 mod in_place;
 mod limits;
 mod nothing_to_lose;
+mod on_delete;
 mod promotion;
 mod recording;
 mod reserved;

@@ -28,6 +28,7 @@ use crate::plan::pods::availability::is_available;
 use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::method::{Method, Methods};
+use crate::plan::workload::UpdateType;
 
 /// Whether a pod has not begun to run: it may be changed as if it had been created so.
 fn is_new(pod: &Pod) -> bool {
@@ -72,8 +73,9 @@ pub fn move_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'
         ..
     } = scene;
     let mut moved = Moved::default();
-    // Invariant 5.
-    if sizes.rollout.paused || moves.count <= 0 {
+    // With OnDelete a pod moves when a user has it deleted. A pause: invariant 5.
+    let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
+    if waits_for_user || moves.count <= 0 {
         return moved;
     }
     let methods = Methods::new(scene);

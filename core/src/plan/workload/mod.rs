@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
-    CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameStatefulSetUpdateType,
-    GameWorkload, HookStep, InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy,
+    CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameWorkload, HookStep,
+    InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy, UpdateStrategyType,
     WorkloadStatus,
 };
 use crate::plan::observed::{Pod, RevisionName};
@@ -87,8 +87,8 @@ pub struct Workload<'a> {
     pub reserved: BTreeSet<i64>,
 }
 
-/// How pods are updated; the kind that has more ways has those of the other.
-pub type UpdateType = GameStatefulSetUpdateType;
+/// How pods are updated.
+pub type UpdateType = UpdateStrategyType;
 
 /// The hooks in a pod's life.
 #[derive(Clone, Copy)]
@@ -210,7 +210,7 @@ impl<'a> Workload<'a> {
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &spec.scale_strategy.pods_to_delete,
-            update: strategy.type_.into(),
+            update: strategy.type_,
             partition: strategy.partition.as_ref(),
             max_unavailable: strategy.max_unavailable.as_ref(),
             default_unavailable: IntOrString::String("20%".to_owned()),

@@ -127,8 +127,8 @@ fn act(before: &Value, after: &Value) -> Option<Act> {
 /// How many surge pods an update may have: none while it is paused.
 fn surge(active: &[&Pod], version: &Version) -> i64 {
     let in_place = version.strategy() == "InplaceUpdate" && version.max_unavailable() > 0;
-    let is_hot = version.strategy() == "HotPatchUpdate";
-    if !version.is_rolling() || version.is_paused() || in_place || is_hot {
+    let never = ["HotPatchUpdate", "OnDelete"].contains(&version.strategy());
+    if !version.is_rolling() || version.is_paused() || in_place || never {
         return 0;
     }
     let old = active
