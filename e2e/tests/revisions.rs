@@ -11,6 +11,7 @@ e2e::tests![
     the_history_limit_is_kept,
     a_name_collision_is_resolved,
     an_equivalent_template_creates_no_revision,
+    the_status_names_the_stable_revision,
 ];
 
 async fn names(case: &Case) -> Result<Vec<String>> {
@@ -108,4 +109,20 @@ async fn an_equivalent_template_creates_no_revision(case: &mut Case) -> Result<(
         .context("status")?;
     view.ensure(view.pod_names() == before.pod_names())?;
     view.ensure(view.pods.iter().all(|pod| pod.restarts() == 0))
+}
+
+async fn the_status_names_the_stable_revision(case: &mut Case) -> Result<()> {
+    case.apply(Game::rolling(2).partition(1)).await?;
+    case.until_settled(2).await?;
+    let first = update_revision(case).await?;
+    let path = "-o=jsonpath={.status.currentRevision}";
+    let current = ["get", "gamedeployment", GAME, path];
+    ensure!(case.kubectl(&current).await? == first);
+    case.set_image("game:v2").await?;
+    case.until_counts([2, 1, 1, 2, 2]).await?;
+    ensure!(case.kubectl(&current).await? == first);
+    case.replace("/spec/updateStrategy/partition", 0).await?;
+    case.until_settled(2).await?;
+    ensure!(case.kubectl(&current).await? == update_revision(case).await?);
+    Ok(())
 }

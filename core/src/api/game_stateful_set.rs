@@ -212,9 +212,6 @@ pub struct GameStatefulSetStatus {
     /// Pods at the current (stable) revision.
     #[serde(default)]
     pub current_replicas: i32,
-    /// Name of the stable revision.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub current_revision: String,
 }
 
 impl AsRef<WorkloadStatus> for GameStatefulSetStatus {

@@ -33,6 +33,9 @@ pub struct WorkloadStatus {
     /// Name of the revision of the current template.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub update_revision: String,
+    /// Name of the stable revision: the last one that all pods were available at.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub current_revision: String,
     /// Number of hash collisions of revision names.
     #[serde(default)]
     pub collision_count: i32,

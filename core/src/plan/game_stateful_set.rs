@@ -247,7 +247,6 @@ fn show(workload: WorkloadStatus, sizes: &Sizes) -> GameStatefulSetStatus {
     let is_current = |pod: &&&Pod| pod.revision() == sizes.stable;
     let current = sizes.active.iter().filter(is_current).count();
     GameStatefulSetStatus {
-        current_revision: workload.canary.revision.clone(),
         current_replicas: i32::try_from(current).unwrap_or(i32::MAX),
         workload,
     }

@@ -50,6 +50,7 @@ pub fn status(
         updated_replicas: counts.updated,
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
+        current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
         label_selector: workload.selector.to_string(),
         current_step_index: progress.step_index,

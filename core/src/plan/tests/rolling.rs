@@ -298,3 +298,19 @@ fn a_change_by_the_user_is_acknowledged_before_the_pods_follow_it() {
     story.user(json!({"updateStrategy": {"paused": true}}));
     assert!(story.plan().status_first);
 }
+
+#[test]
+fn the_current_revision_is_the_stable_one() {
+    let mut story = story(2, json!({"updateStrategy": {"partition": 1}}));
+    story.settle();
+    let first = story.status().update_revision;
+    assert_eq!(story.status().current_revision, first);
+    story.image("v2").settle();
+    assert_ne!(story.status().update_revision, first);
+    assert_eq!(story.status().current_revision, first);
+    story
+        .user(json!({"updateStrategy": {"partition": 0}}))
+        .settle();
+    let status = story.status();
+    assert_eq!(status.current_revision, status.update_revision);
+}
