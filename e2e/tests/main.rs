@@ -18,6 +18,7 @@ mod hook_runs;
 mod hook_servers;
 mod hot_patch;
 mod in_place;
+mod indexes;
 mod kubectl;
 mod kubelet;
 mod leader;
@@ -62,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_examples::tests(),
         hook_servers::tests(),
         in_place::tests(),
+        indexes::tests(),
         hot_patch::tests(),
         readiness_gate::tests(),
         rolling::tests(),

@@ -84,6 +84,8 @@ pub enum Fault {
     OffByOne,
     /// Reserved ordinals are ordinals like others.
     ReservationIgnored,
+    /// The index of a Terminating pod is taken for free.
+    TerminatingIndexFree,
 }
 
 impl Fault {
@@ -109,6 +111,12 @@ impl Fault {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for pod in pods.filter(|pod| pod.gate == Gate::Unset) {
                     pod.gate = Gate::None;
+                }
+            }
+            Fault::TerminatingIndexFree => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                for pod in pods.filter(|pod| pod.terminating) {
+                    pod.index = None;
                 }
             }
             Fault::OffByOne => {

@@ -8,7 +8,7 @@ use super::explore::explore;
 use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
-use super::scopes::{guarded, in_place, paused_without_steps, recreated, remaining, set};
+use super::scopes::{guarded, in_place, indexed, paused_without_steps, recreated, remaining, set};
 use super::start::settled;
 use super::state::Remaining;
 
@@ -42,6 +42,7 @@ const PAUSED: &str = "5: paused";
 const ONE_RUN: &str = "6: one HookRun";
 const ORDINALS: &str = "7: ordinals";
 const RESERVED: &str = "7: reserved ordinals";
+const INDEXES: &str = "7: pod indexes";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -306,6 +307,16 @@ fn bugs_with_reserved_ordinals_are_found() {
     };
     find(Fault::HealthIgnored, ENOUGH, reserved(Parallel));
     find(Fault::HealthIgnored, ENOUGH, reserved(OrderedReady));
+}
+
+#[test]
+fn bugs_with_indexes_are_found() {
+    let scope = || Scope {
+        pre_delete: false,
+        user: vec![User::Template(1), User::Scale(2)],
+        ..indexed()
+    };
+    find(Fault::TerminatingIndexFree, INDEXES, scope());
 }
 
 #[test]

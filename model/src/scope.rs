@@ -16,6 +16,8 @@ pub struct Scope {
     pub max_unavailable: Amount,
     pub max_surge: Amount,
     pub partition: u8,
+    /// How many indexes there are for pods, from 0 on; 0 where they get none.
+    pub indexes: u8,
     pub pre_delete: bool,
     pub pre_inplace: bool,
     pub post_inplace: bool,
@@ -136,6 +138,7 @@ impl Default for Scope {
             max_unavailable: Amount::Number(1),
             max_surge: Amount::Number(0),
             partition: 0,
+            indexes: 0,
             pre_delete: false,
             pre_inplace: false,
             post_inplace: false,

@@ -58,9 +58,7 @@ pub fn make(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Wri
         }
         Write::DeleteRevision(rev) => state.revisions.write(lags.revisions).retain(|it| it != rev),
         Write::DryRun(rev) => record_dry_run(model, state, *rev),
-        Write::CreatePod { rev, gate, ordinal } => {
-            create_pod(model, state, reconcile, *rev, *gate, *ordinal);
-        }
+        Write::CreatePod { .. } => create_pod(model, state, reconcile, write),
         Write::CreateRun(id) => state.runs.write(lags.runs).push(Run {
             id: id.clone(),
             phase: gamekeeper_core::api::HookPhase::Pending,
@@ -113,14 +111,16 @@ fn record_dry_run(model: &Model, state: &mut State, rev: Rev) {
     }
 }
 
-fn create_pod(
-    model: &Model,
-    state: &mut State,
-    reconcile: &Reconcile,
-    rev: Rev,
-    gate: bool,
-    ordinal: Option<Name>,
-) {
+fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Write) {
+    let &Write::CreatePod {
+        rev,
+        gate,
+        ordinal,
+        index,
+    } = write
+    else {
+        return;
+    };
     if model.scope.refused == Some(rev) {
         return record_dry_run(model, state, rev);
     }
@@ -143,6 +143,7 @@ fn create_pod(
         marked: false,
         hot: false,
         gate: if gate { Gate::Unset } else { Gate::Absent },
+        index,
         record: None,
     });
 }

@@ -109,6 +109,7 @@ pub struct Orphan {
     /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
+    index: Option<u32>,
     terminating: bool,
 }
 
@@ -128,7 +129,15 @@ struct Meta {
     uid: String,
     resource_version: String,
     labels: Option<BTreeMap<String, String>>,
+    annotations: Option<Annotations>,
     deletion_timestamp: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "tkex.bkbcs.tencent.com/gamedeployment-index-id")]
+    index: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -151,6 +160,9 @@ impl Orphan {
             version: version_number(&meta.resource_version),
             labels: interner.share(labels.join(",")),
             phase: phase(pod.status.phase.as_deref()),
+            index: meta
+                .annotations
+                .and_then(|annotations| annotations.index?.parse().ok()),
             terminating: meta.deletion_timestamp.is_some(),
         }
     }
@@ -172,6 +184,7 @@ impl Orphan {
         self.uid == other.uid
             && self.labels == other.labels
             && self.phase == other.phase
+            && self.index == other.index
             && self.terminating == other.terminating
     }
 
@@ -195,6 +208,7 @@ impl Orphan {
         let pod = slim(None, Sight::Listed, pod, &mut Interner::default());
         pod.map(|pod| Pod {
             phase: self.phase,
+            index: self.index,
             ..pod
         })
     }

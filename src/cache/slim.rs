@@ -90,6 +90,9 @@ pub(super) fn slim(
             .get(names::DELETING_ANNOTATION)
             .is_some_and(|it| it == "true"),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
+        index: annotations
+            .get(names::INDEX_ID)
+            .and_then(|index| index.parse().ok()),
         record: record(&annotations, previous),
         phase: phase(status.phase.as_deref()),
         ended_at_once: ended_at_once(&status),

@@ -62,10 +62,12 @@ pub(super) fn review(
         false => Vec::new(),
     };
     if request.operation == "UPDATE" && !findings.is_empty() {
-        let old = match request.object["spec"] == request.old_object["spec"] {
-            true => findings.clone(),
-            false => findings_of(&request.old_object, &dry_run.old_object),
-        };
+        let mut old = findings_of(&request.old_object, &dry_run.old_object);
+        if request.object["spec"] == request.old_object["spec"] {
+            // An unchanged spec can only have become invalid because of another object or a newer operator.
+            let of_spec = |finding: &&Finding| !lies_in(&finding.field, "metadata");
+            old.extend(findings.iter().filter(of_spec).cloned());
+        }
         downgrade_old(&mut findings, &old);
     }
     let (errors, warnings): (Vec<Finding>, Vec<Finding>) =
@@ -97,8 +99,7 @@ fn findings(object: &Value, templates: &Templates, dry_run: &[Finding]) -> Vec<F
     findings
 }
 
-/// Turns findings that the stored object already has into warnings. So a change that does not touch the spec is
-/// never refused.
+/// Turns findings that the stored object already has into warnings.
 fn downgrade_old(findings: &mut [Finding], old: &[Finding]) {
     for finding in findings {
         if old.contains(finding) {

@@ -126,6 +126,36 @@ fn only_new_errors_are_refused() {
 }
 
 #[test]
+fn a_bad_annotation_is_refused_also_where_the_spec_stays() {
+    let game = |range: &str, replicas: i32| {
+        json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1",
+            "kind": "GameDeployment",
+            "metadata": {"name": "game", "annotations": {
+                "tkex.bkbcs.tencent.com/gamedeployment-index-on": "true",
+                "tkex.bkbcs.tencent.com/gamedeployment-index-range": range,
+            }},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": "game"}},
+                "template": {
+                    "metadata": {"labels": {"app": "game"}},
+                    "spec": {"containers": [{"name": "server", "image": "game:1"}]},
+                },
+            },
+        })
+    };
+    let good = r#"{"podEndIndex": 9}"#;
+    let is_allowed = |new: Value, old: Value| reviewed("UPDATE", new, old).allowed;
+    assert!(!is_allowed(game("bad", 1), game(good, 1)));
+    assert!(is_allowed(game("bad", 2), game("bad", 1)));
+    assert!(is_allowed(game(good, 1), game("bad", 1)));
+    let mut labeled = game("bad", 1);
+    labeled["metadata"]["labels"] = json!({"a": "b"});
+    assert!(is_allowed(labeled, game("bad", 1)));
+}
+
+#[test]
 fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
     let workload = |image: &str| {
         json!({

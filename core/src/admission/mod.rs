@@ -10,6 +10,7 @@
 mod exec;
 mod finding;
 mod hooks;
+mod indexes;
 mod labels;
 mod metrics;
 mod pods;

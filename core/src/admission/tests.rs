@@ -25,6 +25,11 @@ fn messages_of(kind: &str, spec: Value, templates: &[(&str, HookTemplateSpec)]) 
         .iter()
         .map(|(name, spec)| (*name, Arc::new(HookTemplate::new(name, spec.clone()))))
         .collect();
+    messages_about(&workload(kind, spec), &known)
+}
+
+/// A workload with these fields.
+fn workload(kind: &str, spec: Value) -> Value {
     let mut object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": kind,
@@ -39,12 +44,16 @@ fn messages_of(kind: &str, spec: Value, templates: &[(&str, HookTemplateSpec)]) 
     });
     let fields = object["spec"].as_object_mut().expect("a spec");
     fields.extend(spec.as_object().expect("fields").clone());
+    object
+}
+
+fn messages_about(object: &Value, known: &BTreeMap<&str, Arc<HookTemplate>>) -> Vec<String> {
     let find = |name: &str| known.get(name).cloned();
     let templates = Templates {
         find: &find,
         place: "this namespace",
     };
-    let findings = check(&object, &templates).into_iter();
+    let findings = check(object, &templates).into_iter();
     findings
         .map(|finding| match finding.severity {
             Severity::Error => finding.to_string(),
@@ -186,6 +195,70 @@ fn fields_without_effect_are_warnings() {
             "{found:?}"
         );
     }
+}
+
+/// The findings about a GameDeployment whose pods get indexes of this range.
+fn messages_of_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> {
+    let mut object = workload("GameDeployment", spec);
+    let mut annotations = json!({crate::api::names::INDEX_ON: on});
+    if let Some(range) = range {
+        annotations[crate::api::names::INDEX_RANGE] = range.into();
+    }
+    object["metadata"]["annotations"] = annotations;
+    messages_about(&object, &BTreeMap::new())
+}
+
+#[test]
+fn a_range_of_indexes_that_cannot_be_used_is_refused() {
+    let none = || json!({});
+    let good = r#"{"podStartIndex": 100, "podEndIndex": 110}"#;
+    assert_eq!(messages_of_range(Some(good), "true", none()), [""; 0]);
+    assert_eq!(messages_of_range(Some("x"), "false", none()), [""; 0]);
+    let field = "metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-range: ";
+    for (range, why) in [
+        (None, "Required value: must be JSON such as "),
+        (
+            Some("100-110"),
+            "Invalid value: \"100-110\": must be JSON such as ",
+        ),
+    ] {
+        let found = messages_of_range(range, "true", none());
+        let expected = format!("{field}{why}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(&expected),
+            "{found:?}"
+        );
+    }
+    let found = messages_of_range(Some(good), "True", none());
+    let switch = "warning: metadata.annotations.tkex.bkbcs.tencent.com/gamedeployment-index-on: ";
+    assert!(
+        found.len() == 1 && found[0].starts_with(switch),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn indexes_that_do_not_fit_are_a_warning() {
+    let range = Some(r#"{"podEndIndex": 5}"#);
+    let spec = |replicas: i32, surge: Value| json!({"replicas": replicas, "updateStrategy": {"maxSurge": surge}});
+    assert_eq!(messages_of_range(range, "true", spec(4, json!(1))), [""; 0]);
+    for (replicas, surge) in [(5, json!(1)), (4, json!("50%")), (6, json!(0))] {
+        let found = messages_of_range(range, "true", spec(replicas, surge));
+        let expected = "the range has 5 indexes, fewer than replicas + maxSurge";
+        assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        assert!(found[0].starts_with("warning: "), "{found:?}");
+    }
+    let env = json!([{"name": "MODE", "value": "x"}, {"name": "POD_INDEX", "value": "1"}]);
+    let container = json!({"name": "server", "image": "game:1", "env": env});
+    let metadata = json!({"labels": {"app": "game"}});
+    let template = json!({"metadata": metadata, "spec": {"containers": [container]}});
+    assert_eq!(
+        messages_of_range(range, "true", json!({"template": template})),
+        [
+            "warning: spec.template.spec.containers[0].env[1].name: Invalid value: \"POD_INDEX\": gets the \
+             pod's index as its value; remove it"
+        ]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Finding, Templates, hooks, labels, pods};
+use super::{Finding, Templates, hooks, indexes, labels, pods};
 use crate::api::{
     GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload, InPlacePolicy,
     InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType,
@@ -59,6 +59,7 @@ pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) ->
             "on a GameDeployment, whose pods have no stable host names; remove it, or use a GameStatefulSet",
         ));
     }
+    findings.extend(indexes::of_deployment(workload));
     findings
 }
 

@@ -73,6 +73,10 @@ pub enum Reason {
     RevisionNotFound,
     /// Pods terminate as soon as they are started.
     PodsEndAtOnce,
+    /// The range of pods' indexes cannot be read.
+    PodIndexInvalid,
+    /// All indexes of the range are in use.
+    PodIndexExhausted,
     /// A claim that a pod needs is being deleted.
     ClaimTerminating,
     /// A claim that a pod needs belongs to another object.

@@ -12,6 +12,7 @@ mod hook;
 mod hook_options;
 mod hook_run;
 mod hook_template;
+mod index_range;
 mod metric;
 pub mod names;
 mod provider;
@@ -39,6 +40,7 @@ pub use hook_run::{HookPhase, HookRun, HookRunSpec, HookRunStatus, Measurement, 
 pub use hook_template::{
     Argument, ArgumentSource, FieldRef, HookPolicy, HookTemplate, HookTemplateSpec, SecretKeyRef,
 };
+pub use index_range::{IndexRange, InvalidIndexRange};
 pub use metric::{Metric, MetricProvider};
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};

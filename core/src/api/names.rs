@@ -62,6 +62,14 @@ pub const POD_NAME_LABEL: &str = "gamestatefulset.kubernetes.io/pod-name";
 pub const POD_ORDINAL_LABEL: &str = "gamestatefulset.kubernetes.io/pod-ordinal";
 /// Label of a GameStatefulSet's pods: their ordinal (Kubernetes convention).
 pub const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
+/// Annotation of a GameDeployment: "true" gives each new pod an index.
+pub const INDEX_ON: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-on";
+/// Annotation of a GameDeployment: the range of its pods' indexes, as JSON.
+pub const INDEX_RANGE: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-range";
+/// Annotation of a GameDeployment's pods: their index.
+pub const INDEX_ID: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
+/// Environment variable of a GameDeployment's containers: the index of their pod.
+pub const INDEX_ENV: &str = "POD_INDEX";
 /// Annotation of a GameStatefulSet's template: force-delete pods on lost nodes.
 pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";

@@ -4,13 +4,15 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use crate::api::{GameDeployment, GameDeploymentStatus};
-use crate::plan::decision::{Action, DeletionReason, Event, Plan, WorkloadPatch};
+use crate::plan::decision::{Action, DeletionReason, Event, Obstacles, Plan, WorkloadPatch};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard};
 use crate::plan::observed::Pod;
 use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, PodNames};
+use crate::plan::pods::index;
+use crate::plan::pods::index::{Indexes, NoIndex};
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::moves::Moves;
@@ -80,9 +82,18 @@ pub fn plan(
     let missing = workload.replicas + sizes.surge - sizes.kept.len() as i64;
     let held = Held::of(&own, |pod| sizes.makes(pod), missing, world);
     draft.extend(remove(&scene, &held, &mut hooks));
-    let Created { pods, obstacles } = create(&scene, &held);
+    let Created {
+        pods,
+        obstacles,
+        waits_for,
+    } = create(&scene, &held);
     draft.extend(pods.into_iter().map(Action::CreatePod));
     draft.block(obstacles);
+    draft.waits_for = waits_for;
+    draft.block(Obstacles {
+        scale: index::invalid(&workload),
+        update: None,
+    });
     let mut budget = Budget::of(&scene);
     draft.extend(update::replace_named(&scene, &mut budget, &mut hooks));
     let moved = update::move_pods(&scene, &mut budget, &mut hooks);
@@ -145,6 +156,7 @@ fn create(scene: &Scene, held: &Held) -> Created {
         return Created {
             pods: Vec::new(),
             obstacles: new_pods.obstacles,
+            waits_for: None,
         };
     }
     let update = revisions.update.name();
@@ -157,13 +169,28 @@ fn create(scene: &Scene, held: &Held) -> Created {
         _ => Place::Surge,
     };
     let mut names = PodNames::new(workload, world);
-    let pods = (0..missing).take(MAX_CREATIONS).filter_map(|number| {
-        let revision = new_pods.revision_at(place(number))?;
-        Some(names.new_pod(revision))
-    });
+    let mut indexes = Indexes::new(workload, world);
+    let mut pods = Vec::new();
+    let mut waits_for = None;
+    for number in (0..missing).take(MAX_CREATIONS) {
+        let Some(revision) = new_pods.revision_at(place(number)) else {
+            continue;
+        };
+        match indexes.take() {
+            Ok(index) => pods.push(names.new_pod(revision, index)),
+            Err(why) => {
+                match why {
+                    NoIndex::Awaited(by) => waits_for = Some(by),
+                    NoIndex::Blocked(by) => new_pods.obstacles.scale = Some(by),
+                }
+                break;
+            }
+        }
+    }
     Created {
-        pods: pods.collect(),
+        pods,
         obstacles: new_pods.obstacles,
+        waits_for,
     }
 }
 

@@ -205,6 +205,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     Created {
         pods,
         obstacles: new_pods.obstacles,
+        waits_for: None,
     }
 }
 

@@ -20,7 +20,7 @@
 //! | [`revision`] | ControllerRevisions |
 //! | [`in_place`] | what can be changed in a running pod, and when a change is complete |
 //! | [`rollout`] | canary steps, pauses, promotion |
-//! | [`pods`] | a workload's own pods, availability, new pods |
+//! | [`pods`] | a workload's own pods, availability, new pods and their indexes |
 //! | [`scale`] | how many pods, which ones go, ordinals and claims |
 //! | [`update`] | which pods are brought to the update revision now |
 //! | [`status`] | the status, conditions and events |

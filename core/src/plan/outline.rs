@@ -9,7 +9,7 @@ use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::{Own, own_pods};
 use crate::plan::revision::Found;
-use crate::plan::status::{conclusion, events};
+use crate::plan::status::{Reasons, conclusion, events};
 use crate::plan::update::Scene;
 use crate::plan::update::held::Held;
 use crate::plan::workload::{Progress, Workload};
@@ -90,7 +90,11 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     let (counts, wake) = status::count(scene.workload, scene.sizes.active, update, scene.world.now);
     draft.wake_at(wake);
     let obstacles = std::mem::take(&mut draft.obstacles);
-    let status = conclusion::status(scene, counts, &hooks, obstacles, shown.map(AsRef::as_ref));
+    let reasons = Reasons {
+        obstacles,
+        waits_for: draft.waits_for.take(),
+    };
+    let status = conclusion::status(scene, counts, &hooks, reasons, shown.map(AsRef::as_ref));
     close(scene.workload, draft, shown, Some(show(status)))
 }
 

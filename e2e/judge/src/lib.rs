@@ -15,7 +15,7 @@
 //! | 4: canary steps end in order, and for a reason | `rules/steps.rs` |
 //! | 5: while paused, no update starts | `rules/pause.rs` |
 //! | 6: one live HookRun per pod and point | `rules/runs.rs` |
-//! | 7: ordinals, reserved ones among them, their order, and their claims | `rules/ordinals.rs` |
+//! | 7: ordinals, reserved ones among them, their order, and their claims; indexes of pods | `rules/ordinals.rs`, `rules/indexes.rs` |
 //! | 8: nothing is written for a settled workload | `rules/settled.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |

@@ -12,6 +12,8 @@ pub(crate) const IDENTITY: [&str; 3] = [
     "gamestatefulset.kubernetes.io/pod-ordinal",
     "apps.kubernetes.io/pod-index",
 ];
+/// Annotation of a GameDeployment's pods: their index.
+pub const INDEX: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 /// Annotation of pods that wait for their PreDelete hook.
 pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Annotation of hot patched pods.

@@ -13,6 +13,7 @@ const GAME: &str = "game";
 pub(crate) const OPERATOR: &str = "system:serviceaccount:x:gamekeeper";
 
 /// A simulated cluster with its log.
+#[derive(Clone)]
 pub(crate) struct Scenario {
     events: Vec<Event>,
     now: Timestamp,
@@ -207,8 +208,17 @@ impl Scenario {
         self.set_ready(name, true);
     }
 
+    /// The operator creates a pod with an index.
+    pub(crate) fn create_with_index(&mut self, name: &str, index: &str) {
+        self.create_annotated(name, "v1", json!({names::INDEX: index}));
+    }
+
     /// The operator creates a pod.
     pub(crate) fn create_only(&mut self, name: &str, revision: &str) {
+        self.create_annotated(name, revision, json!({}));
+    }
+
+    fn create_annotated(&mut self, name: &str, revision: &str, annotations: Value) {
         let which = match self.workload["kind"] == "GameStatefulSet" {
             true => names::IDENTITY[2],
             false => names::INSTANCE,
@@ -218,6 +228,7 @@ impl Scenario {
             "metadata": {
                 "name": name, "uid": format!("uid-{name}"),
                 "labels": {names::REVISION: revision, which: name},
+                "annotations": annotations,
                 "ownerReferences": [{"controller": true, "uid": GAME}],
             },
             "spec": {

@@ -50,6 +50,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::budget,
                 rules::partition,
                 rules::ordinals,
+                rules::indexes,
                 rules::pause,
                 rules::on_delete,
                 rules::runs,

@@ -1,6 +1,6 @@
 //! A pod as kubectl shows it, with what the operator does with it.
 
-use gamekeeper_core::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE};
+use gamekeeper_core::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE, INDEX_ID};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 
@@ -80,6 +80,9 @@ pub fn info(pod: &Pod, is_reserved: bool) -> String {
     let ready = statuses.iter().filter(|it| it.ready).count();
     let restarts: i32 = statuses.iter().map(|it| it.restart_count).sum();
     let mut words = vec![format!("{ready}/{all} ready")];
+    if let Some(index) = pod.annotations().get(INDEX_ID) {
+        words.push(format!("index {index}"));
+    }
     match restarts {
         0 => {}
         1 => words.push("1 restart".to_owned()),
@@ -96,4 +99,30 @@ pub fn info(pod: &Pod, is_reserved: bool) -> String {
         words.push("ordinal reserved".to_owned());
     }
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_index_of_a_pod_is_told() {
+        let pod = |annotations| {
+            let pod = json!({
+                "metadata": {"name": "a", "annotations": annotations},
+                "spec": {"containers": [{"name": "game"}]},
+                "status": {"containerStatuses": [
+                    {"name": "game", "ready": true, "restartCount": 1, "image": "", "imageID": ""},
+                ]},
+            });
+            info(&serde_json::from_value(pod).expect("a pod"), false)
+        };
+        assert_eq!(pod(json!({})), "1/1 ready, 1 restart");
+        assert_eq!(
+            pod(json!({INDEX_ID: "100"})),
+            "1/1 ready, index 100, 1 restart"
+        );
+    }
 }

@@ -118,6 +118,10 @@ pub fn state(state: &State) -> Result<(), Violation> {
         if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
             return violation("7: ordinals", format!("{pod:?} and {other:?}"));
         }
+        let has_its_index = |it: &&Pod| pod.index.is_some() && it.index == pod.index;
+        if let Some(other) = pods[index + 1..].iter().find(has_its_index) {
+            return violation("7: pod indexes", format!("{pod:?} and {other:?}"));
+        }
     }
     let runs = &state.runs.now;
     for (index, run) in runs.iter().enumerate() {

@@ -70,3 +70,11 @@ pub fn in_place() -> Scope {
         ..guarded()
     }
 }
+
+/// Three pods, with one index more than there are pods.
+pub fn indexed() -> Scope {
+    Scope {
+        indexes: 4,
+        ..guarded()
+    }
+}

@@ -266,10 +266,31 @@ fn on_delete() {
                 User::Scale(2),
                 User::Scale(4),
             ],
-            remaining: remaining(3, 1, 1),
+            remaining: remaining(2, 1, 1),
             lags: Lags {
                 runs: false,
                 ..LAGS
+            },
+            ..guarded()
+        },
+    );
+}
+
+#[test]
+fn indexes() {
+    check(
+        "indexes",
+        Scope {
+            replicas: 2,
+            indexes: 4,
+            max_surge: Amount::Number(1),
+            max_unavailable: Amount::Number(0),
+            user: vec![User::Scale(3), User::Scale(1), User::Template(1)],
+            pre_delete: false,
+            remaining: remaining(3, 1, 0),
+            lags: Lags {
+                pods: true,
+                ..Lags::default()
             },
             ..guarded()
         },

@@ -192,6 +192,8 @@ pub struct Pod {
     pub marked: bool,
     pub hot: bool,
     pub gate: Gate,
+    /// Its index, where pods get one.
+    pub index: Option<u8>,
     pub record: Option<Record>,
 }
 

@@ -73,6 +73,8 @@ pub enum Write {
         gate: bool,
         /// For GameStatefulSets. It is also the name.
         ordinal: Option<Name>,
+        /// Its index, where pods get one.
+        index: Option<u8>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
     Mark(Uid),

@@ -34,6 +34,9 @@ impl Translator {
                 rev: rev(&pod.revision),
                 gate: pod.pod["spec"].get("readinessGates").is_some(),
                 ordinal: self.set.map(|_| parse_name(&pod.name)),
+                index: pod.pod["metadata"]["annotations"][names::INDEX_ID]
+                    .as_str()
+                    .map(|index| index.parse().expect("a small index")),
             },
             Action::DeletePod(it) => {
                 Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))

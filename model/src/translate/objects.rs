@@ -148,6 +148,7 @@ impl Translator {
             annotated: true,
             marked_deleting: pod.marked,
             hot_patched: pod.hot,
+            index: pod.index.map(u32::from),
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some("node".to_owned()),
             phase: pod.phase,
@@ -299,8 +300,15 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
         true => json!({"hook": hook_step(0)}),
         false => json!({}),
     };
+    let range = json!({"podStartIndex": 0, "podEndIndex": scope.indexes}).to_string();
+    let annotations = match scope.indexes {
+        0 => json!({}),
+        _ => json!({names::INDEX_ON: "true", names::INDEX_RANGE: range}),
+    };
     serde_json::from_value(json!({
-        "metadata": {"name": WORKLOAD, "namespace": NAMESPACE, "uid": UID},
+        "metadata": {
+            "name": WORKLOAD, "namespace": NAMESPACE, "uid": UID, "annotations": annotations,
+        },
         "spec": {
             "selector": {"matchLabels": {"app": "game"}},
             "template": template(0),

@@ -92,6 +92,8 @@ fn what_decides_the_adoption_of_an_orphan_is_kept() {
     assert!(!running.ended() && !running.terminating);
     before["status"]["phase"] = json!("Failed");
     assert!(shown(&before).ended());
+    before["metadata"]["annotations"] = json!({names::INDEX_ID: "7", "other": "x"});
+    assert_eq!((running.index, shown(&before).index), (None, Some(7)));
     before["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert!(shown(&before).terminating);
 }
@@ -119,6 +121,9 @@ fn states_of_an_orphan_differ_only_in_what_decides_its_adoption() {
     ));
     assert!(!is_like_first(
         |pod| pod["metadata"]["labels"]["a"] = json!("b")
+    ));
+    assert!(!is_like_first(
+        |pod| pod["metadata"]["annotations"] = json!({names::INDEX_ID: "1"})
     ));
     assert!(!is_like_first(
         |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")

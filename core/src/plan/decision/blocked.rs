@@ -45,6 +45,11 @@ pub struct Obstacles {
 }
 
 impl Obstacles {
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        self.scale.is_none() && self.update.is_none()
+    }
+
     /// These, and others where there are none.
     pub fn or(self, others: Self) -> Self {
         Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::plan::decision::{Action, Decided, Event, Obstacles, Phase, WorkloadPatch};
+use crate::plan::decision::{Action, Blocked, Decided, Event, Obstacles, Phase, WorkloadPatch};
 use crate::plan::time::earlier;
 
 /// What the rules have decided so far.
@@ -18,6 +18,8 @@ pub struct Draft {
     pub events: Vec<Event>,
     /// Why things do not go on.
     pub obstacles: Obstacles,
+    /// What pods that are to be created wait for, which comes by itself.
+    pub waits_for: Option<Blocked>,
 }
 
 impl Draft {

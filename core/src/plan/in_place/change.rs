@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::names::INDEX_ID;
 use crate::plan::revision::canonical;
 
 /// A change that can be made in place.
@@ -39,14 +40,17 @@ pub fn between(from: &Value, to: &Value) -> Result<Change, NotInPlace> {
         let why = "cannot be changed in a running pod".to_owned();
         return Err(NotInPlace { path, why });
     }
+    let mut annotations = map_change(
+        old.pointer("/metadata/annotations"),
+        new.pointer("/metadata/annotations"),
+    );
+    // A pod keeps the index that it was created with.
+    annotations.retain(|(key, _)| key != INDEX_ID);
     let mut change = Change {
+        annotations,
         labels: map_change(
             old.pointer("/metadata/labels"),
             new.pointer("/metadata/labels"),
-        ),
-        annotations: map_change(
-            old.pointer("/metadata/annotations"),
-            new.pointer("/metadata/annotations"),
         ),
         ..Change::default()
     };

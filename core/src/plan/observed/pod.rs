@@ -38,6 +38,8 @@ pub struct Pod {
     pub marked_deleting: bool,
     /// Whether it carries the annotation of hot patches.
     pub hot_patched: bool,
+    /// Its index, where its workload gives pods one.
+    pub index: Option<u32>,
     /// What the last in-place update or hot patch changed.
     pub record: Option<Arc<InPlaceRecord>>,
     /// The node it is bound to.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::names;
 use crate::plan::decision::NewPod;
+use crate::plan::pods::index;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
@@ -56,12 +57,15 @@ impl<'a> PodNames<'a> {
         }
     }
 
-    /// A new pod of a revision.
-    pub fn new_pod(&mut self, revision: &Revision) -> NewPod {
+    /// A new pod of a revision, with its index where it gets one.
+    pub fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
         let mut pod = pod_of(self.workload, revision, &name);
         pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
+        if let Some(index) = index {
+            index::give(index, &mut pod);
+        }
         NewPod {
             name,
             revision: revision.name.clone(),
@@ -118,6 +122,13 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
         if let Some(value) = part(&format!("/metadata/{field}")) {
             metadata.insert(field.to_owned(), value);
         }
+    }
+    // All pods of a template would have the same index.
+    if let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.remove(names::INDEX_ID);
     }
     let mut spec = part("/spec").unwrap_or_else(|| json!({}));
     if workload.gated {

@@ -2,6 +2,7 @@
 
 pub mod availability;
 pub mod creation;
+pub mod index;
 
 use crate::plan::decision::{Action, PodRef};
 use crate::plan::observed::Pod;

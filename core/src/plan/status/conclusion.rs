@@ -2,11 +2,10 @@
 
 use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
-use crate::plan::decision::Obstacles;
 use crate::plan::hooks::Hooks;
 use crate::plan::in_place::is_in_progress;
 use crate::plan::status;
-use crate::plan::status::{Outcome, PodCounts};
+use crate::plan::status::{Outcome, PodCounts, Reasons};
 use crate::plan::update::Scene;
 use crate::plan::workload::UpdateType;
 
@@ -18,7 +17,7 @@ pub fn status(
     scene: &Scene,
     counts: PodCounts,
     hooks: &Hooks,
-    obstacles: Obstacles,
+    reasons: Reasons,
     old: Option<&WorkloadStatus>,
 ) -> WorkloadStatus {
     let Scene {
@@ -32,11 +31,11 @@ pub fn status(
     let has_arrived = named == 0 && has_arrived(scene, &counts);
     let outcome = Outcome {
         rollout: &sizes.rollout,
-        complete: has_arrived && obstacles.update.is_none() && obstacles.scale.is_none(),
+        complete: has_arrived && reasons.obstacles.is_none(),
         counts,
         victims: sizes.victims.len() + named,
         reserved: reserved(scene),
-        obstacles,
+        reasons,
     };
     let progress = sizes.rollout.progress.clone();
     let blocked = |point| shown(hooks.blocked.get(&point).cloned().unwrap_or_default());

@@ -51,6 +51,15 @@ pub fn count(
     (counts, wake)
 }
 
+/// Why not all is as the spec says.
+#[derive(Default)]
+pub struct Reasons {
+    /// Why things do not go on.
+    pub obstacles: Obstacles,
+    /// What pods that are to be created wait for, which comes by itself.
+    pub waits_for: Option<Blocked>,
+}
+
 /// What a plan came to, as far as conditions show it.
 pub struct Outcome<'a> {
     /// How far the rollout may go.
@@ -63,8 +72,8 @@ pub struct Outcome<'a> {
     pub victims: usize,
     /// Those of them whose ordinal is reserved.
     pub reserved: usize,
-    /// Why things do not go on.
-    pub obstacles: Obstacles,
+    /// Why not all is as the spec says.
+    pub reasons: Reasons,
 }
 
 /// The conditions, with the time of the last change of each.
@@ -74,7 +83,7 @@ pub fn conditions(
     old: &[Condition],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let Obstacles { scale, update } = &outcome.obstacles;
+    let Obstacles { scale, update } = &outcome.reasons.obstacles;
     let failures = [
         (ConditionType::FailedScale, scale),
         (ConditionType::FailedUpdate, update),
@@ -153,6 +162,8 @@ fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
         (Reason::PodsUnavailable, message)
     } else if outcome.victims > 0 {
         (Reason::PodsToDelete, to_delete(outcome))
+    } else if let (Some(by), true) = (&outcome.reasons.obstacles.scale, updated >= wanted) {
+        (by.reason, by.message.clone())
     } else {
         let message = format!("{updated} of {wanted} pods are at the update revision");
         (Reason::RolloutUnderWay, message)
@@ -207,12 +218,18 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
         let message = "spec.updateStrategy.paused is true".to_owned();
         return waits(Reason::Paused, message);
     }
-    let Obstacles { scale, update } = &outcome.obstacles;
-    match update.as_ref().or(scale.as_ref()) {
+    let Reasons {
+        obstacles,
+        waits_for,
+    } = &outcome.reasons;
+    match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {
         Some(Blocked { reason, message }) => waits(*reason, message.clone()),
-        None => goes_on(
-            Reason::RollingOut,
-            "pods are being created, updated or deleted",
-        ),
+        None => match waits_for {
+            Some(Blocked { reason, message }) => goes_on(*reason, message),
+            None => goes_on(
+                Reason::RollingOut,
+                "pods are being created, updated or deleted",
+            ),
+        },
     }
 }

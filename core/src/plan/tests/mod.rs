@@ -6,6 +6,7 @@ mod clocks;
 mod golden;
 mod hooks;
 mod in_place;
+mod indexes;
 mod limits;
 mod nothing_to_lose;
 mod on_delete;

@@ -726,6 +726,9 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         annotated: true,
         marked_deleting: false,
         hot_patched: false,
+        index: new.pod["metadata"]["annotations"][names::INDEX_ID]
+            .as_str()
+            .map(|index| index.parse().expect("an index")),
         record: None,
         node: Some("node".to_owned()),
         phase: PodPhase::Pending,

@@ -25,6 +25,7 @@ use crate::plan::in_place::hot_patch::Proof;
 use crate::plan::in_place::{Change, InPlaceState, Patching, hot_patch};
 use crate::plan::observed::{Gate, Pod, PodPhase, PodUid};
 use crate::plan::pods::availability::is_available;
+use crate::plan::pods::index;
 use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::budget::Budget;
 use crate::plan::update::method::{Method, Methods};
@@ -35,12 +36,16 @@ fn is_new(pod: &Pod) -> bool {
     pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
 }
 
-/// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget.
+/// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget. None goes while
+/// none could be created in its place.
 pub fn replace_named<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
     hooks: &mut Hooks<'a>,
 ) -> Vec<Action> {
+    if index::invalid(scene.workload).is_some() {
+        return Vec::new();
+    }
     let kept = scene.sizes.kept.iter().copied();
     let deletions = kept.filter(|pod| scene.workload.is_named(pod));
     let deletions = deletions.filter_map(|pod| {
@@ -197,6 +202,9 @@ impl<'a> Mover<'_, 'a> {
     }
 
     fn recreate(&self, pod: &'a Pod, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Decision {
+        if let Some(by) = index::invalid(self.scene.workload) {
+            return Decision::Blocked(by);
+        }
         let point = guard::point_of_recreation(hooks);
         let intent = Intent {
             possible: self.may_start(pod, budget),

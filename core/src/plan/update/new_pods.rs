@@ -23,6 +23,8 @@ pub struct Created {
     pub pods: Vec<NewPod>,
     /// What is in the way.
     pub obstacles: Obstacles,
+    /// What the others wait for, where that ends by itself.
+    pub waits_for: Option<Blocked>,
 }
 
 /// Decides it, pod by pod.

@@ -19,8 +19,8 @@ use serde_json::Value;
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
     CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameWorkload, HookStep,
-    InPlacePolicy, InPlaceUpdateStrategy, PauseCondition, PodHookStrategy, UpdateStrategyType,
-    WorkloadStatus,
+    InPlacePolicy, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, PauseCondition,
+    PodHookStrategy, UpdateStrategyType, WorkloadStatus,
 };
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::identity::Identity;
@@ -85,6 +85,8 @@ pub struct Workload<'a> {
     pub identity: Option<Identity<'a>>,
     /// Ordinals that have no pod.
     pub reserved: BTreeSet<i64>,
+    /// The range that its pods get indexes from; None where they get none.
+    pub indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
 /// How pods are updated.
@@ -198,6 +200,7 @@ struct Spec<'a> {
     disable_readiness_gate: bool,
     identity: Option<Identity<'a>>,
     reserved: &'a [i32],
+    indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
 impl<'a> Workload<'a> {
@@ -220,6 +223,7 @@ impl<'a> Workload<'a> {
             disable_readiness_gate: spec.disable_readiness_gate,
             identity: None,
             reserved: &[],
+            indexes: IndexRange::of(gd.annotations()),
         };
         Self::resolve(gd, own)
     }
@@ -255,6 +259,7 @@ impl<'a> Workload<'a> {
             disable_readiness_gate: spec.disable_readiness_gate,
             identity: Some(identity),
             reserved: &spec.reserve_orders,
+            indexes: Ok(None),
         };
         Self::resolve(gsts, own)
     }
@@ -307,6 +312,7 @@ impl<'a> Workload<'a> {
                 .unwrap_or_default(),
             identity: spec.identity,
             reserved: spec.reserved.iter().copied().map(i64::from).collect(),
+            indexes: spec.indexes,
         })
     }
 

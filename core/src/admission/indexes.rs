@@ -1,0 +1,72 @@
+//! Indexes of a GameDeployment's pods: their range, and what the template says of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::api::names::{INDEX_ENV, INDEX_ON, INDEX_RANGE};
+use crate::api::{GameDeployment, IndexRange};
+use crate::plan::Workload;
+
+/// What is wrong with the indexes of a GameDeployment's pods.
+pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
+    let none = BTreeMap::new();
+    let annotations = workload.metadata.annotations.as_ref().unwrap_or(&none);
+    match IndexRange::of(annotations) {
+        Ok(None) => not_turned_on(annotations).into_iter().collect(),
+        Ok(Some(range)) => {
+            let mut findings = of_environment(&workload.spec.template);
+            findings.extend(too_few(workload, range));
+            findings
+        }
+        Err(why) => {
+            let field = format!("metadata.annotations.{INDEX_RANGE}");
+            vec![match annotations.get(INDEX_RANGE) {
+                Some(range) => Finding::invalid(field, range, why),
+                None => Finding::error(field, format!("Required value: {why}")),
+            }]
+        }
+    }
+}
+
+/// A switch that is neither on nor off.
+fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
+    let on = annotations.get(INDEX_ON).filter(|on| *on != "false")?;
+    let field = format!("metadata.annotations.{INDEX_ON}");
+    Some(Finding::invalid(field, on, "only \"true\" gives pods an index").as_warning())
+}
+
+/// Fewer indexes than pods: some would never be created.
+fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
+    let resolved = Workload::of_game_deployment(workload).ok()?;
+    let pods = resolved.replicas + resolved.max_surge;
+    let field = format!("metadata.annotations.{INDEX_RANGE}");
+    let message = format!(
+        "Invalid value: the range has {} indexes, fewer than replicas + maxSurge, which is {pods}: pods beyond \
+         that are not created",
+        range.count()
+    );
+    (pods > i64::from(range.count())).then(|| Finding::error(field, message).as_warning())
+}
+
+/// Variables that give way to the index.
+fn of_environment(template: &Value) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in items(&template["spec"][list]) {
+            for (place, variable) in items(&container["env"]) {
+                if variable["name"] == INDEX_ENV {
+                    let field = format!("spec.template.spec.{list}[{index}].env[{place}].name");
+                    let fix = "gets the pod's index as its value; remove it";
+                    findings.push(Finding::invalid(field, INDEX_ENV, fix).as_warning());
+                }
+            }
+        }
+    }
+    findings
+}
+
+fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    list.as_array().into_iter().flatten().enumerate()
+}

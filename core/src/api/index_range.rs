@@ -1,0 +1,125 @@
+//! The range from which a GameDeployment's pods get their indexes, as bk-bcs writes it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::names::{INDEX_ON, INDEX_RANGE};
+
+/// Indexes from `start` up to, and without, `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexRange {
+    /// The first index.
+    pub start: u32,
+    /// The first number after the last index.
+    pub end: u32,
+}
+
+/// Why a range cannot be read; a sentence that begins with the annotation says it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidIndexRange(String);
+
+/// The annotation's value.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    pod_start_index: u32,
+    pod_end_index: u32,
+}
+
+const EXAMPLE: &str =
+    r#"must be JSON such as {"podStartIndex": 100, "podEndIndex": 110}, which is 100 to 109"#;
+
+impl IndexRange {
+    /// The range in a workload's annotations; None while its pods get no indexes.
+    ///
+    /// # Errors
+    /// When pods are to get indexes and the range is missing, empty or cannot be read.
+    pub fn of(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, InvalidIndexRange> {
+        if annotations.get(INDEX_ON).is_none_or(|on| on != "true") {
+            return Ok(None);
+        }
+        let Some(text) = annotations.get(INDEX_RANGE) else {
+            return Err(InvalidIndexRange(EXAMPLE.to_owned()));
+        };
+        let written: Written = serde_json::from_str(text)
+            .map_err(|_| InvalidIndexRange(format!("{EXAMPLE}: two whole numbers, 0 or more")))?;
+        let range = Self {
+            start: written.pod_start_index,
+            end: written.pod_end_index,
+        };
+        match range.is_empty() {
+            true => Err(InvalidIndexRange(format!(
+                "{EXAMPLE}: podEndIndex must be greater than podStartIndex"
+            ))),
+            false => Ok(Some(range)),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    /// How many indexes there are.
+    pub fn count(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether an index is one of them.
+    pub fn contains(self, index: u32) -> bool {
+        (self.start..self.end).contains(&index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(on: &str, range: Option<&str>) -> Result<Option<IndexRange>, InvalidIndexRange> {
+        let on = (INDEX_ON.to_owned(), on.to_owned());
+        let range = range.map(|range| (INDEX_RANGE.to_owned(), range.to_owned()));
+        IndexRange::of(&std::iter::once(on).chain(range).collect())
+    }
+
+    #[test]
+    fn a_range_is_half_open() {
+        let range = read(
+            "true",
+            Some(r#"{"podStartIndex": 100, "podEndIndex": 110}"#),
+        );
+        let range = range.unwrap().unwrap();
+        assert_eq!((range.start, range.end, range.count()), (100, 110, 10));
+        assert!(range.contains(100) && range.contains(109) && !range.contains(110));
+        let from_0 = read("true", Some(r#"{"podEndIndex": 3}"#))
+            .unwrap()
+            .unwrap();
+        assert_eq!((from_0.start, from_0.end), (0, 3));
+    }
+
+    #[test]
+    fn only_true_turns_indexes_on() {
+        for on in ["True", "1", "false", ""] {
+            assert_eq!(read(on, None), Ok(None), "{on}");
+        }
+        assert_eq!(IndexRange::of(&BTreeMap::new()), Ok(None));
+    }
+
+    #[test]
+    fn a_range_that_cannot_be_used_is_an_error() {
+        for range in [
+            None,
+            Some("100-110"),
+            Some("{}"),
+            Some(r#"{"podStartIndex": -1, "podEndIndex": 3}"#),
+            Some(r#"{"podStartIndex": 3, "podEndIndex": 3}"#),
+            Some(r#"{"podStartIndex": 4, "podEndIndex": 3}"#),
+            Some(r#"{"podStartIndex": "1", "podEndIndex": 3}"#),
+            Some(r#"{"podstart": 1, "podEndIndex": 3}"#),
+        ] {
+            let error = read("true", range).unwrap_err().to_string();
+            assert!(error.starts_with(EXAMPLE), "{range:?}: {error}");
+        }
+    }
+}

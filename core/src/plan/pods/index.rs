@@ -1,0 +1,140 @@
+//! Invariant 7: the indexes of a GameDeployment's pods. A new pod gets the lowest one of the range that no
+//! other pod has.
+//!
+//! A pod has its index until it is gone: a game server that is still ending may hold what the index stands
+//! for. So Terminating pods count, and pods that ended; also orphans that are being adopted. That the cache
+//! shows all pods that this operator has created, the expectations see to, as for their number.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::api::names::{INDEX_ENV, INDEX_ID, INDEX_RANGE};
+use crate::api::{IndexRange, Reason};
+use crate::plan::decision::Blocked;
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// The indexes of new pods.
+pub struct Indexes<'a> {
+    range: Result<Option<IndexRange>, Blocked>,
+    world: &'a World,
+    /// Those of pods that are there.
+    taken: HashSet<u32>,
+    /// None below this one is free.
+    lowest: u32,
+}
+
+/// Why a pod does not get an index.
+pub enum NoIndex {
+    /// It gets one when pods are gone that are about to be.
+    Awaited(Blocked),
+    /// It gets none before a user does something.
+    Blocked(Blocked),
+}
+
+impl<'a> Indexes<'a> {
+    /// Those that no pod has.
+    pub fn new(workload: &Workload, world: &'a World) -> Self {
+        let range = match invalid(workload) {
+            Some(blocked) => Err(blocked),
+            None => Ok(workload.indexes.clone().unwrap_or_default()),
+        };
+        let taken = match range {
+            Ok(Some(_)) => pods_with_index(world).filter_map(|pod| pod.index).collect(),
+            _ => HashSet::new(),
+        };
+        Self {
+            range,
+            world,
+            taken,
+            lowest: 0,
+        }
+    }
+
+    /// The index of the next new pod; None where pods get none.
+    ///
+    /// # Errors
+    /// When it cannot get one, so it is not created now.
+    pub fn take(&mut self) -> Result<Option<u32>, NoIndex> {
+        let Some(range) = self.range.clone().map_err(NoIndex::Blocked)? else {
+            return Ok(None);
+        };
+        let mut left = self.lowest.max(range.start)..range.end;
+        let Some(free) = left.find(|index| !self.taken.contains(index)) else {
+            return Err(self.exhausted(range));
+        };
+        self.lowest = free + 1;
+        debug_assert!(range.contains(free), "invariant 7");
+        Ok(Some(free))
+    }
+
+    fn exhausted(&self, range: IndexRange) -> NoIndex {
+        let IndexRange { start, end } = range;
+        let has_one = |pod: &&Pod| pod.index.is_some_and(|index| range.contains(index));
+        let pods = pods_with_index(self.world).filter(has_one);
+        let going = pods.filter(|pod| pod.terminating || pod.ended()).count();
+        let last = end - 1;
+        let blocked = |message| Blocked {
+            reason: Reason::PodIndexExhausted,
+            message,
+        };
+        match going {
+            0 => NoIndex::Blocked(blocked(format!(
+                "all indexes from {start} to {last} are in use, so no more pods are created; give annotation \
+                 {INDEX_RANGE} a larger range, or reduce replicas"
+            ))),
+            1 => NoIndex::Awaited(blocked(format!(
+                "all indexes from {start} to {last} are in use; a pod that is being deleted frees the next"
+            ))),
+            more => NoIndex::Awaited(blocked(format!(
+                "all indexes from {start} to {last} are in use; {more} pods that are being deleted free the next"
+            ))),
+        }
+    }
+}
+
+/// Pods that may have an index. An orphan that ended is never adopted.
+fn pods_with_index(world: &World) -> impl Iterator<Item = &Pod> {
+    let pods = world.pods.iter().map(AsRef::as_ref);
+    pods.filter(|pod: &&Pod| pod.controller.is_some() || !pod.ended())
+}
+
+/// Why no pod may be created, nor recreated, when the range cannot be read.
+pub fn invalid(workload: &Workload) -> Option<Blocked> {
+    let why = workload.indexes.as_ref().err()?;
+    Some(Blocked {
+        reason: Reason::PodIndexInvalid,
+        message: format!(
+            "annotation {INDEX_RANGE} {why}; no pod is created or recreated until it is fixed"
+        ),
+    })
+}
+
+/// Gives a pod its index, in an annotation and in the environment of all its containers.
+pub fn give(index: u32, pod: &mut Value) {
+    pod["metadata"]["annotations"][INDEX_ID] = json!(index.to_string());
+    for list in ["initContainers", "containers"] {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            give_container(index, container);
+        }
+    }
+}
+
+/// The variable of the template gives way, at its place: others may refer to it, which only those after it
+/// can.
+fn give_container(index: u32, container: &mut Value) {
+    let variable = json!({"name": INDEX_ENV, "value": index.to_string()});
+    let is_ours = |it: &Value| it["name"] == INDEX_ENV;
+    let mut env = container["env"].as_array().cloned().unwrap_or_default();
+    match env.iter().any(is_ours) {
+        true => env
+            .iter_mut()
+            .filter(|it| is_ours(it))
+            .for_each(|it| *it = variable.clone()),
+        false => env.push(variable),
+    }
+    container["env"] = Value::Array(env);
+}

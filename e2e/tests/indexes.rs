@@ -1,0 +1,163 @@
+//! Indexes of a GameDeployment's pods.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::workload::GAME;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::{Pod, View};
+use judge::names::INDEX;
+use serde_json::json;
+
+e2e::tests![
+    pods_get_the_lowest_free_index_and_keep_it_in_place,
+    a_terminating_pod_holds_its_index_and_a_full_range_waits,
+    a_killed_operator_gives_no_index_twice,
+    a_range_that_cannot_be_read_holds_creations_alone,
+];
+
+const ON: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-on";
+const RANGE: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-range";
+
+fn range(start: u32, end: u32) -> String {
+    json!({"podStartIndex": start, "podEndIndex": end}).to_string()
+}
+
+fn indexed(game: Game, start: u32, end: u32) -> Game {
+    game.set(ON, "true").set(RANGE, range(start, end))
+}
+
+fn index(pod: &Pod) -> &str {
+    pod.annotation(INDEX).unwrap_or("none")
+}
+
+/// Indexes of all pods, sorted.
+fn indexes(view: &View) -> String {
+    let mut all: Vec<&str> = view.pods.iter().map(index).collect();
+    all.sort_unstable();
+    all.join(" ")
+}
+
+/// Whether each pod's containers have its index in their environment.
+fn is_in_the_environment(pod: &Pod) -> bool {
+    let env = pod.0.pointer("/spec/containers/0/env");
+    let wanted = json!({"name": "POD_INDEX", "value": index(pod)});
+    let env = env.and_then(|env| env.as_array());
+    env.is_some_and(|env| env.contains(&wanted))
+}
+
+async fn pods_get_the_lowest_free_index_and_keep_it_in_place(case: &mut Case) -> Result<()> {
+    case.apply(indexed(Game::in_place(3), 100, 110)).await?;
+    let before = case.until_settled(3).await?;
+    before.ensure(indexes(&before) == "100 101 102")?;
+    before.ensure(before.pods.iter().all(is_in_the_environment))?;
+    let tree = case.game(&["tree", GAME]).await?;
+    ensure!(tree.stdout.contains("1/1 ready, index 100"), "{tree:?}");
+    case.set_image("game:v2").await?;
+    let view = case.until_settled(3).await?;
+    let all = |view: &View| -> BTreeSet<String> {
+        let pods = view.pods.iter();
+        pods.map(|pod| format!("{} {}", pod.name(), index(pod)))
+            .collect()
+    };
+    view.ensure(all(&view) == all(&before))?;
+
+    let first = view.pods.iter().find(|pod| index(pod) == "100");
+    let first = first.context("index 100")?.name();
+    let now = ["delete", "pod", first, "--grace-period=0", "--force"];
+    case.kubectl(&now).await?;
+    let view = case
+        .until("a pod comes in its place", |view| {
+            view.is_settled(3) && !view.pod_names().contains(&first)
+        })
+        .await?;
+    view.ensure(view.pods.iter().all(is_in_the_environment))?;
+    case.scale(5).await?;
+    let view = case.until_settled(5).await?;
+    let different: BTreeSet<&str> = view.pods.iter().map(index).collect();
+    view.ensure(different.len() == 5 && different.contains("100"))
+}
+
+async fn a_terminating_pod_holds_its_index_and_a_full_range_waits(case: &mut Case) -> Result<()> {
+    let game = indexed(Game::rolling(2), 0, 2).max_unavailable(2);
+    case.apply(game.annotated("stage.gamekeeper/stop-seconds", "5"))
+        .await?;
+    case.until_settled(2).await?;
+    case.set_image("game:v2").await?;
+    let view = case
+        .until("the creation waits", |view| {
+            view.condition("Progressing")
+                .is_some_and(|it| it.reason == "PodIndexExhausted")
+        })
+        .await?;
+    view.ensure(view.condition("FailedScale").is_none())?;
+    let view = case.until_settled(2).await?;
+    view.ensure(indexes(&view) == "0 1")?;
+
+    case.scale(3).await?;
+    let view = case
+        .until("there is no third index", |view| {
+            view.is_true("FailedScale")
+        })
+        .await?;
+    let condition = view.condition("FailedScale").context("FailedScale")?;
+    ensure!(condition.reason == "PodIndexExhausted", "{condition:?}");
+    case.consistently("no third pod is created", 2, |view| view.pods.len() == 2)
+        .await?;
+    case.replace(RANGE, range(0, 3)).await?;
+    let view = case.until_settled(3).await?;
+    view.ensure(indexes(&view) == "0 1 2")
+}
+
+/// The judge looks at what was created before and after.
+async fn a_killed_operator_gives_no_index_twice(case: &mut Case) -> Result<()> {
+    case.apply(indexed(Game::rolling(2), 0, 30)).await?;
+    case.until_settled(2).await?;
+    for replicas in [12, 24] {
+        case.scale(replicas).await?;
+        case.until("some pods are there", |view| view.pods.len() > 3)
+            .await?;
+        case.kill_operator().await?;
+        case.operator.start().await?;
+        let view = case.until_settled(i64::from(replicas)).await?;
+        let different: BTreeSet<&str> = view.pods.iter().map(index).collect();
+        view.ensure(different.len() == view.pods.len())?;
+    }
+    Ok(())
+}
+
+async fn a_range_that_cannot_be_read_holds_creations_alone(case: &mut Case) -> Result<()> {
+    case.apply(indexed(Game::rolling(3), 0, 9)).await?;
+    case.until_settled(3).await?;
+    case.replace(RANGE, "0-9").await?;
+    case.set_image("game:v2").await?;
+    let view = case
+        .until("the update is held", |view| view.is_true("FailedUpdate"))
+        .await?;
+    for type_ in ["FailedUpdate", "FailedScale"] {
+        let condition = view.condition(type_).context("a condition")?;
+        ensure!(condition.reason == "PodIndexInvalid", "{condition:?}");
+    }
+    case.consistently("no pod is recreated", 2, |view| {
+        view.ready_with("game:v1") == 3
+    })
+    .await?;
+    case.scale(2).await?;
+    case.until("a scale-in goes on", |view| view.pods.len() == 2)
+        .await?;
+    case.replace(RANGE, range(0, 9)).await?;
+    case.until_settled(2).await?;
+    let gamedeployment = format!("gamedeployment/{GAME}");
+    let off = [
+        "annotate",
+        &gamedeployment,
+        "tkex.bkbcs.tencent.com/gamedeployment-index-on-",
+    ];
+    case.kubectl(&off).await?;
+    case.scale(3).await?;
+    let view = case.until_settled(3).await?;
+    let with = view.pods.iter();
+    let with = with.filter(|pod| pod.annotation(INDEX).is_some());
+    view.ensure(with.count() == 2)
+}
