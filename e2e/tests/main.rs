@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod admission;
 mod api;
+mod batches;
 mod canary;
 mod chart;
 mod chart_values;
@@ -69,6 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),
+        batches::tests(),
         ownership::tests(),
         stateful_ordinals::tests(),
         stateful_updates::tests(),

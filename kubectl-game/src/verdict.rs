@@ -171,12 +171,24 @@ fn done(game: &Game) -> String {
 fn progress(game: &Game) -> String {
     let ready = game.status.condition(ConditionType::Ready);
     let message = ready.map_or("the rollout is in progress", |it| it.message.as_str());
+    let message = match awaited(game) {
+        Some(why) => format!("{message}; {why}"),
+        None => message.to_owned(),
+    };
     match game.step() {
         Some((index, step)) if game.is_rolling() => {
             format!("{message}; canary step {index} ({})", name_of(step))
         }
-        _ => message.to_owned(),
+        _ => message,
     }
+}
+
+/// What pods wait for that are to be created.
+fn awaited(game: &Game) -> Option<&str> {
+    let progressing = game.status.holds(ConditionType::Progressing)?;
+    let waits = [Reason::CreatingInBatches, Reason::PodIndexExhausted];
+    let reason = Reason::parse(&progressing.reason)?;
+    waits.contains(&reason).then_some(&progressing.message)
 }
 
 /// The name of a step in messages.

@@ -158,6 +158,7 @@ impl Model {
             }
         }
         judge::state(&next)?;
+        next.memory.all_available |= judge::are_all_available(self, &next);
         next.workload.tidy();
         next.pods.tidy();
         next.runs.tidy();

@@ -9,13 +9,13 @@ use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{guarded, in_place, indexed, paused_without_steps, recreated, remaining, set};
-use super::start::settled;
+use super::start::start;
 use super::state::Remaining;
 
 /// Explores a scope with a bug until it is found, and compares the violated rule.
 fn find(fault: Fault, rule: &str, scope: Scope) {
     let mut model = Model::new(scope);
-    let start = settled(&model);
+    let start = start(&model);
     model.plant(fault);
     let counterexample = match explore(&model, &start, rule == SETTLES) {
         Ok(explored) => panic!("{fault:?} is not found in {explored}"),
@@ -43,6 +43,7 @@ const ONE_RUN: &str = "6: one HookRun";
 const ORDINALS: &str = "7: ordinals";
 const RESERVED: &str = "7: reserved ordinals";
 const INDEXES: &str = "7: pod indexes";
+const BATCHES: &str = "batches";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -317,6 +318,17 @@ fn bugs_with_indexes_are_found() {
         ..indexed()
     };
     find(Fault::TerminatingIndexFree, INDEXES, scope());
+}
+
+#[test]
+fn bugs_in_batches_are_found() {
+    let scope = || Scope {
+        batch: 1,
+        pre_delete: false,
+        ..guarded()
+    };
+    find(Fault::HealthIgnored, BATCHES, scope());
+    find(Fault::StatusLast, BATCHES, scope());
 }
 
 #[test]

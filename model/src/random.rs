@@ -15,7 +15,7 @@ use super::explore::{Settled, settles};
 use super::fair::Unsettled;
 use super::model::{Model, Move, Violation};
 use super::scope::{Amount, Lags, Scope, Step, User};
-use super::start::settled;
+use super::start::start;
 use super::state::{Remaining, State};
 
 /// The maximum number of moves of a history.
@@ -24,7 +24,7 @@ const MOVES: usize = 250;
 /// Runs random histories. At the end of each, the cluster must settle.
 fn check(name: &str, scope: Scope) {
     let model = Model::new(scope);
-    let start = settled(&model);
+    let start = start(&model);
     let moves = Cell::new(0);
     let config = Config {
         failure_persistence: None,

@@ -18,6 +18,9 @@ pub struct Scope {
     pub partition: u8,
     /// How many indexes there are for pods, from 0 on; 0 where they get none.
     pub indexes: u8,
+    /// How many of the first pods are created at a time, from an empty cluster on; 0 where the cluster is settled
+    /// at the start.
+    pub batch: u8,
     pub pre_delete: bool,
     pub pre_inplace: bool,
     pub post_inplace: bool,
@@ -139,6 +142,7 @@ impl Default for Scope {
             max_surge: Amount::Number(0),
             partition: 0,
             indexes: 0,
+            batch: 0,
             pre_delete: false,
             pre_inplace: false,
             post_inplace: false,

@@ -1,4 +1,4 @@
-//! The initial state: a settled cluster with all pods at the first template.
+//! The initial state: a settled cluster with all pods at the first template, or a new workload.
 
 use std::rc::Rc;
 
@@ -40,8 +40,16 @@ fn nothing(scope: &Scope) -> State {
     }
 }
 
+/// The initial state of a scope.
+pub fn start(model: &Model) -> State {
+    match model.scope.batch {
+        0 => settled(model),
+        _ => nothing(&model.scope),
+    }
+}
+
 /// A settled cluster with all pods at the first template.
-pub fn settled(model: &Model) -> State {
+fn settled(model: &Model) -> State {
     let first = nothing(&model.scope);
     let mut state = fair::settle(model, &first, true, &mut Settled::default())
         .unwrap_or_else(|unrest| panic!("{unrest:#?}"));

@@ -306,6 +306,18 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
 }
 
 #[test]
+fn batches_of_pods_that_are_created_one_by_one_are_a_warning() {
+    for (policy, findings) in [("OrderedReady", 1), ("Parallel", 0)] {
+        let batch = json!({"createBatch": "20%"});
+        let spec = json!({"podManagementPolicy": policy, "scaleStrategy": batch});
+        let found = messages_of("GameStatefulSet", spec, &[]);
+        assert_eq!(found.len(), findings, "{found:?}");
+        let expected = "warning: spec.scaleStrategy.createBatch: Invalid value: has no effect with";
+        assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
+    }
+}
+
+#[test]
 fn what_would_hold_traffic_back_without_a_gate_is_a_warning() {
     let templates = [("check", template(json!([]), "http://10.0.0.1"))];
     let spec = |strategy: Value, disabled: bool| {

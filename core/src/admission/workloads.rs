@@ -72,6 +72,7 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     findings.extend(pods::of_claims(&workload.spec.volume_claim_templates));
     findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
+    findings.extend(batch_without_effect(workload));
     findings
 }
 
@@ -180,6 +181,20 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
             Some(Finding::error(field, message?).as_warning())
         })
         .collect()
+}
+
+/// createBatch where pods are created one after the other.
+fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
+    let spec = &workload.spec;
+    let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
+    spec.scale_strategy
+        .create_batch
+        .as_ref()
+        .filter(|_| is_ordered)?;
+    Some(without_effect(
+        "spec.scaleStrategy.createBatch",
+        "with podManagementPolicy OrderedReady, which creates one pod after the other; remove it, or use Parallel",
+    ))
 }
 
 /// What keeps traffic from a pod by its readiness gate, where new pods have none.

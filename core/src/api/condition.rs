@@ -51,6 +51,8 @@ pub enum Reason {
     Complete,
     /// The rollout goes on.
     RollingOut,
+    /// The first pods are created in batches.
+    CreatingInBatches,
     /// A user paused.
     Paused,
     /// A canary step paused.

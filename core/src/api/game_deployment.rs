@@ -57,7 +57,7 @@ pub struct GameDeploymentSpec {
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
-    /// How pods are chosen when scaling.
+    /// How pods are created, and chosen when scaling in.
     #[serde(default)]
     pub scale_strategy: GameDeploymentScaleStrategy,
     /// How pods are updated to a new revision.
@@ -79,7 +79,7 @@ pub struct GameDeploymentSpec {
     pub post_inplace_update_strategy: PodHookStrategy,
 }
 
-/// How pods are chosen when scaling.
+/// How pods are created, and chosen when scaling in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameDeploymentScaleStrategy {
@@ -87,6 +87,11 @@ pub struct GameDeploymentScaleStrategy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
+    /// Pods (number or percentage, rounded up) that may be created and not yet available while the workload's
+    /// first pods are created; all when absent. Later creations are not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::batch")]
+    pub create_batch: Option<IntOrString>,
 }
 
 /// How a GameDeployment's pods are brought to a new revision.

@@ -89,6 +89,9 @@ pub struct GameStatefulSetSpec {
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
+    /// How pods are created.
+    #[serde(default)]
+    pub scale_strategy: GameStatefulSetScaleStrategy,
     /// How pods are updated to a new revision.
     #[serde(default)]
     pub update_strategy: GameStatefulSetUpdateStrategy,
@@ -148,6 +151,17 @@ pub struct Ordinals {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub start: i32,
+}
+
+/// How pods are created.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GameStatefulSetScaleStrategy {
+    /// Pods (number or percentage, rounded up) that may be created and not yet available while the workload's
+    /// first pods are created; all when absent. Parallel only. Later creations are not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::batch")]
+    pub create_batch: Option<IntOrString>,
 }
 
 /// Update limits at the place where bk-bcs keeps them.

@@ -31,8 +31,9 @@ pub use game_deployment::{
     GameDeploymentUpdateStrategy,
 };
 pub use game_stateful_set::{
-    GameStatefulSet, GameStatefulSetRollingUpdate, GameStatefulSetSpec, GameStatefulSetStatus,
-    GameStatefulSetUpdateStrategy, Ordinals, PodManagementPolicy, PvcRetention, PvcRetentionPolicy,
+    GameStatefulSet, GameStatefulSetRollingUpdate, GameStatefulSetScaleStrategy,
+    GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, Ordinals,
+    PodManagementPolicy, PvcRetention, PvcRetentionPolicy,
 };
 pub use hook::{HookArgument, HookStep, PodHookStrategy};
 pub use hook_options::{DryRun, MeasurementRetention, TtlStrategy};

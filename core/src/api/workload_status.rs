@@ -36,6 +36,9 @@ pub struct WorkloadStatus {
     /// Name of the stable revision: the last one that all pods were available at.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub current_revision: String,
+    /// Whether the workload's first pods are still being created, in batches of scaleStrategy.createBatch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub creating_in_batches: bool,
     /// Number of hash collisions of revision names.
     #[serde(default)]
     pub collision_count: i32,

@@ -15,6 +15,7 @@ use crate::plan::pods::index;
 use crate::plan::pods::index::{Indexes, NoIndex};
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
+use crate::plan::scale::batch::Batch;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::scale_in;
 use crate::plan::scale::scale_in::{ScaleIn, Waiting};
@@ -75,6 +76,7 @@ pub fn plan(
         revisions: &revisions,
         own: &own,
         sizes: &sizes,
+        batch: Batch::of(&workload, world, &own, &sizes.victims),
         moves: moves(&workload, &revisions, &sizes),
         acceptance: OnceCell::new(),
     };
@@ -172,7 +174,12 @@ fn create(scene: &Scene, held: &Held) -> Created {
     let mut indexes = Indexes::new(workload, world);
     let mut pods = Vec::new();
     let mut waits_for = None;
-    for number in (0..missing).take(MAX_CREATIONS) {
+    let wanted = usize::try_from(missing).map_or(MAX_CREATIONS, |it| it.min(MAX_CREATIONS));
+    let room = scene.batch.room(wanted);
+    if room < wanted {
+        waits_for = scene.batch.waits_for();
+    }
+    for number in (0..missing).take(room) {
         let Some(revision) = new_pods.revision_at(place(number)) else {
             continue;
         };

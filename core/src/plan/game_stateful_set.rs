@@ -15,6 +15,7 @@ use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
 use crate::plan::pods::active;
 use crate::plan::pods::creation::{MAX_CREATIONS, pod_with_ordinal};
 use crate::plan::rollout::Rollout;
+use crate::plan::scale::batch::Batch;
 use crate::plan::scale::claims::{Claims, Readiness};
 use crate::plan::scale::ordinals::{Ordinals, Reach};
 use crate::plan::scale::sizes::{Sizes, Sizing};
@@ -77,6 +78,7 @@ pub fn plan(
         revisions: &revisions,
         own: &own,
         sizes: &sizes,
+        batch: Batch::of(&workload, world, &own, &sizes.victims),
         moves: ordinals.moves(&revisions, &sizes),
         acceptance: OnceCell::new(),
     };
@@ -115,6 +117,7 @@ pub fn plan(
     draft.extend(removed);
     draft.extend(created.pods.into_iter().map(Action::CreatePod));
     draft.block(created.obstacles);
+    draft.waits_for = created.waits_for;
     draft.update(moved.decided);
     draft.update(follow(world.now, &own, &moved.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
@@ -180,7 +183,10 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     let mut room = reach.room(ordinals.updated(scene.revisions, scene.sizes));
     let regular = ordinals.regular();
     let surge = new_pods.surge(scene.sizes.surge);
-    for ordinal in ordinals.missing(surge, MAX_CREATIONS) {
+    let missing = ordinals.missing(surge, MAX_CREATIONS, &scene.batch);
+    let batch_room = scene.batch.room(missing.len());
+    let is_held = batch_room < missing.len();
+    for ordinal in missing.into_iter().take(batch_room) {
         let place = if !regular.contains(ordinal) {
             Place::Surge
         } else if reach.covers(ordinal) && room > 0 {
@@ -205,7 +211,7 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     Created {
         pods,
         obstacles: new_pods.obstacles,
-        waits_for: None,
+        waits_for: scene.batch.waits_for().filter(|_| is_held),
     }
 }
 

@@ -111,6 +111,14 @@ pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
     is_ready(pod) && pod.ready.is_some_and(is_long)
 }
 
+/// Whether the creation of the first pods in batches is over: all are available, and there is one.
+pub fn are_all_available(model: &Model, state: &State) -> bool {
+    let pods = state.pods.now.iter();
+    let available = pods.filter(|pod| is_available(model, pod, state.clock));
+    let replicas = usize::from(state.workload.now.replicas);
+    model.scope.batch > 0 && available.count() >= replicas.max(1)
+}
+
 /// Checks a state.
 pub fn state(state: &State) -> Result<(), Violation> {
     let pods = &state.pods.now;
@@ -320,6 +328,7 @@ impl<'a> Case<'a> {
         if facts.stable != Some(rev) {
             self.updated_to(rev, ordinal.unwrap_or(0))?;
         }
+        self.in_batches()?;
         if let Some(ordinal) = ordinal {
             return self.ordinal_created(ordinal);
         }
@@ -329,6 +338,26 @@ impl<'a> Case<'a> {
             return violation("2: not too many pods", format!("{excess} too many"));
         }
         Ok(())
+    }
+
+    /// The first pods are created so many at a time, until all were available.
+    fn in_batches(&self) -> Result<(), Violation> {
+        let batch = usize::from(self.model.scope.batch);
+        if batch == 0 || self.state.memory.all_available {
+            return Ok(());
+        }
+        let is_awaited = |pod: &&Pod| {
+            let is_available = is_available(self.model, pod, self.state.clock);
+            !is_available && !self.is_victim(pod)
+        };
+        let awaited = self.active().filter(is_awaited).count();
+        if awaited < batch {
+            return Ok(());
+        }
+        violation(
+            "batches",
+            format!("a pod is created next to {awaited} that are not available"),
+        )
     }
 
     /// The gate opens only when the new image runs and the PostInplace hook was Successful.

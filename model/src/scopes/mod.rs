@@ -16,14 +16,14 @@ use gamekeeper_core::api::UpdateStrategyType;
 use super::explore::explore;
 use super::model::Model;
 use super::scope::{Lags, Scope};
-use super::start::settled;
+use super::start::start;
 use super::state::Remaining;
 
 /// Explores a scope and prints its size.
 fn check(name: &str, scope: Scope) {
     let model = Model::new(scope);
     let began = Instant::now();
-    let start = settled(&model);
+    let start = start(&model);
     let explored =
         explore(&model, &start, true).unwrap_or_else(|counterexample| panic!("{counterexample}"));
     let seconds = began.elapsed().as_secs_f64();

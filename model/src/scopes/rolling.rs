@@ -1,5 +1,6 @@
 //! Scaling and rolling updates with a PreDelete hook.
 
+use gamekeeper_core::api::PodManagementPolicy;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::*;
@@ -293,6 +294,32 @@ fn indexes() {
                 ..Lags::default()
             },
             ..guarded()
+        },
+    );
+}
+
+fn batches() -> Scope {
+    Scope {
+        batch: 1,
+        pre_delete: false,
+        user: vec![User::Scale(2), User::Scale(4), User::Template(1)],
+        ..guarded()
+    }
+}
+
+#[test]
+fn first_pods_in_batches() {
+    check("batches", batches());
+}
+
+#[test]
+fn first_pods_of_a_set_in_batches() {
+    check(
+        "batches of a set",
+        Scope {
+            set: Some(PodManagementPolicy::Parallel),
+            user: vec![User::Reserve(0), User::Scale(2), User::Template(1)],
+            ..batches()
         },
     );
 }

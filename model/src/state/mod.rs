@@ -295,6 +295,8 @@ pub struct Memory {
     pub held: Option<(Rev, u8)>,
     /// The status that was lost, until the operator writes another one.
     pub lost: Status,
+    /// Where the first pods are created in batches: whether all pods were available at once.
+    pub all_available: bool,
 }
 
 /// A pause by the operator.

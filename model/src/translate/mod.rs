@@ -67,6 +67,7 @@ fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
         current_step_hash: status.current_step_hash.clone(),
         canary: status.canary.clone(),
         pause_conditions: status.pause_conditions.clone(),
+        creating_in_batches: status.creating_in_batches,
         ..GameDeploymentStatus::default()
     }
 }

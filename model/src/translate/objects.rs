@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
-    GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetSpec,
-    GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun, HookRunStatus,
-    PodManagementPolicy,
+    GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetScaleStrategy,
+    GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun,
+    HookRunStatus, PodManagementPolicy,
 };
 use gamekeeper_core::plan;
 use jiff::SignedDuration;
@@ -256,8 +256,11 @@ pub fn as_set(
             pod_management_policy: policy,
             reserve_orders: reserved.to_vec(),
             min_ready_seconds: spec.min_ready_seconds,
+            scale_strategy: GameStatefulSetScaleStrategy {
+                create_batch: spec.scale_strategy.create_batch,
+            },
             update_strategy: GameStatefulSetUpdateStrategy {
-                type_: strategy.type_.into(),
+                type_: strategy.type_,
                 partition: strategy.partition,
                 max_unavailable: strategy.max_unavailable,
                 max_surge: strategy.max_surge,
@@ -305,6 +308,10 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
         0 => json!({}),
         _ => json!({names::INDEX_ON: "true", names::INDEX_RANGE: range}),
     };
+    let scale_strategy = match scope.batch {
+        0 => json!({}),
+        batch => json!({"createBatch": batch}),
+    };
     serde_json::from_value(json!({
         "metadata": {
             "name": WORKLOAD, "namespace": NAMESPACE, "uid": UID, "annotations": annotations,
@@ -313,6 +320,7 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
             "selector": {"matchLabels": {"app": "game"}},
             "template": template(0),
             "minReadySeconds": SECONDS * i64::from(scope.min_ready),
+            "scaleStrategy": scale_strategy,
             "updateStrategy": {
                 "type": scope.strategy,
                 "maxUnavailable": scope.max_unavailable.written(),

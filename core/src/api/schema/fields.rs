@@ -4,7 +4,7 @@ use kube::core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 
-use super::immutable;
+use super::{immutable, rules};
 
 /// Server-side apply merges the items of a list by this key.
 pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
@@ -16,17 +16,29 @@ pub fn merged_by(key: &str) -> impl FnMut(&mut Schema) {
 
 /// A number of pods or a percentage of replicas.
 pub fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
+    pods_or_percentage_from(0)
+}
+
+/// The same, but not none.
+pub fn batch(_: &mut SchemaGenerator) -> Schema {
+    pods_or_percentage_from(1)
+}
+
+fn pods_or_percentage_from(least: u32) -> Schema {
     // A list instead of a pattern, which would iterate over the text; see the module's documentation.
-    let percentages: Vec<String> = (0..=100).map(|percent| format!("'{percent}%'")).collect();
+    let percentages: Vec<String> = (least..=100)
+        .map(|percent| format!("'{percent}%'"))
+        .collect();
     let rule = format!(
-        "type(self) in [int] ? int(self) >= 0 : self in [{}]",
+        "type(self) in [int] ? int(self) >= {least} : self in [{}]",
         percentages.join(", ")
+    );
+    let message = format!(
+        "must be a number of pods, {least} or more, or a percentage from {least}% to 100%, such as 25%"
     );
     json_schema!({
         "x-kubernetes-int-or-string": true,
-        "x-kubernetes-validations": [Rule::new(rule).message(
-            "must be a number of pods, 0 or more, or a percentage from 0% to 100%, such as 25%",
-        )],
+        "x-kubernetes-validations": [rules::rule("", rule, message)],
     })
 }
 

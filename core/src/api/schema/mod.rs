@@ -24,7 +24,7 @@ mod workload_rules;
 pub(super) use core::{job_spec, json_object, object_meta, pod_template, volume_claim_templates};
 pub use crds::crds;
 pub(super) use fields::{
-    command, delay, interval, label_selector, merged_by, pause_duration, pods_or_percentage,
+    batch, command, delay, interval, label_selector, merged_by, pause_duration, pods_or_percentage,
     template_name, url,
 };
 pub(super) use hook_rules::{

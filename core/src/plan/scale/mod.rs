@@ -1,5 +1,6 @@
 //! How many pods there are to be, which ones are deleted, and which ones a rollout reaches.
 
+pub mod batch;
 pub mod claims;
 pub mod moves;
 pub mod ordinal_range;

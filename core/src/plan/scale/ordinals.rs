@@ -9,6 +9,7 @@ use crate::plan::observed::{Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
 use crate::plan::rollout::Rollout;
+use crate::plan::scale::batch::Batch;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::ordinal_range::OrdinalRange;
 use crate::plan::scale::sizes::{Choice, Sizes, Sizing};
@@ -114,9 +115,10 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// Ordinals for which a pod may be created now, highest first, at most so many. With OrderedReady
-    /// it is the lowest one without a pod, when every pod below it is available.
-    pub fn missing(&self, surge: i64, most: usize) -> Vec<i64> {
+    /// Ordinals for which a pod may be created now, at most so many: the highest first, or the lowest first while
+    /// the first pods are created in batches. With OrderedReady it is the lowest one without a pod, when every pod
+    /// below it is available.
+    pub fn missing(&self, surge: i64, most: usize, batch: &Batch) -> Vec<i64> {
         let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
         let wanted = self.wanted(surge);
         if self.identity.ordered {
@@ -124,7 +126,10 @@ impl<'a> Ordinals<'a> {
             let below = |ordinal: &i64| self.all_available(&wanted.below(*ordinal));
             return lowest.filter(below).into_iter().collect();
         }
-        wanted.iter().rev().filter(is_free).take(most).collect()
+        match batch.lasts {
+            true => wanted.iter().filter(is_free).take(most).collect(),
+            false => wanted.iter().rev().filter(is_free).take(most).collect(),
+        }
     }
 
     /// Victims that may be deleted now.

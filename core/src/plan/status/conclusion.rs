@@ -7,7 +7,7 @@ use crate::plan::in_place::is_in_progress;
 use crate::plan::status;
 use crate::plan::status::{Outcome, PodCounts, Reasons};
 use crate::plan::update::Scene;
-use crate::plan::workload::UpdateType;
+use crate::plan::workload::{UpdateType, Workload};
 
 /// Hook conditions of a point that a status shows at most.
 const HOOK_CONDITIONS: usize = 100;
@@ -49,6 +49,7 @@ pub fn status(
         updated_replicas: counts.updated,
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
+        creating_in_batches: scene.batch.lasts && !were_all_available(workload, &counts),
         current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
         label_selector: workload.selector.to_string(),
@@ -81,6 +82,12 @@ fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
         conditions.truncate(HOOK_CONDITIONS);
     }
     conditions
+}
+
+/// Whether all pods are available, and there is one.
+fn were_all_available(workload: &Workload, counts: &PodCounts) -> bool {
+    let available = i64::from(counts.available);
+    available > 0 && available >= workload.replicas
 }
 
 /// Whether there are as many pods as wanted, all available, and the rollout is over.

@@ -1,6 +1,7 @@
 //! Tests of whole plans, told as stories: a user does something, the operator syncs, pods and hooks
 //! answer.
 
+mod batches;
 mod canary;
 mod clocks;
 mod golden;

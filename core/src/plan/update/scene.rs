@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use super::acceptance::Acceptance;
 use crate::plan::observed::Pod;
 use crate::plan::revision::Revisions;
+use crate::plan::scale::batch::Batch;
 use crate::plan::scale::moves::Moves;
 use crate::plan::scale::sizes::Sizes;
 use crate::plan::workload::Workload;
@@ -22,6 +23,8 @@ pub struct Scene<'a> {
     pub own: &'a [&'a Pod],
     /// How many pods there are to be, and how far the rollout may go.
     pub sizes: &'a Sizes<'a>,
+    /// The batch of the first pods.
+    pub batch: Batch<'a>,
     /// Which pods are to be at the update revision and are not.
     pub moves: Moves<'a>,
     /// What the API server thinks of the update revision, once that was looked up.

@@ -22,6 +22,11 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     }
 }
 
+/// createBatch of `replicas`: never 0.
+pub fn batch(size: &IntOrString, replicas: i64) -> i64 {
+    resolve(size, replicas, rounded_up).max(1)
+}
+
 /// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
 pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
     let surge = surge
@@ -88,6 +93,18 @@ mod tests {
             );
         }
         assert_eq!(partition(None, 5), 0);
+    }
+
+    #[test]
+    fn a_batch_rounds_up_and_is_never_empty() {
+        for (size, replicas, pods) in [
+            (IntOrString::Int(5), 3, 5),
+            (text("20%"), 11, 3),
+            (text("1%"), 10, 1),
+            (text("20%"), 0, 1),
+        ] {
+            assert_eq!(batch(&size, replicas), pods, "{size:?} of {replicas}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::api::{
 };
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::identity::Identity;
-use crate::plan::workload::limits::{limits, partition};
+use crate::plan::workload::limits::{batch, limits, partition};
 use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
 
 /// A workload, resolved.
@@ -57,6 +57,8 @@ pub struct Workload<'a> {
     pub pods_to_delete: &'a [String],
     /// The same, to look one up: there may be as many as pods.
     named: HashSet<&'a str>,
+    /// Pods that may be created and not yet available while the first pods are created; None: all.
+    pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
     /// Pods to keep at the old revision once the steps are over.
@@ -115,6 +117,8 @@ pub struct Progress {
     pub canary: CanaryStatus,
     /// Why the operator paused.
     pub pause_conditions: Vec<PauseCondition>,
+    /// Whether the first pods are still being created, in batches.
+    pub creating_in_batches: bool,
 }
 
 impl Progress {
@@ -127,6 +131,7 @@ impl Progress {
             step_hash: status.current_step_hash.clone(),
             canary: status.canary.clone(),
             pause_conditions: status.pause_conditions.clone(),
+            creating_in_batches: status.creating_in_batches,
         }
     }
 }
@@ -189,6 +194,7 @@ struct Spec<'a> {
     min_ready_seconds: i32,
     history_limit: Option<i32>,
     pods_to_delete: &'a [String],
+    create_batch: Option<&'a IntOrString>,
     update: UpdateType,
     partition: Option<&'a IntOrString>,
     max_unavailable: Option<&'a IntOrString>,
@@ -213,6 +219,7 @@ impl<'a> Workload<'a> {
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &spec.scale_strategy.pods_to_delete,
+            create_batch: spec.scale_strategy.create_batch.as_ref(),
             update: strategy.type_,
             partition: strategy.partition.as_ref(),
             max_unavailable: strategy.max_unavailable.as_ref(),
@@ -239,6 +246,11 @@ impl<'a> Workload<'a> {
             min_ready_seconds: spec.min_ready_seconds,
             history_limit: spec.revision_history_limit,
             pods_to_delete: &[],
+            create_batch: spec
+                .scale_strategy
+                .create_batch
+                .as_ref()
+                .filter(|_| !identity.ordered),
             update: strategy.type_,
             partition: rolling
                 .and_then(|it| it.partition.as_ref())
@@ -291,6 +303,7 @@ impl<'a> Workload<'a> {
             history_limit: usize::try_from(spec.history_limit.unwrap_or(10)).unwrap_or(0),
             pods_to_delete: spec.pods_to_delete,
             named: spec.pods_to_delete.iter().map(String::as_str).collect(),
+            create_batch: spec.create_batch.map(|size| batch(size, replicas)),
             update: spec.update,
             partition: partition(spec.partition, replicas),
             max_unavailable,

@@ -1,0 +1,147 @@
+//! The first pods of a workload, created in batches.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::sets::{ready, shape};
+use super::story::{Story, set, story};
+use crate::plan::{Action, Planned};
+
+fn batches(of: Value) -> Value {
+    json!({"scaleStrategy": {"createBatch": of}})
+}
+
+fn creations<K: Planned + Serialize>(story: &mut Story<K>) -> usize {
+    story.done.clear();
+    story.settle();
+    story.count(|action| matches!(action, Action::CreatePod(_)))
+}
+
+/// The kubelet starts the pods that are there.
+fn start<K: Planned + Serialize>(story: &mut Story<K>) {
+    story.kubelets_act();
+}
+
+fn progressing<K: Planned + Serialize>(story: &Story<K>) -> (String, String) {
+    story.condition("Progressing").expect("a condition")
+}
+
+#[test]
+fn the_first_pods_come_in_batches_and_later_ones_do_not() {
+    let mut story = story(7, batches(json!("40%")));
+    story.kubelet = false;
+    for batch in [3, 3, 1] {
+        assert_eq!(creations(&mut story), batch);
+        assert!(story.status().creating_in_batches);
+        start(&mut story);
+    }
+    story.settle();
+    assert_eq!(story.columns(), "7 7 7 7 7");
+    assert!(!story.status().creating_in_batches);
+
+    story.user(json!({"replicas": 20}));
+    assert_eq!(creations(&mut story), 13, "a scale-out is free");
+    start(&mut story);
+    story.world.pods.truncate(5);
+    assert_eq!(creations(&mut story), 15, "replacements are free");
+}
+
+#[test]
+fn a_pod_that_is_never_ready_holds_the_rest_and_is_named() {
+    let mut story = story(6, batches(json!(2)));
+    story.user(json!({"template": {"metadata": {"labels": {"broken": "yes"}}}}));
+    assert_eq!(creations(&mut story), 2);
+    story.wait(600);
+    assert_eq!(creations(&mut story), 0);
+    let (reason, message) = progressing(&story);
+    assert_eq!(reason, "CreatingInBatches");
+    let oldest = story.names().into_iter().min().expect("a pod");
+    assert!(message.contains(&oldest), "{message}");
+    assert!(message.contains("2 at a time"), "{message}");
+
+    story.user(batches(json!(3)));
+    assert_eq!(creations(&mut story), 1, "a raised value goes on");
+    story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}}));
+    story.settle();
+    assert_eq!(story.columns(), "6 6 6 6 6", "a fixed template goes on");
+    assert!(!story.status().creating_in_batches);
+}
+
+#[test]
+fn a_workload_that_was_taken_over_has_no_batches() {
+    // Its status was lost, and its pods are there.
+    let mut first = story(4, json!({}));
+    first.settle();
+    first.object.status = None;
+    first.user(batches(json!(1)));
+    first.user(json!({"replicas": 9}));
+    assert_eq!(creations(&mut first), 5);
+    assert!(!first.status().creating_in_batches);
+    // Its pods were lost, and its status is there.
+    first.world.pods.clear();
+    assert_eq!(creations(&mut first), 9);
+}
+
+#[test]
+fn an_update_is_not_held_up() {
+    let mut story = story(4, batches(json!(1)));
+    story.settle();
+    story.user(json!({"updateStrategy": {"maxUnavailable": 4}}));
+    story.kubelet = false;
+    story.image("v2");
+    assert_eq!(creations(&mut story), 4);
+}
+
+#[test]
+fn the_status_says_that_it_lasts_before_the_first_pod_is_created() {
+    let mut story = story(4, batches(json!(1)));
+    story.sync();
+    let plan = story.plan();
+    let creates = |action: &Action| matches!(action, Action::CreatePod(_));
+    assert!(plan.actions.iter().any(creates) && plan.status_first);
+    let status = plan.status.expect("a status");
+    assert!(status.creating_in_batches);
+    // The operator crashes after that write.
+    story.object.status = Some(status);
+    assert_eq!(creations(&mut story), 4);
+}
+
+#[test]
+fn a_parallel_set_creates_the_lowest_ordinals_first_and_an_ordered_one_has_no_batches() {
+    let spec =
+        |policy: &str| json!({"podManagementPolicy": policy, "scaleStrategy": {"createBatch": 2}});
+    let mut story = set(5, spec("Parallel"));
+    story.kubelet = false;
+    assert_eq!(creations(&mut story), 2);
+    assert_eq!(progressing(&story).0, "CreatingInBatches");
+    let mut names = story.names();
+    names.sort();
+    assert_eq!(names, ["game-0", "game-1"]);
+    story.kubelet = true;
+    story.settle();
+    assert_eq!(story.columns(), "5 5 5 5 5");
+    story.kubelet = false;
+    story.user(json!({"replicas": 9}));
+    assert_eq!(creations(&mut story), 4);
+
+    let mut story = set(3, spec("OrderedReady"));
+    story.settle();
+    assert!(!story.status().creating_in_batches);
+    assert_eq!(story.columns(), "3 3 3 3 3");
+}
+
+#[test]
+fn broken_pods_whose_ordinals_are_reserved_do_not_hold_the_batch() {
+    let mut story = set(
+        3,
+        json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"createBatch": 1}}),
+    );
+    story.kubelet = false;
+    assert_eq!(creations(&mut story), 1);
+    ready(&mut story, "game-0", false);
+    story.kubelet = true;
+    assert_eq!(creations(&mut story), 0);
+    story.user(json!({"reserveOrders": [0]}));
+    story.settle();
+    assert_eq!(shape(&story), "1:v1 2:v1 3:v1");
+}

@@ -1,0 +1,76 @@
+//! The first pods of a workload, created in batches.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::View;
+
+e2e::tests![
+    the_first_pods_come_in_batches_and_a_scale_out_does_not,
+    a_build_that_does_not_come_up_costs_one_batch,
+    a_parallel_set_comes_in_batches_too,
+];
+
+const BATCH: &str = "/spec/scaleStrategy/createBatch";
+
+fn not_ready(view: &View) -> usize {
+    view.pods.iter().filter(|pod| !pod.is_ready()).count()
+}
+
+async fn the_first_pods_come_in_batches_and_a_scale_out_does_not(case: &mut Case) -> Result<()> {
+    let game = Game::rolling(6).set(BATCH, "30%");
+    case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
+        .await?;
+    let mut most = 0;
+    case.eventually("all pods are available", async || {
+        let view = case.view().await?;
+        most = most.max(not_ready(&view));
+        view.ensure(view.is_settled(6))
+    })
+    .await?;
+    ensure!(most == 2, "{most} pods at a time");
+    case.scale(14).await?;
+    case.until("they are created at once", |view| not_ready(view) == 8)
+        .await?;
+    case.until_settled(14).await?;
+    Ok(())
+}
+
+async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Result<()> {
+    let game = Game::rolling(5).set(BATCH, 2).image("game:nope");
+    case.apply(game).await?;
+    let names_a_pod = |view: &View| {
+        let condition = view.condition("Progressing");
+        condition.is_some_and(|it| {
+            let mut pods = view.pod_names().into_iter();
+            it.reason == "CreatingInBatches" && pods.any(|pod| it.message.contains(pod))
+        })
+    };
+    case.until("the rest is held, for a reason", names_a_pod)
+        .await?;
+    case.consistently("one batch", 3, |view| view.pods.len() == 2)
+        .await?;
+    case.replace(BATCH, 3).await?;
+    case.until("a raised value goes on", |view| view.pods.len() == 3)
+        .await?;
+    case.kill_operator().await?;
+    case.operator.start().await?;
+    case.consistently("another leader knows", 3, |view| view.pods.len() == 3)
+        .await?;
+    case.set_image("game:v1").await?;
+    case.until_settled(5).await?;
+    Ok(())
+}
+
+async fn a_parallel_set_comes_in_batches_too(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let game = Game::parallel(5).set(BATCH, 2).image("game:nope");
+    case.apply(game).await?;
+    case.until("the first batch", |view| view.shape() == "0:nope 1:nope")
+        .await?;
+    case.consistently("no more", 2, |view| view.pods.len() == 2)
+        .await?;
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(5).await?;
+    view.ensure(view.shape() == "0:v1 1:v1 2:v1 3:v1 4:v1")
+}
