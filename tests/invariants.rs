@@ -30,7 +30,7 @@ fn invariants() -> Vec<u32> {
     list.lines().filter_map(number).collect()
 }
 
-/// The numbers that a text cites, as `invariant 1`, `| 1: ...` or `"1: ..."`.
+/// The numbers that a source file cites, as `invariant 1`, `| 1: ...` or `"1: ..."`.
 fn cited(text: &str) -> Vec<u32> {
     let digits = |rest: &str| {
         let end = rest

@@ -1,6 +1,6 @@
 //! Text of messages.
 
-/// Cuts a text to a maximum number of characters.
+/// Cuts a string to a maximum number of characters.
 ///
 /// ```
 /// use gamekeeper_core::text::truncate;

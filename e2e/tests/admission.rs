@@ -134,7 +134,7 @@ fn dry_runs(case: &Case) -> Result<Vec<String>> {
     Ok(requests.into_iter().map(text).collect())
 }
 
-/// Waits until the audit log has a dry run of a template that contains a text.
+/// Waits until the audit log has a dry run of a template that contains a string.
 async fn until_dry_run(case: &Case, text: &str) -> Result<()> {
     case.eventually(&format!("a dry run of {text}"), async || {
         let runs = dry_runs(case)?;

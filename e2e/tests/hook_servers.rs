@@ -217,7 +217,7 @@ async fn hostile_servers_cause_errors(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Compresses a text with gzip.
+/// Compresses a string with gzip.
 async fn gzip(text: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = Command::new("gzip");
     let mut child = gzip.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-/// The kind of state that a text describes.
+/// The kind of state that a string describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]

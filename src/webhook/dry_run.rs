@@ -153,7 +153,7 @@ fn log_undecided(request: &AdmissionRequest, why: &Undecided, suppressed: u32) {
     );
 }
 
-/// Cuts a text to the maximum length of a name.
+/// Cuts a string to the maximum length of a name.
 fn cut(text: &str) -> &str {
     match text.char_indices().nth(MAX_NAME) {
         Some((end, _)) => &text[..end],

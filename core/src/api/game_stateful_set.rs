@@ -102,11 +102,11 @@ pub struct GameStatefulSetSpec {
     /// before it is updated in place.
     #[serde(default)]
     pub pre_delete_update_strategy: PodHookStrategy,
-    /// Hook that a pod must pass before it is updated in place, and where there is no PreDelete hook
-    /// also before it is recreated for an update.
+    /// Hook that must succeed before a pod is updated in place. Without a PreDelete hook it must also
+    /// succeed before a pod is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
-    /// Hook that a pod must pass after an in-place update, before it receives traffic again.
+    /// Hook that must succeed after a pod was updated in place, before the pod receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
 }

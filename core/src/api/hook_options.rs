@@ -18,28 +18,29 @@ pub struct DryRun {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeasurementRetention {
-    /// Name of a metric, or a regular expression that matches whole names; the last that matches counts.
+    /// Name of a metric, or a regular expression that matches whole names; the last rule that matches applies.
     #[schemars(length(min = 1, max = 253))]
     pub metric_name: String,
-    /// Measurements to keep; 10 for metrics without a rule.
+    /// Number of measurements to keep; 10 for metrics that no rule matches.
     #[schemars(range(min = 1, max = 100))]
     pub limit: i32,
 }
 
-/// How long a run is kept after its end; one that a workload made goes with its reason instead.
+/// How long a finished run is kept. Runs that a workload created are deleted with what they were created for
+/// instead.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::some_time_to_live()]))]
 pub struct TtlStrategy {
-    /// Seconds after any end for which no other field says more.
+    /// Seconds to keep a finished run for which no other field applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_completion: Option<i32>,
-    /// Seconds after a run that ended Failed, Error or Inconclusive.
+    /// Seconds to keep a run that ended Failed, Error or Inconclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_failure: Option<i32>,
-    /// Seconds after a run that ended Successful.
+    /// Seconds to keep a run that ended Successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_success: Option<i32>,

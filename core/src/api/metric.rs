@@ -13,7 +13,7 @@ pub struct Metric {
     /// Name, unique in the template.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Time from the end of one measurement to the next, such as 60s; needed when count is above 1.
+    /// Time from the end of one measurement to the start of the next, such as 60s. Required when count is above 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::interval")]
     pub interval: Option<String>,
@@ -21,44 +21,45 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::delay")]
     pub initial_delay: Option<String>,
-    /// Measurements to make; without count and interval one, with interval alone until terminated. 0 means unset.
+    /// Number of measurements to make. When it is absent or 0: one without an interval; with an interval, the metric
+    /// runs until the run is terminated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub count: Option<i32>,
-    /// CEL expression on `result` that makes a measurement Successful.
+    /// CEL expression over `result`; a measurement for which it is true is Successful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub success_condition: Option<String>,
-    /// CEL expression on `result` that makes a measurement Failed.
+    /// CEL expression over `result`; a measurement for which it is true is Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub failure_condition: Option<String>,
-    /// Failed measurements that are allowed. When absent: 0, or without limit beside successfulLimit or
-    /// consecutiveSuccessfulLimit.
+    /// Number of Failed measurements to tolerate. When absent: 0, or no limit if successfulLimit or
+    /// consecutiveSuccessfulLimit is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failure_limit: Option<i32>,
-    /// Inconclusive measurements that are allowed; 0 when absent.
+    /// Number of Inconclusive measurements to tolerate; 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub inconclusive_limit: Option<i32>,
-    /// Errors in a row that are allowed; 4 when absent.
+    /// Number of consecutive errors to tolerate; 4 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub consecutive_error_limit: Option<i32>,
-    /// Successful measurements that end the metric; 0 means unset.
+    /// Number of Successful measurements after which the metric succeeds; 0 means unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub successful_limit: Option<i32>,
-    /// Successful measurements in a row that end the metric; 0 means unset.
+    /// Number of consecutive Successful measurements after which the metric succeeds; 0 means unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub consecutive_successful_limit: Option<i32>,
-    /// The call.
+    /// How the metric is measured.
     pub provider: MetricProvider,
 }
 
-/// The call of a metric: exactly one.
+/// How a metric is measured; exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["web", "prometheus", "kubernetes", "job", "exec"])]))]
@@ -72,7 +73,7 @@ pub struct MetricProvider {
     /// Fields of the pod that the run is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesMetric>,
-    /// A Job whose exit is the measurement.
+    /// A Job; the measurement is Successful when the Job completes, Failed when it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobMetric>,
     /// A command in a container of the pod that the run is about.

@@ -141,7 +141,7 @@ pub struct KubernetesField {
     pub value: Option<String>,
 }
 
-/// A Job whose exit is the measurement.
+/// A Job; the measurement is Successful when the Job completes, Failed when it fails.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobMetric {

@@ -71,7 +71,7 @@ pub struct CanaryStep {
     pub hook: Option<HookStep>,
 }
 
-/// A pause: without a duration until somebody resumes.
+/// A pause; without a duration it lasts until a user resumes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryPause {

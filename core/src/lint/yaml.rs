@@ -46,7 +46,7 @@ impl Document {
     }
 }
 
-/// Parses all documents of a text. Empty ones are omitted, and a List is replaced by its items.
+/// Parses all documents of a YAML stream. Empty ones are omitted, and a List is replaced by its items.
 ///
 /// # Errors
 /// If it is not YAML: the line and the message.

@@ -45,15 +45,15 @@ pub enum Answer {
     Text(String),
     /// A status without a body.
     Status(u16),
-    /// A status with a text.
+    /// A status with a body.
     StatusAndText(u16, String),
-    /// An answer after a delay.
+    /// The inner answer, after a delay.
     Delayed(Duration, Box<Answer>),
     /// No answer.
     Never,
 }
 
-/// A call that was received.
+/// A call that the server received.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// GET, POST or PUT.

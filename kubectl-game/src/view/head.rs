@@ -44,7 +44,7 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     page.text()
 }
 
-/// Parts of a text with their tones.
+/// Parts of a line with their tones.
 type Text = Vec<(Tone, String)>;
 
 fn plain(text: impl Into<String>) -> Text {

@@ -101,7 +101,7 @@ fn search(function: Function, text: &str, part: &str, budget: &mut Budget) -> Re
     })
 }
 
-/// Whether a text contains a match of a regular expression.
+/// Whether a string contains a match of a regular expression.
 fn matches(text: &str, expression: &str, budget: &mut Budget) -> Result<bool> {
     for (size, steps) in REGEX_SIZES {
         budget.spend(REGEX_STEPS + expression.len())?;

@@ -15,7 +15,7 @@ const MAX_NAME: usize = 253;
 /// References to arguments in a template, and in the texts of one measurement.
 const MAX_REFERENCES: usize = 4_096;
 
-/// Why a text cannot be filled in.
+/// Why arguments cannot be filled into a string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
     /// No value is known for a name.
@@ -77,23 +77,23 @@ impl Allowance {
     }
 }
 
-/// A stretch of plain text, and the argument that comes after it (None at the end).
-type Stretch<'a> = (&'a str, Option<&'a str>);
+/// A part of plain text, and the argument that comes after it (None at the end).
+type Part<'a> = (&'a str, Option<&'a str>);
 
-/// The stretches of a text, up to the first that cannot be read.
-fn stretches(text: &str) -> impl Iterator<Item = Result<Stretch<'_>, ArgumentError>> {
+/// The parts of a string, up to the first that cannot be read.
+fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ArgumentError>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
-        let stretch = stretch(rest.take()?);
-        Some(stretch.map(|(found, after)| {
+        let part = part(rest.take()?);
+        Some(part.map(|(found, after)| {
             rest = after;
             found
         }))
     })
 }
 
-/// The first stretch of a text, and what comes after its argument.
-fn stretch(text: &str) -> Result<(Stretch<'_>, Option<&str>), ArgumentError> {
+/// The first part of a string, and what comes after its argument.
+fn part(text: &str) -> Result<(Part<'_>, Option<&str>), ArgumentError> {
     let Some((plain, after)) = text.split_once("{{") else {
         return Ok(((text, None), None));
     };
@@ -115,8 +115,8 @@ pub fn fill<'v>(
     value_of: impl Fn(&str) -> Option<&'v str>,
 ) -> Result<String, ArgumentError> {
     let mut filled = String::new();
-    for stretch in stretches(text) {
-        let (plain, name) = stretch?;
+    for part in parts(text) {
+        let (plain, name) = part?;
         allowance.take(plain.len())?;
         filled.push_str(plain);
         if let Some(name) = name {
@@ -149,12 +149,12 @@ fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> 
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// Names that a text uses, in order of appearance.
+/// Names of the arguments that a string uses, in order of appearance.
 ///
 /// # Errors
 /// When braces hold something else, or are not closed.
 pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
-    let names = stretches(text).map(|stretch| stretch.map(|(_, name)| name));
+    let names = parts(text).map(|part| part.map(|(_, name)| name));
     names.filter_map(Result::transpose).collect()
 }
 

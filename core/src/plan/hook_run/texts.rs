@@ -1,7 +1,7 @@
-//! The texts of a metric in which arguments are filled in, and where they stand.
+//! The strings of a metric into which arguments are filled, with their field paths.
 //!
-//! JSON is walked as it is read: parsed into maps it would take many times its length. All strings of
-//! a jsonBody are such texts, and of a Job command, args and env of its containers.
+//! JSON is walked while it is read: parsed into maps it would take many times its length. Arguments are
+//! filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
 
 use std::fmt::{self, Display};
 
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use super::arguments::{Allowance, ArgumentError, fill};
 use crate::api::{Metric, RawJson, WebHeader};
 
-/// What is done with a text: told its field, which may be printed, and the text.
+/// Called with the field path and the value of each string.
 type Visit<'a> = &'a mut dyn FnMut(&dyn Display, &str);
 
-/// Visits the texts of a metric, each with its field below the metric.
+/// Visits the strings of a metric, each with its field path relative to the metric.
 pub fn visit_texts(metric: &Metric, visit: Visit<'_>) {
     let provider = &metric.provider;
     if let Some(web) = &provider.web {
@@ -106,10 +106,10 @@ fn visit_json(json: &RawJson, at: &dyn Display, place: Place, visit: Visit<'_>) 
     let _ = walk(json, at, place, &mut Visiting(visit));
 }
 
-/// JSON with arguments filled in; what has none stays as it is written.
+/// JSON with arguments filled in; the rest stays as it was written.
 ///
 /// # Errors
-/// When a text cannot be filled in, or the JSON cannot be read.
+/// When an argument cannot be filled in, or the JSON is malformed.
 pub fn fill_json<'v>(
     json: &RawJson,
     place: Place,
