@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 use crate::fair::RoundRobin;
 use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
-/// More than one, so that a single expensive expression does not delay all others.
+/// The number of threads: more than one, so that a single expensive expression does not delay all others.
 const THREADS: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A handle to the threads, which end with the last handle.
+/// A handle to the threads, which end when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct EvaluationPool(Arc<Handle>);
 
@@ -42,7 +42,7 @@ impl Jobs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job; None at the end.
+    /// The next job; None when no more jobs can come.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
@@ -68,7 +68,7 @@ impl Drop for Handle {
 impl EvaluationPool {
     pub(crate) fn start() -> std::io::Result<Self> {
         let jobs = Arc::new(Jobs::default());
-        // Dropped, and thus ends the other threads, if a thread cannot be started.
+        // If a thread cannot be started, this is dropped, which ends the other threads.
         let pool = EvaluationPool(Arc::new(Handle(Arc::clone(&jobs))));
         for number in 0..THREADS {
             let jobs = Arc::clone(&jobs);
@@ -88,7 +88,7 @@ impl EvaluationPool {
         self.submit(namespace, work).await.map_err(|_| Panicked)
     }
 
-    /// A panic drops the sender, and thus closes the receiver.
+    /// Submits a job. If it panics, the sender is dropped, which closes the receiver.
     fn submit<T: Send + 'static>(
         &self,
         namespace: &str,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// The longest default that the table shows.
+/// The maximum length of a default in the table, in bytes.
 const LONGEST_DEFAULT: usize = 60;
 
 /// A value that users may set.
@@ -111,13 +111,13 @@ fn the_schema_has_exactly_the_values() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).expect("JSON");
     let mut known = Vec::new();
     collect(&schema, "", &mut known);
-    // Helm passes it to subcharts.
+    // The schema allows `global`, because Helm passes it to subcharts.
     known.retain(|path| path != "global");
     known.sort();
     let settings = settings(&read("values.yaml"));
     let mut wanted: Vec<String> = settings.iter().map(|it| it.path.join(".")).collect();
     wanted.sort();
-    // An object of Kubernetes has one comment for all its fields.
+    // An object of a Kubernetes type has one comment for all its fields.
     known.retain(|path| !path.starts_with("resources."));
     wanted.retain(|path| path != "resources");
     assert_eq!(known, wanted);

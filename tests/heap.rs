@@ -21,12 +21,12 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// The number of objects over which the mean is taken.
 const OBJECTS: usize = 1_000;
-/// The most bytes for an object.
+/// The maximum for an object, in bytes.
 const MAX: usize = 4_096;
-/// The most bytes for a pod that no workload controls.
+/// The maximum for a pod that no workload controls, in bytes.
 const MAX_FOREIGN: usize = 300;
 
-/// Bytes per object, as a mean.
+/// The mean number of bytes per object.
 fn bytes_each<T>(make: impl Fn(usize) -> T) -> usize {
     let mut objects = Vec::with_capacity(OBJECTS);
     let before = ALLOCATOR.current_usage();
@@ -87,7 +87,7 @@ fn hook_run(index: usize) -> Value {
     })
 }
 
-/// Bytes per pod in the cache, as a mean, including the index.
+/// The mean number of bytes per pod in the cache, including the index.
 fn bytes_a_pod(make: impl Fn(usize) -> Value) -> usize {
     let mut interner = Interner::default();
     let mut store = Store::default();
@@ -147,13 +147,13 @@ fn pod(index: usize) -> Value {
     })
 }
 
-/// JSON that takes eighty times its length when it is parsed into maps.
+/// JSON that takes eighty times its length in memory when it is parsed into maps.
 fn hostile_json(length: usize) -> String {
     let items = vec![r#"{"":0}"#; length / 7].join(",");
     format!(r#"{{"a":[{items}]}}"#)
 }
 
-/// A run with the maximum amount of JSON takes hardly more memory than its text.
+/// Checks that a HookRun with the maximum amount of JSON takes less than twice the memory of its text.
 fn hostile_runs_are_kept_as_text() {
     let body = hostile_json(200 << 10);
     let web = format!(r#"{{"web":{{"url":"http://game","method":"POST","jsonBody":{body}}}}}"#);
@@ -176,7 +176,7 @@ fn hostile_runs_are_kept_as_text() {
     drop(run);
 }
 
-/// The paths of texts are not built as strings. Here each of many texts would have a long path.
+/// Checks that the paths of texts are not built as strings. Here each of many texts would have a long path.
 fn arguments_are_found_without_building_paths() {
     let (name, texts) = ("n".repeat(20 << 10), vec![r#""""#; 10_000].join(","));
     let body = format!(r#"{{"{name}":[{texts}]}}"#);
@@ -190,7 +190,8 @@ fn arguments_are_found_without_building_paths() {
     assert!(peak < 4 * text.len(), "peak {peak} for {}", text.len());
 }
 
-/// A server that keeps its connections open, and answers every request with 200 or none at all.
+/// Starts a server that keeps its connections open and answers either every request with 200, or none. Returns its
+/// URL and the number of connections that it has accepted.
 fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -211,7 +212,7 @@ fn serve(answers: bool) -> (String, Arc<AtomicUsize>) {
     (url, accepted)
 }
 
-/// A request is kept in memory until its response, which may take long, so long requests are limited.
+/// Checks that long requests are limited: a request is kept in memory until its response, which may take a long time.
 async fn long_requests_are_limited() {
     let run = |url: &str, length: usize| {
         let web =

@@ -1,5 +1,5 @@
 //! Layers that Cargo cannot enforce: in the operator `provider, apply, cache <- controller <- manager`, and in the
-//! core `api <- plan <- expr <- admission <- lint`. Each uses only those to its left. And the core has no clock.
+//! core `api <- plan <- expr <- admission <- lint`. Each uses only those to its left. The core also has no clock.
 
 mod sources;
 
@@ -159,7 +159,7 @@ fn rooms_of_the_planner_use_those_before_them() {
         rooms += 1;
         for name in names_after("crate::plan::", text) {
             if room == "planned" && name.starts_with("game_") {
-                continue; // It comes after the two plans.
+                continue; // This module comes after the two plans.
             }
             let used = ROOMS.iter().position(|it| *it == name);
             let is_before = used.is_some_and(|used| used <= order);

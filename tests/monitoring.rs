@@ -1,5 +1,5 @@
-//! Alerts and dashboards use only documented series, and each alert names its runbook. That alerts fire and panels
-//! have data is tested with Prometheus itself: e2e/alerts and e2e/tests/metrics.rs.
+//! Alerts and dashboards use only documented series, and each alert names its runbook. Tests with Prometheus itself
+//! check that alerts fire and panels have data: e2e/alerts and e2e/tests/metrics.rs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The series of docs/metrics.md.
+/// The series in docs/metrics.md.
 fn documented() -> BTreeSet<String> {
     let page = read("docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));

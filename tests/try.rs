@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-/// Answers with these ages, one per call.
+/// Starts a server that answers with these ages, one per call, and returns its port.
 fn serve(ages: &'static [i64]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -45,7 +45,7 @@ spec:
     )
 }
 
-/// Its output and exit code.
+/// Runs `gamekeeper try` on a template, and returns its output and exit code.
 fn run(template: &str, args: &[&str]) -> (String, i32) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_gamekeeper"))
         .args(["try", "-"])
@@ -150,7 +150,7 @@ spec:
     assert_eq!(exit, 2, "{shown}");
     for (players, expected, code) in [
         ("players=0", "players 1: Successful 0\nSuccessful\n", 0),
-        // An argument is one element, whatever is in it.
+        // An argument is always one element of the command, whatever it contains.
         ("players=1; $(exit 1)", "is not a whole number: ", 2),
     ] {
         let (shown, exit) = run(template, &["--exec-locally", "--arg", players]);

@@ -1,14 +1,14 @@
-//! `cargo bench --bench plan`: how long a plan takes at 1,000 and at 10,000 pods, phase by phase.
+//! `cargo bench --bench plan`: how long a plan takes with 1,000 and with 10,000 pods, in each phase.
 //!
-//! No cluster is needed: the worlds are those of the planner's own stories, each brought to the
-//! middle of its phase. Ten times the pods should take ten times as long; the last column says by
-//! how much a pod costs more. The bench ends with an error where that is far from so, or where a
-//! plan takes longer than is promised.
+//! No cluster is needed: the worlds come from the stories of the planner's tests, each brought to
+//! the middle of its phase. Ten times as many pods should take ten times as long; the last column
+//! shows how much more a single pod costs. The benchmark fails if a phase exceeds `GROWTH` or
+//! `LIMIT`.
 
 #[path = "../src/plan/tests/story.rs"]
 #[expect(
     dead_code,
-    reason = "stories that are told need more than those that are measured"
+    reason = "the planner's tests use more of a story than the benchmark"
 )]
 mod story;
 
@@ -24,18 +24,18 @@ use story::{Story, set, story};
 
 /// Pods in each phase: a plan for the second number is compared with one for the first.
 const PODS: [i32; 2] = [1_000, 10_000];
-/// How often each plan is made.
+/// How many times each plan is made.
 const ROUNDS: usize = 101;
-/// How long a plan for the most pods may take: half of all plans take no longer.
+/// The maximum median time of a plan for the larger number of pods.
 const LIMIT: Duration = Duration::from_millis(50);
-/// How much more a pod may cost among the most pods; where each is compared with each other one,
-/// it is 10.
+/// The maximum of `Row::growth`. If a plan compared every pod with every other one, the growth would
+/// be 10.
 const GROWTH: f64 = 3.0;
-/// What is read before each plan, so that no pod is left in the processor's caches: an operator does
-/// other things between two plans.
+/// Bytes to read before each plan, so that no pod is left in the processor's caches: an operator does
+/// other work between two plans.
 const OTHER_THINGS: usize = 64 << 20;
 
-/// A phase, and its figures for each number of pods.
+/// A phase and its measurements for each number of pods.
 struct Row {
     name: &'static str,
     plans: Vec<Planning>,
@@ -43,7 +43,7 @@ struct Row {
 
 struct Planning {
     median: Duration,
-    /// All but the slowest of a hundred take no longer.
+    /// The 99th percentile.
     slow: Duration,
     actions: usize,
 }
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 }
 
 impl Row {
-    /// How much more a pod costs among the most pods.
+    /// The time per pod with the larger number of pods, divided by that with the smaller number.
     fn growth(&self) -> f64 {
         let [fewer, more] = [0, 1].map(|n| self.plans[n].median.as_secs_f64());
         more / fewer * f64::from(PODS[0]) / f64::from(PODS[1])
@@ -161,7 +161,7 @@ const PHASES: [(&str, Measure); 17] = [
     }),
 ];
 
-/// Plans again and again for the same world.
+/// Makes `ROUNDS` plans for the same world.
 fn measure<K: Planned + Serialize>(story: &Story<K>) -> Planning {
     let (mut actions, other_things) = (0, vec![1_u8; OTHER_THINGS]);
     let mut times: Vec<Duration> = (0..ROUNDS)
@@ -224,7 +224,7 @@ fn hooked(mut spec: Value) -> Value {
     spec
 }
 
-/// With a claim for each pod, which goes with it.
+/// With a claim for each pod, which is deleted with the pod.
 fn volumes(mut spec: Value) -> Value {
     spec["podManagementPolicy"] = json!("Parallel");
     spec["volumeClaimTemplates"] = json!([{
@@ -248,7 +248,7 @@ fn settled<K: Planned + Serialize>(story: &mut Story<K>) -> &Story<K> {
 fn growing<K: Planned + Serialize>(mut story: Story<K>, pods: i32) -> Story<K> {
     settled(&mut story);
     story.user(json!({"replicas": pods}));
-    // Claims come before their pods.
+    // Claims are created before their pods.
     while !story.plan().actions.iter().any(creates_pod) {
         story.sync();
     }
@@ -259,7 +259,7 @@ fn creates_pod(action: &Action) -> bool {
     matches!(action, Action::CreatePod(_))
 }
 
-/// Half of the pods are at the next image, and others on their way there.
+/// Half of the pods run the next image, and others are being updated to it.
 fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     settled(&mut story);
     story.user(template("game:v2"));
@@ -276,7 +276,7 @@ fn half_updated<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     story
 }
 
-/// As many pods as may be away wait for their hook.
+/// As many pods as may be unavailable wait for their hooks.
 fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     settled(&mut story);
     story.user(template("game:v2"));
@@ -284,7 +284,7 @@ fn waiting_to_update<K: Planned + Serialize>(mut story: Story<K>) -> Story<K> {
     story
 }
 
-/// Half of the pods are to go, and so many of them have a hook that runs.
+/// Half of the pods are to be deleted, and the hooks of at least `waiting` of them are running.
 fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story<K> {
     settled(&mut story);
     let pods = story.world.pods.len();
@@ -295,7 +295,7 @@ fn shrinking<K: Planned + Serialize>(mut story: Story<K>, waiting: i32) -> Story
     story
 }
 
-/// Half of the pods are named, and wait for their hook as far as they may be away.
+/// Half of the pods are in podsToDelete, and as many of them as may be unavailable wait for their hooks.
 fn named(mut story: Story, pods: i32) -> Story {
     settled(&mut story);
     let names: Vec<_> = story.names().into_iter().step_by(2).collect();
@@ -305,7 +305,7 @@ fn named(mut story: Story, pods: i32) -> Story {
     story
 }
 
-/// Pods are named that are not there.
+/// The names in podsToDelete are those of pods that do not exist.
 fn named_and_gone(mut story: Story, pods: i32) -> Story {
     settled(&mut story);
     let names: Vec<_> = (0..pods).map(|number| format!("gone-{number}")).collect();

@@ -1,4 +1,4 @@
-//! Text of messages.
+//! Text in messages.
 
 /// Cuts a string to a maximum number of characters.
 ///

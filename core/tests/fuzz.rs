@@ -1,8 +1,8 @@
-//! Hostile input: whatever stands in a template or an answer, nothing panics, no stack overflows,
+//! Hostile input: whatever a template or a response contains, nothing panics, no stack overflows,
 //! and no call takes more than 200 ms or 64 MiB.
 //!
-//! `FUZZ_INPUTS` says how many inputs of each kind (20,000 without it), `FUZZ_SEED` from where the
-//! series starts; a failure names both the input and its number.
+//! `FUZZ_INPUTS` is the number of inputs of each kind (20,000 by default), `FUZZ_SEED` the seed of the
+//! series. A failure shows the input, its number and the seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Longest time for one call. Debug builds are some ten times slower than what is shipped.
+/// Maximum time for one call. Debug builds are about ten times slower than release builds.
 const MAX_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2_000 } else { 200 });
 const MAX_MEMORY: usize = 64 << 20;
-/// The stack of the threads that users' texts are evaluated on.
+/// The stack size of threads that evaluate users' texts, in bytes.
 const STACK: usize = 16 << 20;
 
-/// xorshift64*: small, and the same everywhere.
+/// An xorshift64* generator: small, and with the same results everywhere.
 struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// Words one after the other, some of them many times.
+    /// A sequence of words, some of them repeated many times.
     fn words(&mut self, from: &[&str], longest: usize) -> String {
         let mut text = String::new();
         for _ in 0..=self.below(24) {
@@ -61,7 +61,7 @@ impl Random {
         text
     }
 
-    /// A text with some bytes changed, moved or repeated.
+    /// The text, in one of three cases with some bytes inserted, removed, changed or repeated.
     fn spoil(&mut self, text: String) -> String {
         if self.below(3) > 0 {
             return text;
@@ -86,7 +86,7 @@ impl Random {
     }
 }
 
-/// Plays a series of inputs, and judges each call; a call tells whether it got as far as a result.
+/// Makes a call for each of a series of inputs, and checks it. A call returns whether it produced a result.
 fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str) -> bool) {
     let setting = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
@@ -128,11 +128,11 @@ fn series(kind: &str, input: impl Fn(&mut Random) -> String, call: impl Fn(&str)
     );
     assert!(
         results > inputs / 50,
-        "the inputs are too wild to get anywhere"
+        "too few inputs are valid enough to produce a result"
     );
 }
 
-/// What an expression gives.
+/// The type of an expression's value.
 #[derive(Clone, Copy)]
 enum Kind {
     Truth,
@@ -141,7 +141,7 @@ enum Kind {
     List,
 }
 
-/// An expression that can be read, and mostly decided.
+/// An expression that can be parsed and, in most cases, evaluated.
 fn expression(random: &mut Random, kind: Kind, depth: usize) -> String {
     use Kind::{List, Number, Text, Truth};
     if depth == 0 {
@@ -216,7 +216,7 @@ fn atoms(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// JSON of about so many values.
+/// Appends JSON with about `size` values.
 fn json_text(random: &mut Random, size: usize, out: &mut String) {
     let parts = random.below(size.min(2_000) + 1);
     match random.below(if parts == 0 { 5 } else { 8 }) {
@@ -536,7 +536,7 @@ fn bodies() {
             match random.below(4) {
                 0 => text = random.words(&BODY, 4 * size),
                 1 => {
-                    // What takes the most memory a byte.
+                    // JSON that takes the most memory per byte.
                     let part = random.pick(&["{},", "[],", "{\"\":1},", "[[1]],", "1,", "\"\","]);
                     text = format!("[{}1]", part.repeat(random.below(size)));
                 }
@@ -548,7 +548,7 @@ fn bodies() {
             let Ok(document) = Document::read(text.as_bytes()) else {
                 return false;
             };
-            // One of each, told from the text itself, so that a failure can be played again.
+            // One of each, chosen by the text itself, so that a failure can be reproduced.
             let path = paths.get(text.len() % (paths.len() + 1));
             let condition = &conditions[text.len() / 7 % conditions.len()];
             document.subject(path).is_ok_and(|subject| {
@@ -558,7 +558,7 @@ fn bodies() {
     );
 }
 
-/// One after the other, because the allocator counts for all.
+/// The series run one after the other, because the allocator counts the memory of all threads.
 #[test]
 fn nothing_that_users_write_gets_out_of_hand() {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(|| {
@@ -568,5 +568,5 @@ fn nothing_that_users_write_gets_out_of_hand() {
         bodies();
     });
     let ended = thread.expect("a thread").join();
-    assert!(ended.is_ok(), "see above");
+    assert!(ended.is_ok(), "a series failed, see above");
 }

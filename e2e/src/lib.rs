@@ -11,7 +11,7 @@
 //! ```
 //!
 //! On top of them are scenarios that tests and benches share: [`campaign`] (histories generated from
-//! seeds), [`takeover`] (the leader ends) and [`tenants`] (a tenant that attacks next to one that plays).
+//! seeds), [`takeover`] (the leader ends) and [`tenants`] (one tenant attacks while another rolls out).
 
 pub mod addons;
 pub mod campaign;

@@ -35,7 +35,7 @@ impl Random {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// A duration between these, in milliseconds.
+    /// A duration of at least `least` and less than `most` milliseconds.
     pub fn between(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.below(most - least))
     }

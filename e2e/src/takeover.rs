@@ -21,7 +21,7 @@ pub enum End {
 }
 
 /// Ends the leader, which is the case's operator, scales the workload, and measures the time until the
-/// standby writes. The standby becomes the case's operator, and the former leader is started as standby.
+/// standby writes. The standby becomes the case's operator, and the former leader is started again as standby.
 pub async fn takeover(
     case: &mut Case,
     standby: &mut Operator,

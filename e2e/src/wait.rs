@@ -1,4 +1,4 @@
-//! Waits for conditions, not fixed times.
+//! Waits for conditions instead of fixed times.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Checks that a probe succeeds throughout.
+/// Checks that a probe succeeds throughout this time.
 pub async fn consistently(
     what: &str,
     time: Duration,

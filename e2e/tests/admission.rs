@@ -1,5 +1,5 @@
-//! Admission: the webhook, its certificates and the linter, as the chart installs them. Only the address
-//! differs, because operators run outside the cluster here.
+//! Admission: the webhook and its certificates as the chart installs them, and the linter. Only the webhook's
+//! address differs from the chart, because operators run outside the cluster here.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn the_webhook_refuses_bad_manifests_with_the_linters_messages(
     installed.remove(case).await
 }
 
-/// `gamekeeper lint` of a folder.
+/// Runs `gamekeeper lint` on a folder.
 async fn lint(case: &Case, folder: &str) -> Result<CommandOutput> {
     let mut lint = Command::new(case.operator.binary());
     lint.args(["lint", folder]).current_dir(repository());
@@ -363,7 +363,7 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
     installed.remove(case).await
 }
 
-/// Runs the command of docs/admission.md.
+/// Runs the command in docs/admission.md.
 async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "10m").await?;
     installed.until_called(case).await?;
@@ -379,7 +379,7 @@ async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case
     case.eventually("a new certificate is served and trusted", async || {
         ensure!(
             installed.served(case).await? != before,
-            "the old one is served"
+            "the old certificate is still served"
         );
         installed.tls_handshake(case).await
     })

@@ -39,7 +39,10 @@ async fn good_manifests_and_examples_are_accepted(case: &mut Case) -> Result<()>
             case.kubectl(&["apply", "-f", &path]).await?;
             let again = case.kubectl(&["apply", "-f", &path]).await?;
             let changed = again.lines().find(|line| !line.ends_with(" unchanged"));
-            ensure!(changed.is_none(), "applied again, {path}: {again}");
+            ensure!(
+                changed.is_none(),
+                "applying {path} again changed it: {again}"
+            );
         }
     }
     Ok(())
@@ -50,7 +53,7 @@ async fn a_template_keeps_every_field_that_a_deployment_accepts(case: &mut Case)
     let path = repository().join("e2e/manifests/good/as-a-deployment-takes-it.yaml");
     let manifest = std::fs::read_to_string(path)?;
     let mut wanted: Value = serde_yaml_ng::from_str(&manifest)?;
-    // Fields of a newer Kubernetes.
+    // Fields of a newer Kubernetes version.
     let pod = &mut wanted["spec"]["template"]["spec"];
     pod["fieldOfTheFuture"] = json!({"keep": ["me"]});
     pod["containers"][0]["fieldOfTheFuture"] = json!(true);

@@ -179,7 +179,7 @@ async fn a_server_side_apply_does_not_promote(case: &mut Case) -> Result<()> {
 }
 
 async fn stays_at_step_one(case: &Case) -> Result<()> {
-    case.until("the condition says that the apply is ignored", |view| {
+    case.until("the condition reports that the apply is ignored", |view| {
         let condition = view.condition("Progressing");
         condition.is_some_and(|c| c.reason == "ResumeByApplyIgnored")
     })

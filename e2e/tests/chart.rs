@@ -31,7 +31,7 @@ e2e::tests![
 
 /// Namespace of the release, as in the README.
 const SYSTEM: &str = "gamekeeper-system";
-/// Namespace of the games.
+/// Namespace of the workloads.
 const GAMES: &str = "games";
 
 async fn helm_lint_passes(case: &mut Case) -> Result<()> {
@@ -248,8 +248,8 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
 async fn commands_are_allowed_in_the_named_namespaces_alone(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let usual = Value::from(render(program, &["--set=hooks.allSecrets=true"]).await?).to_string();
-    ensure!(!usual.contains("pods/exec"), "it is on by default");
-    ensure!(!usual.contains("--hook-exec"), "it is on by default");
+    ensure!(!usual.contains("pods/exec"), "exec is on by default");
+    ensure!(!usual.contains("--hook-exec"), "exec is on by default");
 
     let objects = render(program, &["--set=hooks.exec={games,more}"]).await?;
     let allows = |role: &&&Value| role["rules"].to_string().contains("pods/exec");
@@ -464,7 +464,7 @@ async fn trusted_certificates(plane: &ControlPlane, operator: &Operator) -> Resu
     Ok([data, called["caBundle"].clone()])
 }
 
-/// Installs a release for the namespace of the games only, with existing CRDs.
+/// Installs a release that watches only the namespace of the workloads, with existing CRDs.
 async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     let values = "crds.install=false,watchNamespace=games,\
         hooks.secrets[0].namespace=games,hooks.secrets[0].names={match-api}";
@@ -524,7 +524,7 @@ async fn scoped(plane: &ControlPlane, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits with `kubectl wait` until the games have this many updated pods and are ready.
+/// Waits with `kubectl wait` until the workloads have this many updated pods and are ready.
 async fn until_ready(plane: &ControlPlane, replicas: u32) -> Result<()> {
     let counts = format!("--for=jsonpath={{.status.updatedReadyReplicas}}={replicas}");
     for condition in [counts.as_str(), "--for=condition=Ready"] {

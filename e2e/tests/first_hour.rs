@@ -190,7 +190,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Replaces `NAME` with a workload with each kind of hook, and `RUN` with a HookRun of the walkthroughs.
+    /// Runs the commands of the runbooks. `NAME` stands for a workload with every kind of hook, and `RUN` for a HookRun
+    /// of the walkthroughs.
     async fn follow_operations(&mut self) -> Result<()> {
         let example = "kubectl apply -f examples/features/hooks-around-an-update.yaml";
         self.run(&command("Before", example), "checked").await?;

@@ -112,7 +112,7 @@ async fn the_job_example_waits_until_the_match_is_saved(case: &mut Case) -> Resu
         Ok(())
     })
     .await?;
-    // The judge checks that the pod was not deleted before.
+    // The judge checks that the pod was not deleted before its hook had succeeded.
     case.until_settled(0).await?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Metrics that run a command in a container: through the exec subresource of a real API server, to
-//! simulated kubelets, which run it on this machine.
+//! Metrics that run a command in a container. A real API server passes the request to simulated kubelets through the
+//! exec subresource, and they run the command on this machine.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -17,7 +17,7 @@ e2e::tests![
     a_command_without_the_permission_is_an_error_that_names_the_value,
 ];
 
-/// A run by hand of a command in a pod.
+/// A manual HookRun of a command in a pod.
 fn run_of(name: &str, pod: &str, command: Value, more: Value) -> Value {
     let mut metric = json!({
         "name": "command", "consecutiveErrorLimit": 0,
@@ -30,7 +30,7 @@ fn run_of(name: &str, pod: &str, command: Value, more: Value) -> Value {
     hook_run(name, json!({"args": args, "metrics": [metric]}))
 }
 
-/// A pod of a workload, and an operator whose hooks may run commands in it.
+/// Lets hooks run commands, creates a workload, and returns the name of its pod.
 async fn prepare(case: &mut Case) -> Result<String> {
     case.operator.terminate().await?;
     case.operator.allow_commands();
@@ -45,7 +45,7 @@ async fn game_pod(case: &Case) -> Result<String> {
     Ok(text(&pod.0, "/metadata/name").to_owned())
 }
 
-/// The message of a run that ends in an error.
+/// Waits until a run ends in phase Error, and returns its message.
 async fn error(case: &Case, run: &str) -> Result<String> {
     let status = until_phase(case, run, "Error").await?;
     Ok(text(&status, "/message").to_owned())
@@ -82,7 +82,7 @@ async fn a_command_without_an_exit_code_is_an_error_that_says_why(case: &mut Cas
             json!(["/no/such/program"]),
             "no such file or directory",
         ),
-        // kwok gives no exit code for it.
+        // kwok does not report the exit code.
         (
             "failed",
             json!(["sh", "-c", "echo players >&2; exit 3"]),
@@ -164,7 +164,7 @@ async fn a_command_without_the_permission_is_an_error_that_names_the_value(
     case.kubectl(&["delete", binding.context("no binding")?])
         .await?;
     let mut tries = 0;
-    // The API server may know the binding for a moment.
+    // The API server may still honor the deleted binding for a moment.
     case.eventually("the command is forbidden", async || {
         tries += 1;
         let run = format!("forbidden-{tries}");

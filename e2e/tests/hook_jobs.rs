@@ -51,7 +51,7 @@ async fn jobs(case: &Case, run: &str) -> Result<Vec<Value>> {
 }
 
 async fn until_job(case: &Case, run: &str) -> Result<Value> {
-    case.eventually("the run's Job", async || {
+    case.eventually("the run's Job exists", async || {
         jobs(case, run).await?.pop().context("no job")
     })
     .await
@@ -114,7 +114,7 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
     ensure!(twice["metricResults"][0]["successful"] == 2, "{twice:#}");
     ensure!(
         jobs(case, "twice").await?.len() == 2,
-        "each measurement has its Job"
+        "expected one Job per measurement"
     );
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn a_job_is_deleted_when_its_run_ends(case: &mut Case) -> Result<()> {
             json!({"stage.gamekeeper/run-seconds": "600"}),
         )
     };
-    // One run is terminated; in the other one another metric fails.
+    // One run is terminated; in the other, another metric fails.
     case.apply(run_of("stopped", json!([slow()]))).await?;
     let late = Answer::Delayed(Duration::from_secs(6), Box::new(Answer::Status(500)));
     case.hooks.answer("/late", late);

@@ -111,7 +111,7 @@ async fn a_ttl_deletes_a_run_unless_it_is_owned(case: &mut Case) -> Result<()> {
         let runs = case.list("hookruns").await?;
         ensure!(
             runs.iter().all(|run| run["metadata"]["name"] != "gone"),
-            "it still exists"
+            "the run still exists"
         );
         Ok(())
     })

@@ -156,7 +156,7 @@ async fn runs_end_as_in_the_table(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// How many status writes to HookRuns the operator has made: those without a result, and the others.
+/// How many status writes to HookRuns the operator has made: those without a result, and those with one.
 fn status_writes(case: &Case) -> Result<(usize, i64)> {
     let operator = case.operator.username();
     let events = case.plane().audit.writes(&case.namespace)?;
@@ -373,7 +373,7 @@ async fn only_labeled_secrets_are_read_and_never_shown(case: &mut Case) -> Resul
     );
     ensure!(
         case.hooks.calls("/shut").is_empty(),
-        "it was called without its token"
+        "the server was called without the token"
     );
     for run in ["open", "shut"] {
         let run = case.get(&format!("hookruns/{run}")).await?.to_string();

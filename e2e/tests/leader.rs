@@ -50,8 +50,8 @@ async fn take_over_within(case: &mut Case, end: End, limit: Duration) -> Result<
     standby.terminate().await
 }
 
-/// The least time for which operators are frozen and disconnected. It is extended until there was a
-/// takeover.
+/// The minimum time during which operators are frozen and disconnected. It is extended until a takeover has
+/// happened.
 const DISORDER: Duration = Duration::from_secs(60);
 
 /// A disruption of an operator.
@@ -85,7 +85,7 @@ impl Victim {
         })
     }
 
-    /// Changes to the next disruption when it is time.
+    /// Starts the next disruption, or ends the current one, when its time has come.
     async fn advance(&mut self, random: &mut Random) -> Result<()> {
         if Instant::now() < self.until {
             return Ok(());
@@ -169,7 +169,7 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// The verbs on [`RESOURCE`] that the operator is not permitted, one at a time.
+/// The verbs on [`RESOURCE`] for which the operator lacks permission, one at a time.
 const FORBIDDEN: [&str; 2] = ["watch", "list"];
 /// A resource that the operator reads. This test has no objects of it.
 const RESOURCE: &str = "persistentvolumeclaims";
@@ -213,7 +213,7 @@ async fn does_not_lead(case: &Case, blind: &Operator, verb: &str) -> Result<()> 
     eventually("the log says why", Duration::from_secs(20), async || {
         let log = std::fs::read_to_string(blind.log())?.replace('\\', "");
         ensure!(log.contains(&forbidden), "{log}");
-        // The other kinds may be listed a little later.
+        // The lists of other kinds may complete a little later.
         check_readiness().await
     })
     .await?;

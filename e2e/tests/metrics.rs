@@ -133,7 +133,7 @@ async fn check_admission_metrics(case: &Case, prometheus: &Prometheus) -> Result
         ),
         (format!("sum({requests}{{verdict=\"failed_open\"}})"), 0.0),
         (format!("{dry_runs}{{outcome=\"refused\"}}"), 1.0),
-        // Two workloads with two templates each. A patch that conflicts with another write causes one more.
+        // Two workloads with two templates each. A patch that conflicts with another write causes one more dry run.
         (format!("{dry_runs}{{outcome=\"accepted\"}} >= bool 4"), 1.0),
         (format!("round(({expiry} - time()) / 86400)"), 90.0),
     ] {
@@ -223,7 +223,7 @@ async fn check_hook_metrics(case: &Case, prometheus: &Prometheus) -> Result<()> 
     .await
 }
 
-/// Checks each query of e2e/boards/bk-bcs.promql as its heading says.
+/// Checks that each query of e2e/boards/bk-bcs.promql has the result that its heading states.
 async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let table = std::fs::read_to_string(repository().join("e2e/boards/bk-bcs.promql"))?;
     let mut counts = BTreeMap::<&str, usize>::new();
@@ -257,7 +257,7 @@ async fn check_queries_of_bk_bcs(case: &Case, prometheus: &Prometheus) -> Result
     Ok(())
 }
 
-/// Panels that show 0 without data, so they are checked for a value of at least 1.
+/// Panels that show 0 even without data, and are therefore checked for a value of at least 1.
 const AT_LEAST_ONE: [&str; 3] = [
     "Not matching the spec",
     "Paused by a failed hook",
@@ -304,7 +304,7 @@ async fn check_dashboards(case: &Case, prometheus: &Prometheus) -> Result<()> {
     Ok(())
 }
 
-/// Checks the alerts against real series. When they fire is tested with promtool (e2e/alerts).
+/// Checks the alerts against real series. Tests with promtool (e2e/alerts) check when they fire.
 async fn check_alerts(case: &Case, prometheus: &Prometheus) -> Result<()> {
     let path = repository().join("charts/gamekeeper/files/alerts.yaml");
     let alerts: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path)?)?;

@@ -42,7 +42,7 @@ async fn matching_orphans_are_adopted(case: &mut Case) -> Result<()> {
         })
         .await?;
     view.ensure(!view.pod_names().contains(&"theirs"))?;
-    // It has no known revision, so it is updated like an old pod.
+    // The orphan has no known revision, so it is updated like an old pod.
     case.resume().await?;
     let view = case.until_settled(3).await?;
     view.ensure(!view.pod_names().contains(&"ours-abcde"))
@@ -55,7 +55,7 @@ async fn a_pod_that_no_longer_matches_is_released(case: &mut Case) -> Result<()>
     case.kubectl(&["label", "pod", &name, "app=debug", "--overwrite"])
         .await?;
     let replaced = |view: &View| view.pods.len() == 2 && !view.pod_names().contains(&name.as_str());
-    case.until("a replacement", replaced).await?;
+    case.until("the pod is replaced", replaced).await?;
     case.until_settled(2).await?;
     let released = case.get(&format!("pods/{name}")).await?;
     ensure!(
@@ -85,7 +85,7 @@ async fn two_workloads_do_not_share_pods(case: &mut Case) -> Result<()> {
     case.until("two pods", settled).await?;
     case.until_of("narrow", "two pods", settled).await?;
     case.consistently("two pods", 2, settled).await?;
-    ensure!(case.list("pods").await?.len() == 4, "two pods each");
+    ensure!(case.list("pods").await?.len() == 4, "expected four pods");
     Ok(())
 }
 
@@ -114,12 +114,12 @@ async fn names_of_52_characters_work(case: &mut Case) -> Result<()> {
     })
     .await?;
     case.hooks.answer("/", Answer::Json(json!({"age": 45})));
-    case.until_of(&name, "all are updated", |view| {
+    case.until_of(&name, "all pods are updated", |view| {
         is_full(view) && view.ready_with("game:v2") == 2
     })
     .await?;
     case.kubectl(&["scale", "--replicas=1", &resource]).await?;
-    case.until_of(&name, "one is left", |view| view.counts() == [1; 5])
+    case.until_of(&name, "one pod is left", |view| view.counts() == [1; 5])
         .await?;
     Ok(())
 }
@@ -178,7 +178,7 @@ async fn an_orphaning_deletion_keeps_the_pods(case: &mut Case) -> Result<()> {
         .await?;
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    ensure!(names().await? == before, "the same pods, adopted");
+    ensure!(names().await? == before, "the pods were replaced");
     Ok(())
 }
 
@@ -232,7 +232,7 @@ async fn an_orphaned_run_is_recreated(case: &mut Case) -> Result<()> {
     let run = format!("hookrun/{}", before.runs[0].name());
     let orphan = json!([{"op": "remove", "path": "/metadata/ownerReferences"}]);
     case.patch(&run, orphan).await?;
-    case.until("another one runs", |view| {
+    case.until("another run is Running", |view| {
         running(view) && view.runs[0].uid() != before.runs[0].uid()
     })
     .await?;

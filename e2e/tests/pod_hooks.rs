@@ -128,7 +128,7 @@ async fn a_missing_argument_is_reported_until_given(case: &mut Case) -> Result<(
     view.ensure(view.condition("FailedScale").is_none())?;
     ensure!(
         case.hooks.calls("/42").len() == 1,
-        "one call with the argument in the URL"
+        "expected one call with the argument in the URL"
     );
     Ok(())
 }
@@ -293,7 +293,7 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     case.until_settled(2).await?;
     ensure!(
         case.hooks.calls("/").is_empty(),
-        "a scale-in runs no PreInplace hook"
+        "the scale-in ran a PreInplace hook"
     );
     case.set_image("game:v2").await?;
     let view = case

@@ -76,7 +76,7 @@ async fn a_broken_workload_does_not_affect_others(case: &mut Case) -> Result<()>
     let broken = Game::in_place(1)
         .named("broken")
         .set("/spec/selector/matchExpressions", broken);
-    // The API server may refuse it.
+    // The API server may refuse this workload.
     let _ = case.apply(broken).await;
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;

@@ -244,7 +244,7 @@ async fn crds_and_hook_templates_are_deleted_only_as_their_label_says(
     install(case, templates, "deletion-crds", &[&case.namespace]).await?;
     case.apply(hook_template("check", "http://10.0.0.1"))
         .await?;
-    // Always on dry run: other tests use these CRDs at the same time.
+    // Deletions are always dry runs, because other tests use these CRDs at the same time.
     for (kind, name) in [
         ("hooktemplate", "check"),
         ("crd", "hookruns.tkex.tencent.com"),

@@ -200,7 +200,7 @@ async fn unicode_labels_are_refused_without_harm(case: &mut Case) -> Result<()> 
     let label =
         json!([{"op": "add", "path": "/spec/template/metadata/labels/motd", "value": "新赛季"}]);
     match case.patch(&format!("gamedeployment/{GAME}"), label).await {
-        // The API server may refuse it.
+        // The API server itself may refuse the label.
         Err(error) => {
             ensure!(format!("{error:#}").contains("labels"), "{error:#}");
             Ok(())

@@ -9,7 +9,7 @@ e2e::tests![a_tenants_attacks_do_not_stop_another_tenant];
 
 /// Pods of the victim.
 const PODS: i64 = 6;
-/// The peak memory the operator may reach, in bytes.
+/// The peak memory that the operator may reach, in bytes.
 const MEMORY: u64 = 400 << 20;
 
 async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result<()> {

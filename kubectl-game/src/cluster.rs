@@ -23,9 +23,9 @@ use crate::options::{ClusterOptions, limit};
 use crate::scene::Scene;
 use crate::suggest::closest;
 
-/// Attempts to write when other clients change the object in the meantime.
+/// Maximum number of attempts to write when other clients change the object in the meantime.
 const MAX_ATTEMPTS: usize = 5;
-/// Retries of a request that the server is too busy for.
+/// Maximum number of retries of a request when the server is too busy.
 const MAX_RETRIES: usize = 5;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -133,7 +133,7 @@ impl Cluster {
         Ok(games)
     }
 
-    /// All HookRuns: those of workloads, and those without one.
+    /// All HookRuns: those of workloads, and those without a workload.
     pub async fn runs(&self, all_namespaces: bool) -> Result<(Vec<Scene>, Vec<HookRun>), Error> {
         let api = match all_namespaces {
             true => Api::all(self.client.clone()),

@@ -267,7 +267,7 @@ async fn show_all_hooks(
 }
 
 async fn lint_files(options: lint_command::Options) -> Result<ExitCode, Error> {
-    // It blocks until its own thread has ended.
+    // The linter blocks until its own thread has ended.
     let linted = tokio::task::spawn_blocking(move || lint_command::run(&options)).await;
     let code = linted.map_err(|error| Error::Unexpected(error.to_string()))?;
     Ok(ExitCode::from(code))

@@ -14,7 +14,7 @@ use crate::options::ClusterOptions;
 use crate::proxy;
 use crate::suggest::closest;
 
-/// kubectl's timeout of a TLS handshake.
+/// kubectl's timeout for a TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub async fn config(options: &ClusterOptions) -> Result<Config, Error> {

@@ -1,4 +1,4 @@
-//! Errors, in words for the user of the command.
+//! Errors, with messages for the user of the command.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use kube::core::Status;
 
 use crate::view::cut;
 
-/// Longest part of a response that is shown when it does not come from Kubernetes.
+/// Longest part of a response that is shown if it does not come from Kubernetes, in characters.
 const MAX_BODY: usize = 200;
 
 /// Why a command failed.
@@ -55,7 +55,7 @@ fn server_message(status: &Status) -> String {
     }
 }
 
-/// Whether a response comes from a proxy in front of the API server. The reason is then one of kube's own.
+/// Whether a response comes from a proxy in front of the API server. If so, kube itself sets the reason.
 pub fn is_not_kubernetes(status: &Status) -> bool {
     status.reason == "Failed to parse error data" && status.message != "404 page not found"
 }

@@ -25,7 +25,7 @@ const OBSERVATION_WAIT: Duration = Duration::from_secs(1);
 const REDRAW: &str = "\x1b[H\x1b[2J";
 const RESTORED: &str = "connection restored";
 
-/// Draws the tree again whenever something changes, until the workload is deleted.
+/// Redraws the tree whenever something changes, until the workload is deleted.
 pub async fn follow_tree(
     cluster: &Cluster,
     reference: &Reference,
@@ -166,7 +166,7 @@ pub async fn follow_status(
     Ok((scene, verdict))
 }
 
-/// The scene at the end. `last` holds the latest one, in case of a timeout.
+/// Waits for the end, and returns its scene. `last` holds the latest scene, in case of a timeout.
 async fn until_end(
     at: &ClusterOptions,
     reference: &Reference,

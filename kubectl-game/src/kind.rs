@@ -23,12 +23,12 @@ pub fn short(kind: WorkloadKind) -> &'static str {
     }
 }
 
-/// An object as kubectl prints it.
+/// The name of an object as kubectl prints it.
 pub fn full_name(kind: WorkloadKind, name: &str) -> String {
     format!("{}.{GROUP}/{name}", singular(kind))
 }
 
-/// An object as users type it.
+/// The name of an object as users type it.
 pub fn short_name(kind: WorkloadKind, name: &str) -> String {
     format!("{}/{name}", short(kind))
 }

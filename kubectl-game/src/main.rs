@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // There is no other place to report a closed output to.
+            // If the output is closed, there is nowhere else to report it.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()));
         }

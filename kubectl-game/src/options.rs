@@ -50,7 +50,7 @@ pub struct ClusterOptions {
     pub request_timeout: SignedDuration,
 }
 
-/// The timeout that a duration stands for; zero means none.
+/// The timeout that an option sets; zero means none.
 pub fn limit(wait: SignedDuration) -> Option<Duration> {
     let wait = Duration::try_from(wait).ok()?;
     (!wait.is_zero()).then_some(wait)

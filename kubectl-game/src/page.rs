@@ -1,7 +1,7 @@
-//! Lines of text in tones.
+//! Lines of text, coloured by tone.
 //!
-//! Text of objects must not act on the terminal: an escape sequence in a change cause or in a measured value
-//! could move the cursor, forge a line or reverse the direction of writing. Such characters are escaped.
+//! Text from objects must not control the terminal: an escape sequence in a change cause or in a measured value
+//! could move the cursor, forge a line or reverse the text direction. Such characters are escaped.
 
 use std::borrow::Cow;
 
@@ -46,12 +46,12 @@ impl Page {
     }
 }
 
-/// A text as a part of a line: line breaks and tabs become spaces, other control characters are escaped.
+/// Makes a text part of a line: line breaks and tabs become spaces, other control characters are escaped.
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     escape(text, |it| matches!(it, '\n' | '\r' | '\t').then_some(' '))
 }
 
-/// A text of several lines, in which all other control characters are escaped.
+/// Escapes all control characters except line feeds.
 pub fn sanitize_lines(text: &str) -> Cow<'_, str> {
     escape(text, |it| (it == '\n').then_some('\n'))
 }
@@ -71,7 +71,7 @@ fn escape(text: &str, whitespace: impl Fn(char) -> Option<char>) -> Cow<'_, str>
     Cow::Owned(escaped)
 }
 
-/// Whether it is a control character, or one that changes the direction of writing.
+/// Whether it is a control character, or one that changes the text direction.
 fn is_control(character: char) -> bool {
     let is_bidi = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     character.is_control() || is_bidi

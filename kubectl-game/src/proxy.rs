@@ -1,7 +1,8 @@
 //! The proxy in front of the API server, chosen as in kubectl: `proxy-url` of the kubeconfig; otherwise
 //! HTTPS_PROXY, except for hosts in NO_PROXY and for this machine.
 //!
-//! kube compares NO_PROXY with the proxy instead of the server, and would use a proxy to reach this machine.
+//! The choice is not left to kube, which compares NO_PROXY with the proxy instead of the server, and would use a
+//! proxy to reach this machine.
 
 use std::net::IpAddr;
 
@@ -60,7 +61,7 @@ fn is_here(server: &Uri) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// A proxy may be written without a scheme.
+/// Parses the URL of a proxy, which may lack a scheme.
 fn parse(proxy: &str) -> Result<Uri, InvalidUri> {
     match proxy.contains("://") {
         true => proxy.parse(),

@@ -56,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// Groups HookRuns by the workload that controls them; the second list is those without one.
+    /// Groups HookRuns by the workload that controls them; the second list contains those without one.
     pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {

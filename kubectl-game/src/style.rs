@@ -67,7 +67,7 @@ impl Style {
         }
     }
 
-    /// The lines in front of a child in a tree, and in front of what is below it.
+    /// The lines in front of a child in a tree, and in front of the child's own children.
     pub fn branch(self, is_last: bool) -> (&'static str, &'static str) {
         match (self.symbols, is_last) {
             (true, false) => ("├─ ", "│  "),

@@ -1,4 +1,4 @@
-//! Tables as kubectl prints them: columns with three spaces between, no lines.
+//! Tables as kubectl prints them: columns separated by three spaces, without lines.
 
 use crate::page::{Page, sanitize};
 use crate::style::{Style, Tone};
@@ -11,7 +11,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A text in a tone, preceded by its symbol.
+    /// A text in a tone, preceded by the tone's symbol.
     pub fn state(tone: Tone, text: impl Into<String>) -> Self {
         Cell {
             text: text.into(),

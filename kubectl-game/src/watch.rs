@@ -1,7 +1,7 @@
 //! Watches of a workload and of the objects that belong to it.
 //!
-//! A silent watch may be quiet or cut off, so the server is probed at intervals. When a probe or a watch
-//! fails, all watches start again, and their first lists show that the connection is restored.
+//! A watch without events may be idle or cut off, so the server is probed at intervals. When a probe or a
+//! watch fails, all watches start again, and their first lists show that the connection is restored.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub struct SceneWatch {
     cluster: Cluster,
     game: Game,
     reflectors: Reflectors,
-    /// Watches without a first list.
+    /// Number of watches that have not received their first list yet.
     missing: usize,
     /// When the pending update is reported. It stays set if the caller stops waiting.
     update_at: Option<Instant>,
@@ -152,8 +152,8 @@ impl SceneWatch {
         }
     }
 
-    /// Schedules a reconnect, and gives the outage if it is not reported yet. Retrying is useless after a
-    /// refusal.
+    /// Schedules a reconnect, and returns the outage if it has not been reported yet. A refusal is returned as
+    /// an error, because a retry would fail again.
     fn disconnect(&mut self, error: Error) -> Result<Option<Outage>, Error> {
         if error.is_final() {
             return Err(error);
@@ -216,7 +216,7 @@ fn probes(cluster: &Cluster, game: &Game) -> BoxStream<'static, Result<(), Error
 /// Yields true for the first list of a watch, false for other events.
 type Events = BoxStream<'static, Result<bool, watcher::Error>>;
 
-/// What the watches have seen.
+/// The objects that the watches have observed.
 struct Reflectors {
     games: Store<DynamicObject>,
     pods: Store<Pod>,
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
     use crate::fixture::paused_canary;
 
-    /// A watch with all first lists, these events and probes, and no server to reconnect to.
+    /// A watch that has received all first lists, with these events and probes, and no server to reconnect to.
     fn watch(
         events: Vec<Result<bool, watcher::Error>>,
         probes: Vec<Result<(), Error>>,

@@ -123,7 +123,7 @@ async fn missing_kubeconfigs_are_skipped() {
         "{output}"
     );
 
-    // The file of the flag must exist.
+    // The file that the flag names must exist.
     let named = end(program(&["get", "--kubeconfig"])
         .arg(&missing)
         .env("KUBECONFIG", &config))

@@ -13,13 +13,13 @@ use super::state::State;
 /// The size of an exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Exploration {
-    /// Different states.
+    /// Number of distinct states.
     pub states: usize,
-    /// Moves from one state to another.
+    /// Number of moves from one state to another.
     pub moves: u64,
-    /// Different plans.
+    /// Number of distinct plans.
     pub plans: usize,
-    /// Moves from the start to the farthest state.
+    /// Number of moves from the start to the farthest state.
     pub depth: usize,
 }
 
@@ -129,7 +129,7 @@ pub fn explore(
     Ok(explored)
 }
 
-/// Checks that the cluster settles, both under favorable and unfavorable conditions.
+/// Checks that the cluster settles, under both favorable and unfavorable conditions.
 pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<(), Box<Unsettled>> {
     for is_favorable in [true, false] {
         fair::settle(model, state, is_favorable, settled)?;
@@ -137,7 +137,7 @@ pub fn settles(model: &Model, state: &State, settled: &mut Settled) -> Result<()
     Ok(())
 }
 
-/// The counterexample that ends with a move of a state, given by its index.
+/// The counterexample whose last move is the one with this index from this state.
 fn trace(
     model: &Model,
     start: &State,

@@ -168,7 +168,7 @@ impl Model {
     }
 }
 
-/// Whether the operator's cache may have caught up right before a change: the choices.
+/// The choices for a change: whether the operator's cache catches up right before it.
 fn caught_up_before<T: PartialEq>(lags: bool, kind: &Kind<T>) -> &'static [bool] {
     match lags && kind.seen != Seen::Now {
         true => &[false, true],

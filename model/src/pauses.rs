@@ -85,7 +85,7 @@ pub fn is_marked_over(model: &Model, annotation: Text) -> bool {
     annotation["over"] == true
 }
 
-/// Records a pause of the operator.
+/// Records a pause by the operator.
 pub fn remember(model: &Model, state: &mut State, reconcile: &Reconcile, change: &WorkloadChange) {
     if change.paused != Some(true) {
         return;
@@ -130,7 +130,7 @@ pub fn hold(model: &Model, state: &mut State, view: &View) {
     }
 }
 
-/// Whether a partition step is entered with a status.
+/// Whether a rollout enters a partition step with a new status.
 pub fn enters_partition(model: &Model, planned: &Workload, old: &Facts, new: &Facts) -> bool {
     let steps = &model.scope.steps[usize::from(planned.steps)];
     let from = if old.is_same_rollout(new) {

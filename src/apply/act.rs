@@ -1,4 +1,4 @@
-//! One write for each action.
+//! Carries out single actions: one write for each.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,8 +12,8 @@ use gamekeeper_core::plan::{Action, PodRef};
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
 impl Applier {
-    /// Makes the write of one action. `on_write` gets what the next plan must observe: the new version of an
-    /// object, or its deletion.
+    /// Carries out one action. `on_write` is called with what the next plan must observe: the new version of an
+    /// object, its deletion, or that the outcome is unknown.
     pub(super) async fn act(
         &self,
         target: &Target,
@@ -144,12 +144,12 @@ impl WorkloadWriter<'_> {
                     self.delete(kind, name, &existing.uid, None).await?;
                     return Err(Refusal::Conflict(message));
                 }
-                // The planner judges the owners of an existing claim when the cache shows it.
+                // The planner judges the owners of an existing claim once the cache shows it.
                 if kind != Kind::Claim && !existing.is_controlled_by(&self.target.uid) {
                     let message = format!("{message}; it does not belong to this workload");
                     return Err(Refusal::AlreadyExists(message));
                 }
-                // The next plan must observe it.
+                // The next plan must observe the existing object.
                 self.written(kind, &existing);
                 Err(Refusal::Conflict(message))
             }
@@ -157,7 +157,8 @@ impl WorkloadWriter<'_> {
         }
     }
 
-    /// Without a response, the next plan must not guess whether the write was made.
+    /// If the response is missing, reports the write as unknown, so that the next plan does not guess whether it was
+    /// made.
     fn unknown(&self, kind: Kind, refusal: Refusal) -> Refusal {
         if matches!(refusal, Refusal::Unavailable { .. }) {
             (self.on_write)(Write::Unknown(kind));
@@ -169,7 +170,7 @@ impl WorkloadWriter<'_> {
         let requests = &self.applier.requests;
         let collection = self.collection(Kind::Pod);
         match requests.create_dry(&collection, to_bytes(pod)).await {
-            // The name is checked last, so the pod is valid.
+            // The API server checks the name last, so the pod is valid.
             Err(Refusal::AlreadyExists(_)) => Ok(ResponseMetadata::default()),
             result => result,
         }

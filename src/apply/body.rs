@@ -13,7 +13,7 @@ use gamekeeper_core::plan::{
     ClaimOwnership, ImageChange, InPlacePatch, InPlaceRecord, NewRevision, PodRef, WorkloadPatch,
 };
 
-/// A merge patch of a pod's annotations (None removes).
+/// A strategic merge patch of a pod's annotations; None removes one.
 pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value {
     let annotations: Map<String, Value> = annotations
         .iter()
@@ -73,12 +73,12 @@ pub(super) fn gate(pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> Va
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
-/// Kubernetes stores times in whole seconds.
+/// The time in whole seconds, as Kubernetes stores it.
 pub(super) fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// The annotation with the record of an in-place update.
+/// The value of the annotation that records an in-place update.
 pub(super) fn record_text(record: &InPlaceRecord) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// What a pod becomes, or that the patch is refused.
+    /// The pod after the patch, or an error if the patch does not apply.
     fn patched(pod: &Value, patch: &Value) -> Result<Value, json_patch::PatchError> {
         let mut pod = pod.clone();
         let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();

@@ -18,19 +18,19 @@ use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::api::names::FIELD_MANAGER;
 use gamekeeper_core::plan::Event;
 
-/// Events that may wait to be written.
+/// The maximum number of events that wait to be written.
 const QUEUE_CAPACITY: usize = 1024;
 /// The time for which events for pods are collected.
 const MERGE_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest time between two equal events.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
-/// Longest note that the API server accepts.
+/// The longest note that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// The object of an event.
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Regarding {
-    /// Kind, in our API group.
+    /// A kind of our API group.
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
@@ -49,7 +49,7 @@ impl From<&Target> for Regarding {
     }
 }
 
-/// An event that is not written yet.
+/// An event that has not been written yet.
 #[derive(Clone, Debug)]
 pub(crate) enum PendingEvent {
     Plain(Event),
@@ -105,7 +105,7 @@ impl EventWriter {
             };
             for (regarding, event) in due {
                 match write(&requests, &instance, &regarding, &event).await {
-                    // It was not written, so it may be published again.
+                    // The event may not have been written, so it may be published again.
                     Err(Refusal::Busy { .. } | Refusal::Unavailable { .. }) => {}
                     _ => events.written(regarding, event, Instant::now()),
                 }
@@ -114,7 +114,7 @@ impl EventWriter {
     }
 }
 
-/// Events for pods that are not written yet, and the recently written events.
+/// Events for pods that have not been written yet, and the events that were written recently.
 #[derive(Default)]
 struct Events {
     pods: BTreeMap<(Regarding, &'static str, &'static str), Vec<String>>,

@@ -13,12 +13,12 @@ use crate::metrics::Timings;
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::plan::{Action, DeletionReason};
 
-/// Buckets of bk-bcs.
+/// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] = [
     0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
 ];
 
-/// Buckets of plans, from one pod to more than ten thousand.
+/// Histogram buckets for plans, in seconds: from workloads of one pod to those of more than ten thousand.
 const PLANNING_BUCKETS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 ];
@@ -152,7 +152,7 @@ impl Metrics {
         self.reconciles.observe(ResultLabels { of, status }, took);
     }
 
-    /// Counts a wait until the cache has observed the last writes for a workload.
+    /// Records how long a reconcile waited until the cache has observed the last writes for a workload.
     pub(crate) fn caught_up(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.lag.observe(KindLabel { kind }, took);

@@ -1,7 +1,7 @@
 //! Applies plans: makes every write for a workload.
 //!
-//! A plan is decided on observed objects, so each write has them as preconditions. A conflict means to plan
-//! again, never to retry the write. Start at [`Applier::carry_out`].
+//! A plan is based on observed objects, so each write has preconditions on these objects. After a conflict the
+//! workload is planned again; the write itself is never retried. Start at [`Applier::carry_out`].
 
 mod act;
 mod body;
@@ -36,7 +36,7 @@ pub(crate) struct Target {
     pub uid: String,
     /// If it changes, the plan is void.
     pub generation: i64,
-    /// Changes with our own writes.
+    /// Updated after each of our own writes to the workload.
     pub resource_version: String,
     /// The labels of its selector, which its revisions have too.
     pub selector_labels: BTreeMap<String, String>,
@@ -64,12 +64,12 @@ impl Target {
     }
 }
 
-/// What is remembered of one workload between plans, mainly responses of the API server.
+/// What is remembered about one workload between plans, mainly responses of the API server.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
-    /// Revisions whose last pod was refused: the next one is tried alone.
+    /// Revisions whose last pod was refused: the next pod is tried alone.
     pub refused: BTreeSet<String>,
     /// Names of pods and revisions that belong to another owner.
     pub taken: BTreeSet<String>,

@@ -19,23 +19,23 @@ use super::run::Stop;
 use super::{Applier, Target};
 use gamekeeper_core::plan::Action;
 
-/// How long a proof that the workload is unchanged is valid, from its request on.
+/// How long a proof that the workload is unchanged is valid, counted from its request.
 pub(super) const PROOF_LIFETIME: Duration = Duration::from_millis(500);
-/// How long a proof that took longer is valid from its response on: long enough to start writes immediately,
-/// or a slow API server would see none.
+/// How long a proof that took longer is valid, counted from its response: long enough to start writes immediately.
+/// With a shorter time, no write would ever start while the API server is slow.
 const LATE_PROOF_LIFETIME: Duration = Duration::from_millis(50);
-/// How long a plan is valid that depends on pods.
+/// How long a plan that depends on pods is valid.
 pub(super) const PLAN_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest adaptive timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(8);
 /// After this time, a slow server counts as fast again.
 const SLOWNESS_MEMORY: Duration = Duration::from_secs(30);
-/// How long one plan is applied at most, because only the next one writes the status.
+/// The longest time for which one plan is applied. It is limited because only the next plan writes the status.
 const MAX_RUN_TIME: Duration = Duration::from_secs(6);
 
 /// The timeout of proofs of one workload, or of plans for it.
 ///
-/// A single late one is not accepted, because the process may have been frozen in the meantime. If several in a
+/// A single late result is not accepted, because the process may have been frozen in the meantime. If several in a
 /// row are late, the API server or the processor is slow, so the timeout doubles each time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdaptiveTimeout {
@@ -55,7 +55,7 @@ impl AdaptiveTimeout {
         }
     }
 
-    /// Whether something that began then and has just ended was in time. If not, the timeout doubles.
+    /// Whether something that began at `started` and has just ended was in time. If not, the timeout doubles.
     pub(crate) fn accepts(&mut self, started: Instant) -> bool {
         let took = started.elapsed();
         let was_late = |late: Instant| started.saturating_duration_since(late) <= SLOWNESS_MEMORY;
@@ -73,7 +73,8 @@ impl AdaptiveTimeout {
     }
 }
 
-/// The end of the validity of a proof that was requested then and has just arrived. None if it took too long.
+/// The end of the validity of a proof that was requested at `requested` and has just arrived. None if it took too
+/// long.
 pub(super) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> Option<Instant> {
     if !timeout.accepts(requested) {
         let took = requested.elapsed();
@@ -86,10 +87,10 @@ pub(super) fn valid_until(requested: Instant, timeout: &mut AdaptiveTimeout) -> 
 /// The validity of a batch of actions.
 pub(super) struct Proof {
     started: Instant,
-    /// The end for actions that depend on pods.
+    /// When the validity ends for actions that depend on pods.
     until: Instant,
-    /// The end for actions that depend on the workload alone. None once the workload has changed, or the proof
-    /// is no longer renewed.
+    /// When the validity ends for actions that depend on the workload alone. None once the workload has changed, or
+    /// the proof is no longer renewed.
     renewed_until: watch::Sender<Option<Instant>>,
     /// The number of actions that depend on the workload alone and have not started. The proof is renewed for
     /// these only.
@@ -97,7 +98,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    /// A proof for these actions that is valid until then, unless it is renewed.
+    /// A proof for these actions that is valid until `until`, unless it is renewed.
     pub(super) fn until(until: Instant, actions: &[Action]) -> Self {
         let lasting = actions.iter().filter(|action| action.lasts());
         Self {
@@ -108,8 +109,8 @@ impl Proof {
         }
     }
 
-    /// Whether an action may start now. If it depends on the workload alone and the proof has expired, this
-    /// waits for the next one, which an overloaded API server delays.
+    /// Whether an action may start now. If it depends on the workload alone and the proof has expired, this waits for
+    /// the next proof, which an overloaded API server delays.
     pub(super) async fn is_valid_for(&self, action: &Action) -> bool {
         if !action.lasts() {
             return Instant::now() <= self.until && self.renewed_until.borrow().is_some();

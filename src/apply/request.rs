@@ -15,7 +15,7 @@ use gamekeeper_core::api::names::FIELD_MANAGER;
 
 /// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Responses contain metadata only.
+/// Asks the API server for responses that contain only metadata.
 const ACCEPT_METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -28,7 +28,7 @@ pub(crate) enum Content {
     JsonPatch,
     /// RFC 7396.
     MergePatch,
-    /// Kubernetes' own, which merges lists by key.
+    /// Kubernetes' own patch format, which merges lists by key.
     StrategicPatch,
 }
 
@@ -71,7 +71,7 @@ struct Annotations {
 }
 
 impl ResponseMetadata {
-    /// Whether it is a HookRun whose workload was deleted with `--cascade=orphan`.
+    /// Whether the object is a HookRun whose workload was deleted with `--cascade=orphan`.
     pub(crate) fn is_orphaned_run(&self) -> bool {
         let is_controlled = self.owner_references.iter().any(|owner| owner.controller);
         self.annotations.workload.is_some() && !is_controlled
@@ -83,7 +83,7 @@ impl ResponseMetadata {
         owners.any(|owner| owner.controller && owner.uid == uid)
     }
 
-    /// The resourceVersion as a number.
+    /// The resourceVersion as a number; 0 if it is not one.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()
     }
@@ -148,7 +148,7 @@ impl Requests {
         self.send(Method::POST, &path, Content::Object, body).await
     }
 
-    /// The same as a server-side dry run.
+    /// Like [`Self::create`], but as a server-side dry run.
     pub(crate) async fn create_dry(&self, collection: &str, body: Vec<u8>) -> RequestResult {
         let path =
             format!("{collection}?dryRun=All&fieldValidation=Strict&fieldManager={FIELD_MANAGER}");
@@ -175,7 +175,7 @@ impl Requests {
         self.delete_within(path, uid, version, None).await
     }
 
-    /// Deletes a pod immediately, without its node.
+    /// Deletes a pod immediately, without waiting for its kubelet.
     pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
         self.delete_within(path, uid, None, Some(0)).await
     }
@@ -279,8 +279,8 @@ pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 impl Refusal {
-    /// The refusal that a status means. A patch whose test fails or whose uid differs is a conflict, although
-    /// the server calls it invalid.
+    /// The refusal that an error response means. A patch whose test fails or whose uid differs is a conflict,
+    /// although the server calls it invalid.
     fn of(code: StatusCode, status: Status, patched: bool, after: Option<Duration>) -> Self {
         let message = status.message.clone();
         match code {

@@ -18,15 +18,16 @@ use crate::objects::Write;
 use gamekeeper_core::api::API_VERSION;
 use gamekeeper_core::plan::{Action, InPlacePatch, Phase, Plan, PodRef};
 
-/// Concurrent writes.
+/// The maximum number of concurrent writes.
 const MAX_WRITES: usize = 64;
-/// Concurrent writes that close a gate for a change that follows. With more, on a busy API server the change
-/// would wait behind the gates of other pods for so long that the kubelet writes a status for the closed gate.
+/// The maximum number of concurrent writes that close a gate before an in-place change. With more of them, the change
+/// would wait on a busy API server behind the gates of other pods for so long that the kubelet writes a status for
+/// the closed gate.
 const MAX_GATE_CLOSURES: usize = 16;
 /// The shortest time between two writes of a status that no decision depends on.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One plan while it is applied.
+/// A plan that is being applied.
 struct Execution<'a, S> {
     applier: &'a Applier,
     target: &'a mut Target,
@@ -65,7 +66,7 @@ impl From<Refusal> for Stop {
 }
 
 impl Applier {
-    /// Applies a plan for a workload whose status is `old_status`. `on_write` gets each write.
+    /// Applies a plan for a workload whose status is `old_status`. `on_write` is called with each write.
     ///
     /// The order: actions that undo or prepare something; the status, if the rest depends on it; then, after a
     /// proof that the workload is unchanged, the rest. Actions that cannot start while the proof is valid are
@@ -124,7 +125,7 @@ fn next_status(memory: &Memory) -> Instant {
     }
 }
 
-/// Whether an action adopts an object, which a workload in deletion must not do.
+/// Whether an action adopts an object, which a workload that is being deleted must not do.
 fn is_adoption(action: &Action) -> bool {
     matches!(action, Action::AdoptPod(_) | Action::AdoptRevision { .. })
 }
@@ -167,7 +168,7 @@ impl<S: Serialize> Execution<'_, S> {
         Ok(outcome)
     }
 
-    /// Carries out actions in parallel. None starts after the validity of the plan.
+    /// Carries out actions in parallel. No action starts after the plan has become invalid.
     async fn batch(&mut self, actions: Vec<Action>, until: Instant) -> Result<ApplyOutcome, Stop> {
         let tally = Mutex::new(Tally::begin(self.target.kind, self.memory));
         let lock = || tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -264,7 +265,7 @@ impl<S: Serialize> Execution<'_, S> {
 /// continues.
 fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option<Action> {
     match action {
-        // The kubelet's first status can then be Ready.
+        // With its gate already open, the pod can be Ready in the kubelet's first status.
         Action::CreatePod(new) if new.has_gate() => Some(Action::OpenGate(PodRef {
             name: new.name.clone(),
             uid: written.uid.clone(),

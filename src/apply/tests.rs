@@ -22,10 +22,10 @@ use gamekeeper_core::plan::{
     Action, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod, Plan, PodRef, WorkloadPatch,
 };
 
-/// The response (code and body) to a request ("METHOD path"), given the number of requests before.
+/// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
 type Script = fn(&str, usize) -> (u16, Value);
 
-/// Carries out plans, and records the requests and the noted writes.
+/// Carries out plans, and records the requests and what `on_write` was called with.
 struct Play {
     applier: Applier,
     sent: Arc<Mutex<Vec<String>>>,
@@ -41,12 +41,12 @@ impl Play {
         Self::with_proofs_after(Duration::from_millis(100), script)
     }
 
-    /// With an API server that delays responses to GET.
+    /// Plays with an API server that delays responses to GET requests.
     fn with_proofs_after(proof: Duration, script: Script) -> Self {
         Self::slow_to(Method::GET, proof, script)
     }
 
-    /// With an API server that delays responses to one method.
+    /// Plays with an API server that delays responses to requests of one method.
     fn slow_to(slow: Method, delay: Duration, script: Script) -> Self {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let bodies = Arc::new(Mutex::new(Vec::new()));
@@ -190,7 +190,7 @@ fn plan(actions: Vec<Action>) -> Plan<Value> {
     }
 }
 
-/// Closes a pod's gate, and changes the pod.
+/// An action that closes a pod's gate and then changes the pod.
 fn change(pod: PodRef) -> Action {
     let record = json!({"revision": "lobby-2", "patchedAt": "2026-01-01T00:00:00Z"});
     Action::CloseGate {

@@ -1,9 +1,9 @@
 //! Compares the cache with the newest resourceVersion of the API server.
 //!
-//! A new leader compares every kind once, and soon. A reconcile compares a kind after a write without a
-//! response. That happens mostly when the API server is overloaded, so one request serves all reconciles that
-//! wait, and a list is the last resort: it would slow down the requests of all clients, while a longer wait
-//! costs the reconciles of one workload a few seconds.
+//! A new leader compares every kind once, and lists it again if no event or bookmark arrives soon. A reconcile
+//! compares a kind after a write that got no response. That happens mostly when the API server is overloaded, so one
+//! request serves all reconciles that wait, and a list is the last resort: it would slow down the requests of all
+//! clients, while a longer wait costs the reconciles of one workload a few seconds.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use gamekeeper_core::causes::with_causes;
 
 /// How long a new leader waits for an event or bookmark before a kind is listed again.
 const BOOKMARK_WAIT: Duration = Duration::from_millis(200);
-/// How long a reconcile waits for one. The watch of an overloaded API server may lag by seconds for a while.
+/// How long a reconcile waits for an event or bookmark before a kind is listed again. The watch of an overloaded API
+/// server may lag by seconds for a while.
 const MAX_LAG: Duration = Duration::from_secs(5);
 /// How old a kind's last list must be before a reconcile lists again. A quiet kind gets a bookmark with the
 /// newest version each minute, so a shorter interval would rarely be faster.
@@ -97,7 +98,8 @@ impl Cache {
         }
     }
 
-    /// Waits for an event or bookmark of this version, and lists the kind again after `lag`.
+    /// Waits for an event or bookmark of this version, and lists the kind again if none has arrived after `lag`. Two
+    /// lists are at least `interval` apart.
     async fn reach_or_relist(&self, kind: Kind, version: u64, lag: Duration, interval: Duration) {
         if timeout(lag, self.reach(kind, version)).await.is_err() {
             tokio::select! {

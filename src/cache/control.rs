@@ -15,7 +15,7 @@ pub enum Control {
     Ours(String),
     /// Another controller.
     Foreign,
-    /// Nothing.
+    /// No controller.
     #[default]
     None,
 }
@@ -50,7 +50,7 @@ struct Owner<'a> {
 }
 
 impl<'de> Deserialize<'de> for Control {
-    /// Reads it from a list of owner references.
+    /// Reads the controller from a list of owner references.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let owners = Option::<Vec<Owner<'de>>>::deserialize(deserializer)?;
         let mut owners = owners.into_iter().flatten();

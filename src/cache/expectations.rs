@@ -1,9 +1,9 @@
 //! Expectations: own writes that the cache has yet to observe.
 //!
-//! A plan on a cache without our own last writes would create pods twice. So the resourceVersion of each
-//! write is recorded (of a delete the uid, because its response may have no version), and the next plan for
-//! the same object waits until the cache has observed it. After a timeout, a new list from the API server
-//! shows whether the write was made.
+//! A plan made from a cache that lacks our own last writes would create pods twice. So the resourceVersion of each
+//! write is recorded (for a deletion, the uid, because the response may have no version), and the next plan for the
+//! same object waits until the cache has observed it. After a timeout, a new list from the API server shows whether
+//! the write was made.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,8 @@ impl Expectations {
 impl Cache {
     /// Waits until the cache shows every write that was recorded for this object.
     ///
-    /// The caller makes sure that no write is recorded in the meantime (one reconcile per object).
+    /// The caller makes sure that no write is recorded in the meantime (there is only one reconcile per object at a
+    /// time).
     pub(crate) async fn caught_up(&self, owner: &str) {
         let Some(expected) = self.expectations.of(owner) else {
             return;

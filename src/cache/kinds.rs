@@ -65,7 +65,7 @@ where
 /// The cached form of a HookRun.
 pub type CachedHookRun = Whole<HookRun>;
 
-/// The cached form of a HookRun. Its lists give back the capacity that they do not need.
+/// Converts a HookRun to its cached form, and frees the spare capacity of its lists.
 pub fn slim_run(mut run: HookRun) -> CachedHookRun {
     run.spec.metrics.shrink_to_fit();
     run.spec.args.shrink_to_fit();
@@ -90,7 +90,7 @@ pub(crate) struct CachedRevision {
 }
 
 impl CachedRevision {
-    /// None if another controller owns it.
+    /// The cached form of a revision; None if another controller owns it.
     pub(crate) fn new(object: ControllerRevision) -> Option<Self> {
         let controller = match control(&object.metadata) {
             Control::Ours(uid) => Some(uid),
@@ -128,7 +128,7 @@ impl Cached for CachedRevision {
     }
 }
 
-/// The parts of a node that are read.
+/// The parts of a node that the cache reads.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeHead {
     metadata: ObjectMeta,
@@ -192,7 +192,7 @@ pub(crate) struct NodeState {
 }
 
 impl NodeState {
-    /// None for a node that plans need not know.
+    /// The cached form of a node; None if no plan depends on it.
     pub(crate) fn new(node: NodeHead) -> Option<Self> {
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
@@ -243,7 +243,7 @@ pub(crate) fn slim_claim(claim: ClaimHead) -> Claim {
     }
 }
 
-/// A PartialObjectMetadata of a claim.
+/// A claim as a PartialObjectMetadata.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ClaimHead {
     metadata: ObjectMeta,
@@ -261,7 +261,7 @@ impl Cached for Claim {
         }
     }
 
-    /// The prefix of its name if it ends in an ordinal, and the uids of its owners.
+    /// The prefix of the claim's name, if the name ends in an ordinal, and the uids of the claim's owners.
     fn index_keys(&self) -> Vec<String> {
         let prefix = names::split_ordinal(&self.name).map(|(prefix, _)| prefix);
         let owners = self.owners.iter().map(|owner| owner.uid.as_str());

@@ -75,7 +75,7 @@ impl<T> Default for Reflector<T> {
 }
 
 impl<T: Cached> Reflector<T> {
-    /// The store. The guard must not be held over an await.
+    /// The store. The guard must not be held across an await.
     pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store<T>> {
         // After a panic in a writer, each object in the store is still whole; the next list fixes the rest.
         self.store.read().unwrap_or_else(PoisonError::into_inner)
@@ -152,7 +152,7 @@ impl<T: Cached> Reflector<T> {
         }
     }
 
-    /// Feeds it a whole list.
+    /// Feeds the reflector a whole list.
     #[cfg(test)]
     pub(crate) fn show(&self, version: u64, objects: Vec<T>) {
         let mut feed = Feed {
@@ -168,8 +168,8 @@ impl<T: Cached> Reflector<T> {
         feed.apply(Change::<T>::ListEnd(version));
     }
 
-    /// Feeds it from a watch, forever. `convert` makes the cached form of an object from its previous cached
-    /// form and its text, or None if it is not to be kept.
+    /// Feeds the reflector from a watch, forever. `convert` makes the cached form of an object from its previous
+    /// cached form and its text, or returns None if the object is not to be kept.
     pub(crate) async fn feed<C, R>(self: Arc<Self>, source: Source, convert: C, route: R)
     where
         C: FnMut(Option<&T>, Sight, &Identity, Object<'_>) -> Result<Option<T>, DecodeError>,
@@ -220,12 +220,12 @@ struct Feed<'a, T, C, R> {
 }
 
 impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
-    /// Applies a change: first to the store, then to the router, then to the progress.
+    /// Applies a change: updates the store, then notifies the router, then records the progress.
     fn apply<O>(&mut self, change: Change<O>)
     where
         C: FnMut(Option<&T>, Sight, &Identity, O) -> Result<Option<T>, DecodeError>,
     {
-        // The start of a list is no sign of the server.
+        // The start of a list comes from this process, so it does not show that the server responds.
         if !matches!(change, Change::ListBegin) {
             let last_event = self.reflector.last_event.lock();
             *last_event.unwrap_or_else(PoisonError::into_inner) = Instant::now();

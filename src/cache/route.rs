@@ -1,6 +1,6 @@
 //! Routes changes of objects to the queues of the workloads and runs that they concern.
 //!
-//! The old and the new object both count, so that a workload also observes a loss.
+//! Both the old and the new form of an object count, so that a workload is also queued when it loses an object.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -76,8 +76,7 @@ impl Router {
         }
     }
 
-    /// Queues the run, and its workload if the change makes a difference to a plan. A run changes with each
-    /// measurement.
+    /// Queues the run, and also its workload if the change can affect a plan. Most measurements change only the run.
     pub(crate) fn hook_run(&self, transition: &Transition<CachedHookRun>) {
         for side in sides(transition) {
             (self.to_hook_runs)(side.key());
@@ -121,7 +120,7 @@ impl Router {
         }
     }
 
-    /// Queues the claim's controller, and the workload whose pods it is named after.
+    /// Queues the claim's controller, and the workload whose pods the claim is named after.
     pub(crate) fn claim(&self, transition: &Transition<Claim>) {
         self.owners(transition);
         for claim in sides(transition) {

@@ -56,7 +56,7 @@ pub trait Cached: Send + Sync + 'static {
     fn controller(&self) -> Option<&str> {
         self.head().controller
     }
-    /// Further keys of the index.
+    /// Further keys by which the index finds the object.
     fn index_keys(&self) -> Vec<String> {
         Vec::new()
     }
@@ -66,7 +66,7 @@ pub trait Cached: Send + Sync + 'static {
     }
 }
 
-/// An object before and after; None where it did not exist.
+/// An object before and after a change; None where it does not exist.
 pub type Transition<T> = (Option<Arc<T>>, Option<Arc<T>>);
 
 /// The objects of one kind.
@@ -101,7 +101,7 @@ impl<T> Default for Namespace<T> {
 }
 
 impl<T: Cached> Store<T> {
-    /// The object of this name.
+    /// The object with this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<T>> {
         self.namespaces.get(namespace)?.objects.get(name).cloned()
     }
@@ -142,7 +142,7 @@ impl<T: Cached> Store<T> {
         self.namespaces.values().map(|it| it.objects.len()).sum()
     }
 
-    /// Whether it has no objects.
+    /// Whether the store has no objects.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
@@ -202,7 +202,7 @@ impl<T: Cached> Store<T> {
     }
 }
 
-/// Removes a name from an index, and its key with the last name.
+/// Removes a name from an index, and also its key if no other name is left.
 fn remove_name<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<Arc<str>>>, key: &K, name: &str) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);

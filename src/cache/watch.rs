@@ -1,8 +1,8 @@
 //! An endless watch: lists, watches, resumes, and relists when the resource version has expired.
 //!
-//! `kube::runtime::watcher` is not used because it starts streaming lists at resourceVersion 0 (from the
-//! server's possibly stale cache), does not pass bookmarks on (without which a quiet kind never proves to be
-//! up to date), and drops the event of an object that cannot be decoded without naming the object.
+//! `kube::runtime::watcher` is not used because it starts streaming lists at resourceVersion 0 (from the server's
+//! possibly stale cache), does not pass bookmarks on (without which a quiet kind is never known to be up to date),
+//! and drops the event of an object that cannot be decoded without naming the object.
 //!
 //! Guarantees: a list is never older than its request; between two lists every change is passed on once, in
 //! order. Of an object only the identity and the controller are decoded here. The rest is passed on as text,
@@ -29,12 +29,12 @@ use gamekeeper_core::causes::with_causes;
 
 /// Seconds after which the server ends a watch, which is then resumed.
 const WATCH_SECONDS: u64 = 290;
-/// The timeout of a watch without events, after which the server should have ended it.
+/// The timeout of a watch without events. The server should have ended the watch by then.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 10);
 /// The timeout of a response's head, of a page of a list, and of a streamed list without progress. An
 /// overloaded server queues requests for half of that time, and then refuses them.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Objects in a page of a list, if the server cannot stream lists.
+/// The number of objects in one page of a list, if the server cannot stream lists.
 const PAGE_SIZE: usize = 500;
 /// A watch that lasted this long resets the backoff.
 const HEALTHY_AFTER: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ pub enum Object<'a> {
 }
 
 impl Object<'_> {
-    /// Decodes it.
+    /// Decodes the object.
     pub fn read<K: DeserializeOwned>(self) -> Result<K, serde_json::Error> {
         match self {
             Object::Item(text) => serde_json::from_str(text),
@@ -76,8 +76,8 @@ impl Object<'_> {
         }
     }
 
-    /// Decodes it unless it might take more than this in memory. Maps take many times the length of their
-    /// text, and their number is up to the object's author.
+    /// Decodes the object, unless it might take more than `max` bytes of memory. Maps take many times the length of
+    /// their text, and the object's author decides how many there are.
     pub fn read_within<K: DeserializeOwned>(self, max: usize) -> Result<K, serde_json::Error> {
         let text = match self {
             Object::Item(text) => text.as_bytes(),
@@ -120,7 +120,7 @@ impl Identity {
     }
 }
 
-/// A resourceVersion as a number, by which Kubernetes documents them to be comparable.
+/// A resourceVersion as a number; 0 if it is not one. Kubernetes documents that versions can be compared as numbers.
 pub(super) fn version_number(version: &str) -> u64 {
     version.parse().unwrap_or_default()
 }
@@ -210,7 +210,7 @@ pub(super) async fn watch<F: Future<Output = ()>>(
 }
 
 impl Source {
-    /// One watch, from the position or else from a list.
+    /// Runs one watch: from the position or, without one, from a list.
     async fn follow(
         &self,
         position: &mut Option<String>,
@@ -304,7 +304,7 @@ impl From<http::Error> for WatchError {
     }
 }
 
-/// Waits for a response, or for its head.
+/// Waits for a response or, if its body is streamed, for its head.
 async fn response<T>(
     response: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, WatchError> {
@@ -367,7 +367,7 @@ struct BookmarkMeta {
     annotations: BTreeMap<String, String>,
 }
 
-/// The object of any line. An error has no metadata.
+/// The object in a line of any type. An error has no metadata.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head {

@@ -1,8 +1,8 @@
 //! Threads on which plans are made.
 //!
-//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the
-//! threads that serve sockets and timers would delay everything else, such as the renewal of the lease. Each
-//! processor makes one plan at a time; the others wait.
+//! A plan of ten thousand pods keeps a processor busy for tens of milliseconds. A few of them at once on the threads
+//! that serve sockets and timers would delay everything else, such as the renewal of the lease. Each processor makes
+//! one plan at a time; the other plans wait.
 
 use std::future::pending;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// The threads; dropping this ends them.
 pub(crate) struct Planners {
-    /// None while it is dropped.
+    /// None only while this is dropped.
     threads: Option<Runtime>,
 }
 
@@ -29,7 +29,7 @@ impl Planners {
         })
     }
 
-    /// Runs a plan. A panic in it continues in the caller, and ends no other plan.
+    /// Runs a plan. A panic in it is propagated to the caller, and ends no other plan.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -41,7 +41,7 @@ impl Planners {
             Ok(done) => done,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
-                // The threads have ended with the process.
+                // The threads were shut down because the process ends.
                 Err(_) => pending().await,
             },
         }

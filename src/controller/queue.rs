@@ -1,7 +1,7 @@
 //! The work queue of a controller: which objects must be reconciled, and when.
 //!
 //! Guarantees:
-//! - One worker reconciles an object at a time. An event meanwhile causes one more reconcile.
+//! - One worker reconciles an object at a time. An event in the meantime causes one more reconcile.
 //! - An object waits once, however often it is added. The events of a burst share a reconcile.
 //! - A failed reconcile is repeated after a backoff that grows with each failure in a row.
 //! - A namespace never delays another, however many objects it has and however long they take.
@@ -32,7 +32,7 @@ pub(crate) use stats::Queues;
 
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// An event brings the retry of a failed object forward to this at the latest.
+/// An event brings the retry of a failed object forward: to this time after the failure, or earlier.
 const MAX_BACKOFF_ON_EVENT: Duration = Duration::from_secs(1);
 
 /// A longer Retry-After of a server is cut to this.
@@ -77,7 +77,7 @@ impl From<Requeue> for Reconciled {
 }
 
 impl Reconciled {
-    /// How long its object rests.
+    /// How long the object rests after this reconcile, but at least `min`.
     fn rest(&self, min: Duration) -> Duration {
         let share = self.planning.saturating_mul(REST_PER_PLANNING);
         share.clamp(min, MAX_REST)
@@ -123,7 +123,7 @@ struct Failed {
 }
 
 impl Queue {
-    /// The capacity is that of concurrent reconciles.
+    /// `reconciles` limits the concurrent reconciles.
     pub(crate) fn new(reconciles: Capacity) -> Self {
         Self {
             state: Mutex::default(),

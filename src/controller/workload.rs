@@ -17,14 +17,14 @@ use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::ObjectKey;
 use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
 
-/// A longer plan is logged. One of ten thousand pods takes a tenth of this.
+/// Planning that takes longer is logged. A plan of ten thousand pods takes a tenth of this.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
 
 /// Reconciles the workloads of one kind.
 pub(crate) struct Workloads<K> {
     shared: Shared,
     reflector: Arc<Reflector<Whole<K>>>,
-    /// By workload; taken out while it is reconciled.
+    /// By workload; removed while the workload is reconciled.
     memories: Mutex<HashMap<ObjectKey, Remembered>>,
 }
 
@@ -42,7 +42,7 @@ impl<K: Planned> Workloads<K> {
         }
     }
 
-    /// Reconciles one workload: waits until the cache shows its own last writes, plans, and applies.
+    /// Reconciles one workload: waits until the cache shows our own last writes for it, plans, and applies.
     pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Reconciled {
         let cache = &self.shared.cache;
         let Some(known) = self.reflector.get(&key) else {
@@ -166,7 +166,7 @@ impl<K: Planned> Workloads<K> {
 struct Planning<S> {
     /// When the cache was read.
     read_at: Instant,
-    /// The same on the wall clock.
+    /// The same time on the wall clock.
     now: Timestamp,
     revisions: Vec<Arc<Revision>>,
     plan: Result<Plan<S>, InvalidWorkload>,
@@ -211,10 +211,10 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
     }
 }
 
-/// A time of the wall clock on the monotonic clock.
+/// Converts a time of the wall clock to the monotonic clock.
 fn instant(at: Timestamp, now: Timestamp) -> Instant {
     let ahead = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    // Rather a little late than early, when there is nothing to do yet.
+    // It is better to wake a little late than too early, when there would be nothing to do yet.
     Instant::now() + ahead.max(Duration::from_millis(10))
 }
 

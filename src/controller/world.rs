@@ -100,7 +100,7 @@ struct Nodes {
     old_kubelets: BTreeMap<String, Arc<str>>,
 }
 
-/// The nodes that these pods are bound to.
+/// Reads the nodes that these pods are bound to.
 fn nodes(cache: &Cache, pods: &[Arc<Pod>]) -> Nodes {
     let store = cache.nodes.store();
     let names: HashSet<&String> = pods.iter().filter_map(|pod| pod.node.as_ref()).collect();

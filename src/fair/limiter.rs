@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// With more namespaces, those without a permit are removed.
+/// If there are more namespaces, those without a permit are removed.
 const MAX_IDLE_NAMESPACES: usize = 256;
 
 /// The numbers of permits.
@@ -34,12 +34,12 @@ pub(crate) struct NamespaceLimiter {
 
 #[derive(Clone, Debug)]
 struct Namespace {
-    /// Limits its shared permits.
+    /// Limits the shared permits of this namespace.
     share: Arc<Semaphore>,
     own: Arc<Semaphore>,
 }
 
-/// Released when dropped.
+/// A permit, which is released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit(
     #[expect(dead_code, reason = "held, never read")] Vec<OwnedSemaphorePermit>,
@@ -190,7 +190,7 @@ mod tests {
             self.namespaces.lock().expect("namespaces").len()
         }
 
-        /// Permits that are taken.
+        /// The number of permits that are taken.
         pub(crate) fn taken(&self) -> usize {
             let Capacity {
                 shared, reserved, ..

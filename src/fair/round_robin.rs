@@ -31,8 +31,8 @@ impl<T> RoundRobin<T> {
             .insert(namespace.to_owned(), VecDeque::from([item]));
     }
 
-    /// The first item of the next namespace that is admitted, with what `admit` gave. A namespace that
-    /// is not admitted goes to the end of the rotation.
+    /// The first item of the next namespace that is admitted, with what `admit` returned. A namespace that is not
+    /// admitted is moved to the end of the rotation.
     pub(crate) fn pop<A>(&mut self, mut admit: impl FnMut(&str) -> Option<A>) -> Option<(T, A)> {
         for _ in 0..self.order.len() {
             let namespace = self.order.pop_front()?;

@@ -1,7 +1,8 @@
 //! The limits of callers: their connections, and the memory of their requests and responses.
 //!
 //! API servers and kubelets present no client certificate, so callers cannot be authenticated. Instead, each address
-//! has its own limits: a caller that exceeds them delays no other, and all together cannot exhaust the process.
+//! has its own limits: a caller that exceeds them delays no other, and all callers together cannot exhaust the
+//! process.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ const MAX_CONNECTIONS_PER_CALLER: usize = 32;
 /// In bytes. The largest objects of an API server fit into it twice.
 const MAX_MEMORY_PER_CALLER: usize = 64 << 20;
 const MAX_MEMORY: usize = 128 << 20;
-/// The memory of a map in parsed JSON: its first node has room for eleven entries.
+/// The memory of a map in parsed JSON: its first node holds up to eleven entries.
 const BYTES_PER_MAP: usize = 700;
 /// The memory of any other value.
 const BYTES_PER_VALUE: usize = 160;
@@ -31,7 +32,7 @@ pub(crate) struct Caller {
     of_all: Arc<Semaphore>,
 }
 
-/// A caller, or all together, would use too much.
+/// One caller, or all callers together, would use too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitExceeded;
 
@@ -84,7 +85,7 @@ pub(crate) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Counts more bytes.
+    /// Counts this many bytes more; fails if a limit would be exceeded.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         let bytes = u32::try_from(bytes).map_err(|_| LimitExceeded)?;
         let shares = [&self.caller.own, &self.caller.of_all].map(Arc::clone);
@@ -95,7 +96,7 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Counts the memory of this JSON text when it is parsed.
+    /// Counts the memory that this JSON text will use once it is parsed.
     pub(crate) fn take_parsed(&mut self, text: &[u8]) -> Result<(), LimitExceeded> {
         let sizes = text.iter().map(|byte| match byte {
             b'{' => BYTES_PER_MAP,
@@ -105,7 +106,7 @@ impl MemoryBudget {
         self.take(sizes.sum())
     }
 
-    /// Merges permits, so that those of many small chunks use no more memory.
+    /// Merges permits, so that those for many small chunks do not use much memory themselves.
     fn keep(&mut self, permit: OwnedSemaphorePermit) {
         let same = self
             .taken

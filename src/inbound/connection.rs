@@ -1,4 +1,4 @@
-//! One connection: TLS if it is used, then HTTP, each with timeouts, so that silent callers are disconnected.
+//! Serves one connection: TLS if it is used, then HTTP, each with timeouts, so that silent callers are disconnected.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tracing::debug;
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may take to finish its requests when it is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection may be idle, or take to read a response. API servers close theirs after 90 s.
+/// How long a connection may be idle, or take to read a response. API servers close idle connections after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval of keep-alive pings, and their timeout.
 const KEEP_ALIVE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(10)];
-/// Concurrent requests of a connection. An API server with more opens another connection.
+/// The maximum number of concurrent requests on a connection. An API server that has more opens another connection.
 const MAX_STREAMS: u32 = 32;
-/// The bytes of requests that a connection buffers.
+/// How many bytes of requests a connection buffers.
 const WINDOW: u32 = 256 << 10;
 
 /// Serves one connection with TLS.
@@ -76,7 +76,7 @@ where
     }
 }
 
-/// HTTP in a given version. Its automatic detection would have no timeout.
+/// The configuration of HTTP in the given version. Automatic detection of the version would have no timeout.
 fn http(is_http2: bool) -> Builder<TokioExecutor> {
     let mut http = match is_http2 {
         true => Builder::new(TokioExecutor::new()).http2_only(),

@@ -1,8 +1,8 @@
 //! Servers that any pod may call: those of the webhook, and of metrics and probes.
 //!
-//! They do not authenticate callers, so they limit each address and all together: the number and duration of
-//! connections, and the memory of requests and responses ([`Caller`]). If all connections are in use, the oldest one
-//! of the address with most is closed, so that a kubelet's probe always succeeds.
+//! They do not authenticate callers, so they limit each address and all addresses together: the number and duration
+//! of connections, and the memory of requests and responses ([`Caller`]). If all connections are in use, the oldest
+//! one of the address with the most connections is closed, so that a kubelet's probe always succeeds.
 
 mod callers;
 mod connection;
@@ -82,7 +82,7 @@ impl OpenConnections {
         }
     }
 
-    /// The oldest connection of the address with most.
+    /// The oldest connection of the address with the most connections.
     fn to_close(&self) -> Option<u64> {
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for (address, _) in self.by_age.values() {

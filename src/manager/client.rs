@@ -32,7 +32,7 @@ const STREAM_WINDOW: u32 = 4 << 20;
 /// The same for all streams of a connection.
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// The client cannot be created.
+/// Why the client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The configuration is invalid.
@@ -114,7 +114,7 @@ fn http<C: Connect + Clone>(connector: C) -> Http<C, Body> {
 struct Connections {
     reads: Http<HttpsConnector<HttpConnector>, Body>,
     writes: Http<HttpsConnector<FencedConnector>, Body>,
-    /// HTTP/2 has no upgrades.
+    /// For upgrades, over HTTP/1.1, because HTTP/2 has none.
     upgrades: Http<HttpsConnector<FencedConnector>, Body>,
 }
 

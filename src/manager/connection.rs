@@ -1,8 +1,8 @@
 //! Connections for writes, on which nothing is sent without the lease.
 //!
-//! After the fence has admitted a request, it may still wait for a stream of the connection, or for the task that
-//! serves the connection, and the process may be frozen meanwhile. So the fence is checked again before each write
-//! to the socket. The kernel stops resending data before another process may acquire the lease.
+//! After the fence has admitted a request, the request may still wait for a stream of the connection, or for the task
+//! that serves the connection, and the process may be frozen in the meantime. So the fence is checked again before
+//! each write to the socket. The kernel stops resending data before another process may acquire the lease.
 
 use std::future::Future;
 use std::io::{Error, IoSlice};
@@ -54,7 +54,7 @@ impl Service<Uri> for FencedConnector {
         let fence = Arc::clone(&self.fence);
         Box::pin(async move {
             let stream = connecting.await?;
-            // The kernel discards undelivered data when the process ends.
+            // This makes the kernel discard undelivered data when the process ends.
             stream.inner().set_zero_linger()?;
             Ok(FencedStream { stream, fence })
         })

@@ -31,12 +31,12 @@ enum State {
 pub(super) struct NotLeader;
 
 impl Fence {
-    /// For a process that must acquire a lease.
+    /// A fence for a process that must acquire a lease.
     pub(super) fn closed() -> Arc<Self> {
         Arc::new(Self(Mutex::new(State::Closed)))
     }
 
-    /// For a process that needs no lease.
+    /// A fence for a process that needs no lease.
     pub(super) fn always_open() -> Arc<Self> {
         Arc::new(Self(Mutex::new(State::AlwaysOpen)))
     }
@@ -86,8 +86,8 @@ pub(super) fn is_read<B>(request: &Request<B>) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && !is_upgrade(request)
 }
 
-/// Whether a request asks for another protocol on its connection. Its method says nothing of what
-/// follows: a command in a container starts with a GET.
+/// Whether a request asks for another protocol on its connection. Its method does not show what follows: a command in
+/// a container starts with a GET.
 pub(super) fn is_upgrade<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(header::UPGRADE)
 }

@@ -29,7 +29,8 @@ use gamekeeper_core::causes::with_causes;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between attempts.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// The pause of a candidate is extended by up to this factor, so that candidates do not retry at the same time.
+/// The pause of a candidate is extended by up to this multiple of itself, so that candidates do not retry at the same
+/// time.
 const JITTER: f64 = 1.2;
 
 /// A candidate, or the leader.
@@ -54,7 +55,7 @@ enum Goal {
 }
 
 impl Elector {
-    /// The client must not be behind the fence.
+    /// The client must not be behind the fence, which is closed until the lease is held.
     pub(super) fn new(
         client: Client,
         namespace: &str,
@@ -96,7 +97,7 @@ impl Elector {
         warn!("lost the lease");
     }
 
-    /// Renews the lease once, with retries; false if another process holds it.
+    /// Renews the lease once, and retries after errors; false if another process holds it.
     async fn renew(&mut self) -> bool {
         loop {
             sleep(RETRY_PERIOD).await;
@@ -252,7 +253,7 @@ impl Elector {
     }
 }
 
-/// From 0 to 1.
+/// A random number from 0 to 1.
 fn random_fraction() -> f64 {
     let random = RandomState::new().build_hasher().finish();
     random as f64 / u64::MAX as f64

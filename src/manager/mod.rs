@@ -139,7 +139,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             counters.admission.clone(),
             &mut background,
         );
-        // It is set only here.
+        // This cannot fail, because it is set only here.
         let _ = health.webhook.set(certificate.map_err(RunError::Webhook)?);
     }
     let work = async {
@@ -159,7 +159,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             instance,
             counters.clone(),
         );
-        // They are set only here.
+        // Setting these cannot fail, because they are set only here.
         let _ = health.cache.set(operator.cache());
         let metrics = MetricsRegistry::new(counters, operator.queues(), operator.cache(), fence);
         let _ = health.metrics.set(Arc::new(metrics));

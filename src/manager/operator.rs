@@ -1,4 +1,4 @@
-//! The controllers and their watches, and when the controllers run.
+//! The controllers and their watches. The watches always run; the controllers run while this process leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::causes::with_causes;
 use gamekeeper_core::plan::Planned;
 
-/// Concurrent reconciles of workloads of one kind.
+/// The limits of concurrent reconciles of workloads of one kind.
 const WORKLOAD_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// Concurrent reconciles of HookRuns; most of them wait for a permit to write.
+/// The limits of concurrent reconciles of HookRuns; most of these wait for a permit to write.
 const HOOK_RUN_CAPACITY: Capacity = Capacity {
     shared: 16_384,
     per_namespace: 12_288,
@@ -48,7 +48,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The backoff of comparisons of the caches with the API server.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// How long the caches of a new leader may take to catch up with the API server. A list of all pods fits into it.
+/// How long the caches of a new leader may take to catch up with the API server. This is long enough for a list of
+/// all pods.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controllers and what they share.
@@ -142,8 +143,8 @@ impl Operator {
         }
     }
 
-    /// Waits until all caches are synced, and can be compared with the API server. A process without these
-    /// permissions is not a candidate.
+    /// Waits until all caches are synced, and can be compared with the API server. A process that lacks the
+    /// permissions for this does not become a candidate.
     async fn synced(&self) {
         self.cache.filled().await;
         retry(|| self.cache.is_comparable(), |_| {}).await;

@@ -84,7 +84,8 @@ impl Options {
     }
 }
 
-/// Checks a filter. The parser takes an unknown level for the name of a module, and would log nothing of all others.
+/// Checks a log filter. The parser would take an unknown level for the name of a module, and nothing of other modules
+/// would be logged.
 fn log_level(text: &str) -> Result<String, String> {
     let is_level = |word: &str| !word.is_empty() && word.parse::<LevelFilter>().is_ok();
     let mut words = text.split(',').filter(|it| !it.contains('='));

@@ -14,7 +14,7 @@ use tower::{Layer, Service};
 
 use crate::metrics::{Counts, Timings};
 
-/// Buckets of client-go.
+/// The histogram buckets of client-go, in seconds.
 const BUCKETS: [f64; 12] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 ];
@@ -141,7 +141,7 @@ mod tests {
             });
             let mut request = Request::new(());
             *request.method_mut() = method;
-            // The metrics show the result.
+            // The result is checked in the metrics.
             let _ = requests.layer(server).oneshot(request).await;
         }
         let mut registry = Registry::default();

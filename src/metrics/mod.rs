@@ -1,4 +1,4 @@
-//! Metric families: one value for each set of labels, which can be removed.
+//! Metric families: one value for each set of labels. Any set of labels can be removed.
 //!
 //! Why not prometheus-client's own families: they remove only one named series at a time, so those of a deleted
 //! workload would have to be listed, and they do not show a family that has no series yet.

@@ -1,4 +1,4 @@
-//! The text page of counted families.
+//! Families as the text of a metrics page.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;

@@ -13,7 +13,7 @@ use super::Value;
 pub(crate) struct Timing {
     /// The upper bounds of the buckets.
     bounds: &'static [f64],
-    /// One count for each bound, and one for what is longer than all.
+    /// One count for each bound, and one for durations that are longer than all bounds.
     counts: Box<[u64]>,
     sum: f64,
     min: f64,

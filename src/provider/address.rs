@@ -1,9 +1,8 @@
-//! Where calls may go.
+//! Which addresses may be called.
 //!
-//! Calls go out from the operator's own pod, and any user who may write a HookTemplate chooses their
-//! target. Link-local addresses, those at which clouds hand out the credentials of a machine, and
-//! those of the pod itself are refused; also when a name resolves to one, which is checked at each
-//! resolution.
+//! Calls are made from the operator's own pod, and any user who may write a HookTemplate chooses their target. So
+//! link-local addresses, addresses at which clouds hand out the credentials of a machine, and addresses of the pod
+//! itself are refused. Names are checked each time they are resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -58,7 +57,7 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// Whether an address is that of the caller itself; Linux connects 0.0.0.0 to it, too.
+/// Whether an address is that of the calling pod itself; Linux connects 0.0.0.0 to it, too.
 fn is_loopback_v4(address: Ipv4Addr) -> bool {
     matches!(address.octets(), [0 | 127, ..])
 }
@@ -78,9 +77,9 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     }
 }
 
-/// What an address in 64:ff9b:1::/48 may represent: a cluster takes a prefix of 48, 56, 64 or 96 bits
-/// out of it (RFC 8215), and each has its own place for the IPv4 address (RFC 6052). Readings in
-/// 0.0.0.0/8 are those of another prefix.
+/// The IPv4 addresses that an address in 64:ff9b:1::/48 may represent. A cluster uses a prefix of 48, 56, 64 or 96
+/// bits within it (RFC 8215), and the length of the prefix determines where the IPv4 address is (RFC 6052). Readings
+/// in 0.0.0.0/8 result from the wrong length.
 fn behind_local_nat64(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let bytes = address.octets();
     let readings = [

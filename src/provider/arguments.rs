@@ -1,4 +1,4 @@
-//! What one measurement needs besides its metric: values of arguments, and Secrets.
+//! Looks up what one measurement needs besides its metric: values of arguments, and Secrets.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use gamekeeper_core::expr::Document;
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::plan::hook_run::used_arguments;
 
-/// What a measurement may look up, all values together, where there is room for long texts.
+/// The most bytes, in total, that a measurement with a permit for long texts may look up.
 const MAX_LOOKED_UP: usize = 256 << 10;
 
 /// What was looked up for one measurement.
@@ -23,13 +23,13 @@ const MAX_LOOKED_UP: usize = 256 << 10;
 pub(super) struct Arguments {
     /// Values that are not in the run itself, by name.
     values: HashMap<String, String>,
-    /// Those of them that must not be shown.
+    /// The values that must not be shown.
     pub secrets: Secrets,
-    /// The Secrets that its call is signed with.
+    /// The keys of Secrets that the arguments, the authentication and the CA of the call need.
     pub keys: Keys,
 }
 
-/// What the arguments of a run are taken from, as far as a metric uses them.
+/// The sources of those arguments of a run that a metric uses.
 #[derive(Default)]
 struct Sources {
     fields: Vec<(String, String)>,
@@ -37,8 +37,8 @@ struct Sources {
 }
 
 impl Arguments {
-    /// Looks up what one metric of a run needs: a Secret that another metric lacks must not block this
-    /// one. Secrets are read now, and kept nowhere.
+    /// Looks up only what one metric of a run needs, because a Secret that another metric lacks must not block this
+    /// one. Secrets are read for each measurement, and are not kept.
     pub(super) async fn look_up(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -64,7 +64,7 @@ impl Arguments {
         }
     }
 
-    /// The same with no more than so many bytes of values.
+    /// Like [`Self::look_up`], with at most `most` bytes of values.
     async fn within(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -111,8 +111,8 @@ impl Arguments {
 }
 
 impl Sources {
-    /// Finds them, with the values of fields. Work that takes long for a large run is done on the
-    /// evaluation pool.
+    /// Finds the sources, and the values of fields. This takes long for a large run, so it is done on the evaluation
+    /// pool.
     async fn find(
         probe: &Probe,
         run: &Arc<HookRun>,
@@ -163,13 +163,13 @@ impl Sources {
     }
 }
 
-/// Where an argument's value is to be looked up.
+/// The source of an argument's value; None if the value is given.
 fn source(argument: &Argument) -> Option<&ArgumentSource> {
     let source = argument.value_from.as_ref();
     source.filter(|_| argument.value.is_none())
 }
 
-/// The run as maps, in which fields are looked up.
+/// The run as JSON, in which fields are looked up.
 fn as_json(run: &HookRun) -> Result<Value, String> {
     let text = serde_json::to_vec(run).map_err(|error| error.to_string())?;
     match Document::read(&text) {
@@ -178,7 +178,7 @@ fn as_json(run: &HookRun) -> Result<Value, String> {
     }
 }
 
-/// A field of the run itself.
+/// The value of a field of the run itself.
 fn field_of(object: &Value, path: &str) -> Result<String, String> {
     field(object, path).map_err(|none| match none {
         NoField::NotSet => format!("{path} of the HookRun is not set"),

@@ -18,13 +18,13 @@ use super::tls::Authorities;
 use super::tokens::{TokenKey, Tokens};
 use gamekeeper_core::api::{Authentication, OAuth2Authentication};
 
-/// A token is renewed so long before it ends.
+/// How long before its expiry a token is renewed.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
-/// Longest wait for a token.
+/// The longest wait for a token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Assumed lifetime of a token when its server does not give one.
+/// The lifetime that is assumed for a token if its server reports none.
 const DEFAULT_TOKEN_LIFETIME: Duration = Duration::from_secs(300);
-/// Longest assumed lifetime of a token, whatever its server says.
+/// The longest lifetime that is assumed for a token, whatever its server reports.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(86_400);
 #[derive(Deserialize)]
 struct Granted {
@@ -39,11 +39,11 @@ struct Client<'a> {
     ca: Option<Authorities>,
 }
 
-/// What a call is signed with.
+/// What a call authenticates with.
 pub(super) struct Credentials {
     pub header: HeaderValue,
     pub secrets: Secrets,
-    /// Key of the token in use, to forget it when it is refused.
+    /// The key of the token in use, which is forgotten if the server refuses it.
     pub token: Option<TokenKey>,
 }
 
@@ -162,7 +162,7 @@ async fn grant(
             answer.from
         ));
     }
-    // The body is not shown: it is where the token would be.
+    // The body is not shown, because it may contain the token.
     serde_json::from_slice(&answer.body)
         .map_err(|_| format!("{} did not answer with an access_token", answer.from))
 }

@@ -1,4 +1,5 @@
-//! Limits on concurrent measurements and on their memory, so that no namespace fills the process.
+//! Limits on concurrent measurements and on their memory, so that no namespace uses up the process's memory or file
+//! descriptors.
 //!
 //! A measurement gets its permit before anything is read or written for it. It may then hold only short
 //! texts: looked-up values, filled-in arguments, an answer. A text that turns out to be long is dropped,
@@ -8,17 +9,17 @@ use std::sync::Arc;
 
 use crate::fair::{Capacity, NamespaceLimiter, Permit};
 
-/// Longest text that a measurement may hold without a permit for long texts, in bytes.
+/// The longest text that a measurement may hold without a permit for long texts, in bytes.
 pub(super) const MAX_SHORT_TEXT: usize = 32 << 10;
-/// Concurrent measurements, until they are assessed; more wait, so that neither file descriptors nor
-/// memory run out.
+/// The limits of concurrent measurements, counted until they are assessed. Further ones wait, so that neither file
+/// descriptors nor memory run out.
 const CALL_CAPACITY: Capacity = Capacity {
     shared: 1_024,
     per_namespace: 896,
     reserved: 8,
 };
-/// Of those, with longer texts. All texts together use 200 MiB at most, and 2 MiB more for each
-/// namespace that uses its reserved permit.
+/// The limits of those measurements that hold longer texts. All texts together use 200 MiB at most, and 2 MiB more
+/// for each namespace that uses its reserved permit.
 const LONG_CALL_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
@@ -52,7 +53,7 @@ impl CallLimits {
     }
 }
 
-/// The permit of one measurement; dropping it gives it back.
+/// The permit of one measurement, which is released when it is dropped.
 pub(super) struct CallPermit {
     limits: Arc<CallLimits>,
     namespace: String,
@@ -66,19 +67,19 @@ impl CallPermit {
         &self.namespace
     }
 
-    /// Whether it may hold long texts.
+    /// Whether the measurement may hold long texts.
     pub(super) fn is_long(&self) -> bool {
         self.long.is_some()
     }
 
-    /// Waits until it may hold long texts. Nothing long may be held meanwhile.
+    /// Waits until the measurement may hold long texts. The caller must not hold any in the meantime.
     pub(super) async fn grow(&mut self) {
         if self.long.is_none() {
             self.long = Some(self.limits.long.take(&self.namespace).await);
         }
     }
 
-    /// Gives the permit for long texts back. Nothing long may be held any more.
+    /// Releases the permit for long texts. The caller must not hold any from then on.
     pub(super) fn shrink(&mut self) {
         self.long = None;
     }

@@ -22,28 +22,28 @@ use super::job::{Job, Pod};
 use super::remote_command;
 use crate::fair::{Capacity, NamespaceLimiter};
 
-/// Longest wait for a response.
+/// The longest wait for a response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Concurrent requests; more wait.
+/// The limits of concurrent requests; further ones wait.
 const REQUEST_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// Concurrent commands in containers; more wait. Each takes a connection to the API server, and one from
-/// there to the node.
+/// The limits of concurrent commands in containers; further ones wait. Each command uses a connection to the API
+/// server, and one from there to the node.
 const COMMAND_CAPACITY: Capacity = Capacity {
     shared: 256,
     per_namespace: 192,
     reserved: 4,
 };
-/// Pods of a Job that are examined: any user may give pods its label.
+/// How many pods of a Job are examined: only a few, because any user may give pods the Job's label.
 const PODS_OF_JOB: usize = 4;
-/// Longest response: no object that can be stored is larger.
+/// The longest response, in bytes: no object that can be stored is larger.
 const MAX_ANSWER: usize = 2 << 20;
-/// The name of hooks in managed fields.
+/// The field manager of writes by hooks.
 const FIELD_MANAGER: &str = "gamekeeper-hooks";
-/// Label of the Secrets that hooks may read.
+/// The label of the Secrets that hooks may read.
 const HOOK_ACCESS: &str = "tkex.tencent.com/hook-access";
 
 /// The cluster, as far as hooks may see it.
@@ -93,7 +93,7 @@ struct SecretMeta<'a> {
     labels: Option<&'a RawValue>,
 }
 
-/// Picks values by key out of a map of texts.
+/// Picks the values of these keys from a map of strings.
 struct Picking<'k>(&'k BTreeSet<String>);
 
 impl<'de> Visitor<'de> for Picking<'_> {
@@ -167,7 +167,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs a command in a container, for no longer than this once it has its turn.
+    /// Runs a command in a container, for at most `limit` once it has a permit.
     pub(super) async fn exec(
         &self,
         namespace: &str,
@@ -182,7 +182,7 @@ impl Cluster {
         within(limit, ended).await
     }
 
-    /// Creates a Job; None where it is to be read: there is one of that name already, or it is long.
+    /// Creates a Job. None if the Job must be read: one with this name exists already, or the response is too long.
     pub(super) async fn create_job(
         &self,
         namespace: &str,
@@ -202,7 +202,7 @@ impl Cluster {
         }
     }
 
-    /// Reads a Job; None where there is none.
+    /// Reads a Job; None if it does not exist.
     pub(super) async fn job(
         &self,
         namespace: &str,
@@ -232,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// Pods of a Job that do not run yet, the first of them.
+    /// The first few pods of a Job that do not run yet.
     pub(super) async fn pending_pods_of_job(
         &self,
         namespace: &str,
@@ -250,7 +250,7 @@ impl Cluster {
         Ok(parsed::<List>(&what, &list)?.items)
     }
 
-    /// Reads these keys of a Secret that is labelled for hooks, as far as it has them.
+    /// Reads those of these keys that a Secret has. The Secret must be labelled for hooks.
     pub(super) async fn secret(
         &self,
         namespace: &str,
@@ -280,7 +280,7 @@ impl Cluster {
         texts.collect()
     }
 
-    /// Reads what is at a path.
+    /// Reads the response for a path. Waits for a permit for long texts if the response is long.
     async fn get(
         &self,
         what: &str,
@@ -305,7 +305,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a request; gives its answer, if that is no longer than this.
+    /// Sends a request, and returns the response; None if it is longer than `most` bytes.
     async fn send(
         &self,
         what: &str,
@@ -350,7 +350,7 @@ impl Cluster {
     }
 }
 
-/// The path of an object, or of a collection where the name is empty.
+/// The path of an object, or of a collection if the name is empty.
 fn path(api: &str, namespace: &str, resource: &str, name: &str) -> Result<String, String> {
     let namespace = safe(namespace)?;
     Ok(match name {
@@ -367,7 +367,7 @@ fn namespace_of(path: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// A name that is valid in a path; arguments could contain anything.
+/// Checks that a name is valid in a path, because filled-in arguments could contain anything.
 fn safe(name: &str) -> Result<&str, String> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     match !name.is_empty() && name != "." && name != ".." && name.chars().all(valid) {

@@ -1,4 +1,4 @@
-//! What a command prints, of which a bounded part is kept.
+//! The output of a command, of which a bounded part is kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,11 +6,11 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::call_permit::MAX_SHORT_TEXT;
 
-/// Most that a command may print to both streams together, in bytes.
+/// The most that a command may print to both streams together, in bytes.
 const MAX_PRINTED: usize = 1 << 20;
-/// Most that is kept of what it prints to stderr: enough for the reason of a failure.
+/// The most that is kept of stderr, in bytes: enough for the reason of a failure.
 const MAX_STDERR: usize = 2 << 10;
-/// Read at once.
+/// How many bytes are read at once.
 const CHUNK: usize = 4 << 10;
 
 /// The beginning of a stream.
@@ -22,7 +22,7 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// As text, without the line breaks at its end.
+    /// The kept part as text, without the line breaks at its end.
     pub(super) fn text(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         text.trim_end_matches(['\r', '\n']).to_owned()

@@ -1,10 +1,10 @@
 //! Exec metrics: a command in a container of the pod that the run is about. Its exit code is the
 //! measurement, and what it prints can be judged by conditions.
 //!
-//! The command goes through the API server, which checks the operator's permission and logs it. Users who
+//! The command is run through the API server, which checks the operator's permission and logs the request. Users who
 //! may write a HookRun need not be allowed to run commands, so commands are run in the namespaces that an
-//! administrator has named, and there only in pods of workloads. Where the run was created for a pod, it
-//! must be that very pod, before the command and after it.
+//! administrator has named, and there only in pods of workloads. If the run was created for a pod, the command must
+//! run in that very pod, which is checked before and after the command.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -25,9 +25,9 @@ use gamekeeper_core::plan::hook_run::{
     ExecNamespaces, MAX_COMMAND, NO_POD_OF_STEP, Outcome, SECRET_IN_COMMAND,
 };
 
-/// How long a command may take unless its metric says so itself.
+/// How long a command may take, in seconds, unless its metric sets a timeout.
 const DEFAULT_TIMEOUT: u64 = 10;
-/// Exit codes by which shells and container runtimes say that there was nothing to run.
+/// Exit codes with which shells and container runtimes report that the command could not be run.
 const NOT_RUN: [i32; 2] = [126, 127];
 
 /// Where commands are run.
@@ -35,9 +35,9 @@ const NOT_RUN: [i32; 2] = [126, 127];
 pub enum Commands {
     /// In containers, in these namespaces.
     In(ExecNamespaces),
-    /// On this machine, whatever their container.
+    /// On this machine, regardless of the container.
     Here,
-    /// Nowhere, and why.
+    /// Nowhere, for this reason.
     Nowhere(&'static str),
 }
 
@@ -122,7 +122,7 @@ fn wanted(of: &Measurement, filling: &mut Filling<'_>) -> Result<Wanted, String>
     })
 }
 
-/// Runs the command in its container, if that is one that hooks may run commands in.
+/// Runs the command in its container, if hooks may run commands there.
 async fn in_container(
     of: &Measurement,
     wanted: Wanted,
@@ -151,7 +151,7 @@ async fn in_container(
     }
 }
 
-/// The uid of the pod, which is one that the run may run commands in.
+/// Checks that the run may run commands in this container of the pod, and returns the pod's uid.
 async fn checked_pod(
     cluster: &Cluster,
     run: &HookRun,
@@ -175,12 +175,12 @@ async fn read_pod(cluster: &Cluster, pod: &str, permit: &mut CallPermit) -> Resu
     let text = cluster.pod(&namespace, pod, permit).await?;
     let found = serde_json::from_str(&text).map_err(|error| format!("pod {pod}: {error}"));
     drop(text);
-    // What comes now is short, and may last.
+    // What follows needs only short texts, and may take long.
     permit.shrink();
     found
 }
 
-/// Waits for a command, no longer than this.
+/// Waits for a command to end, for at most `limit`.
 pub(super) async fn within(
     limit: Duration,
     command: impl Future<Output = Result<Ended, String>>,
@@ -194,7 +194,7 @@ pub(super) async fn within(
     })
 }
 
-/// Runs a command on this machine. It is killed when it is no longer waited for.
+/// Runs a command on this machine. The command is killed when this future is dropped.
 async fn run_here(command: &[String]) -> Result<Ended, String> {
     let (program, args) = command.split_first().ok_or("command: it is empty")?;
     let mut child = process::Command::new(program)
@@ -217,7 +217,7 @@ async fn run_here(command: &[String]) -> Result<Ended, String> {
     })
 }
 
-/// What the end of a command means. Runs on the evaluation pool.
+/// The outcome of a command that has ended. Must run on the evaluation pool.
 fn assess(ended: &Ended, conditions: &Conditions) -> Outcome {
     let Ended { code, output } = ended;
     let stderr = output.stderr.text();
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// What a command on this machine means, with these conditions.
+    /// The outcome of a command on this machine, with these conditions.
     async fn outcome(command: &[&str], conditions: serde_json::Value) -> Outcome {
         let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();
         let mut metric = json!({"name": "m", "provider": {}});
@@ -293,7 +293,7 @@ mod tests {
                 "successCondition asInt(result) == 0 does not hold: result is 3",
             ),
             ("echo none", &idle, Error, Some("none"), "successCondition "),
-            // Conditions are for what a command prints that has done its work.
+            // Conditions judge only the output of a command that exited with code 0.
             (
                 "echo 0; exit 1",
                 &idle,

@@ -1,4 +1,4 @@
-//! How arguments are filled into the texts of a measurement. To be done on the evaluation pool.
+//! Fills arguments into the texts of a measurement. Must run on the evaluation pool.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -13,12 +13,12 @@ use gamekeeper_core::plan::hook_run::{
 pub(super) struct Filling<'a> {
     values: HashMap<&'a str, &'a str>,
     allowance: Allowance,
-    /// Whether it came to more than is allowed.
+    /// Whether the texts became longer than is allowed.
     overflowed: bool,
 }
 
 impl<'a> Filling<'a> {
-    /// For as much text as there is room for.
+    /// Allows as much text as the measurement's permit does.
     pub(super) fn new(values: HashMap<&'a str, &'a str>, is_long: bool) -> Self {
         Filling {
             values,
@@ -27,7 +27,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Whether it came to more than there is room for.
+    /// Whether the texts became longer than is allowed.
     pub(super) fn overflowed(&self) -> bool {
         self.overflowed
     }
@@ -66,7 +66,7 @@ impl<'a> Filling<'a> {
             let bracketed = bracketed.get(name).map(String::as_str);
             bracketed.or_else(|| values.get(name).copied())
         });
-        // Where the template has brackets already.
+        // The template may already have brackets.
         let filled = self.noted(field, filled)?;
         Ok(filled.replace("[[", "[").replace("]]", "]"))
     }
@@ -93,14 +93,14 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// A URL up to its authority (host and port), that, and the rest. One that begins with an argument
-/// has the authority in its value.
+/// Splits a URL into the part before its authority (host and port), the authority, and the rest. If a URL begins with
+/// an argument, the argument's value contains the authority.
 fn parts(url: &str) -> (&str, &str, &str) {
     let Some(scheme) = url.find("://") else {
         return (url, "", "");
     };
     let (before, rest) = url.split_at(scheme + "://".len());
-    // Names of arguments have none of these.
+    // Names of arguments contain none of these characters.
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, after) = rest.split_at(end);
     (before, authority, after)
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(url("http://[{{ args.PodIP6 }}]:9091"), bracketed);
     }
 
-    /// `[[:alpha:]]` is a class of Prometheus' expressions.
+    /// `[[:alpha:]]` is a character class in expressions of Prometheus.
     #[test]
     fn a_url_is_asked_for_as_it_is_written_behind_its_host() {
         for rest in [

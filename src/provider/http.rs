@@ -1,8 +1,8 @@
-//! HTTP calls: bounded in time and size, and to nowhere that is refused.
+//! HTTP calls, bounded in time and size, and only to addresses that are not refused.
 //!
-//! Each call has a connection of its own, which ends with it: kept ones would take memory and file
-//! descriptors that no limiter counts. No proxy is used, because it would look names up where no
-//! address can be checked.
+//! Each call has a connection of its own, which is closed after it: idle connections would use memory and file
+//! descriptors that no limiter counts. No proxy is used, because a proxy would resolve names itself, and the
+//! addresses could not be checked.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,20 +32,20 @@ use super::lookups::{LookupError, Lookups};
 use super::secrets::Secrets;
 use super::tls::{Authorities, Tls};
 
-/// Longest answer.
+/// The longest body of a response, in bytes.
 pub(super) const MAX_ANSWER: usize = 1 << 20;
-/// Longest head of an answer, and what a server may send ahead of what is read.
+/// The longest head of a response, and how much a server may send before it is read, in bytes.
 const READ_AHEAD: usize = 32 << 10;
-/// Redirects that are followed.
+/// How many redirects of a call are followed.
 const MAX_REDIRECTS: usize = 5;
 /// The user agent of hook calls.
 const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("gamekeeper/", env!("CARGO_PKG_VERSION")));
 
-/// The content coding of answers: none.
+/// The content coding of responses: none.
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// What the operator's administrator decides.
+/// What the operator's administrator allows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpOptions {
     /// Allow calls to link-local and metadata addresses.
@@ -61,19 +61,19 @@ pub(super) struct Http {
     tls: Tls,
 }
 
-/// A request, complete.
+/// A complete request.
 #[derive(Clone)]
 pub(super) struct HttpRequest {
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// Whether any server certificate will do.
+    /// Whether any server certificate is accepted.
     pub insecure: bool,
     /// Authorities to trust in addition to, or instead of, the system's.
     pub ca: Option<Authorities>,
     pub timeout: Duration,
-    /// What must not be seen of it, nor of its answer.
+    /// What must not be shown of the request or of its response.
     pub secrets: Secrets,
 }
 
@@ -92,7 +92,7 @@ impl HttpRequest {
     }
 }
 
-/// An answer, complete. It may hold secrets.
+/// A complete response. It may contain secrets.
 pub(super) struct HttpResponse {
     pub status: StatusCode,
     pub body: Vec<u8>,
@@ -116,7 +116,7 @@ impl Http {
     /// Sets TLS up.
     ///
     /// # Errors
-    /// When it cannot be set up.
+    /// Fails if TLS cannot be set up.
     pub(super) fn new(options: HttpOptions) -> Result<Self, rustls::Error> {
         Ok(Http {
             options,
@@ -125,7 +125,7 @@ impl Http {
         })
     }
 
-    /// Makes a call; the time limit holds for all of it, redirects and body included.
+    /// Makes a call. The timeout covers all of it, including redirects and the body.
     ///
     /// # Errors
     /// Describes why there is no response, and from which server.
@@ -173,7 +173,7 @@ impl Http {
             match redirect(status, response.headers()) {
                 Some(location) => request.redirect(status, location)?,
                 None => {
-                    // What was sent need not be held beside what is answered.
+                    // The request need not stay in memory while the response is read.
                     drop(request);
                     return Ok((status, read(response, permit).await?));
                 }
@@ -182,7 +182,7 @@ impl Http {
         Err(format!("more than {MAX_REDIRECTS} redirects"))
     }
 
-    /// One request, and the head of its answer.
+    /// Sends one request, and returns when the head of its response has arrived.
     async fn exchange(
         &self,
         request: &HttpRequest,
@@ -194,7 +194,7 @@ impl Http {
             let (lookups, namespace) = (Arc::clone(&lookups), Arc::clone(&namespace));
             async move {
                 let found = lookups.find(&namespace, name.as_str()).await?;
-                // The port is the connector's business.
+                // The connector sets the port.
                 Ok::<_, LookupError>(found.map(|address| SocketAddr::new(address, 0)))
             }
         });
@@ -224,9 +224,8 @@ impl Http {
     }
 }
 
-/// Reads the body. One that is longer than the limit is an error: what was cut off might be what the
-/// condition is about. So is a compressed one, which was not asked for: a few kilobytes can stand for
-/// gigabytes.
+/// Reads the body. A body that is longer than the limit is an error, because the condition might be about what was
+/// cut off. So is a compressed body, which was not requested, because a few kilobytes can expand to gigabytes.
 async fn read(response: Response<Incoming>, permit: &mut CallPermit) -> Result<Vec<u8>, String> {
     if let Some(coding) = response.headers().get(CONTENT_ENCODING)
         && coding != IDENTITY
@@ -262,7 +261,7 @@ fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
 }
 
 impl HttpRequest {
-    /// The request as it goes out. Of the URL, user and password become a header.
+    /// The request to send. User and password of the URL are moved to a header.
     fn to_be_sent(&self) -> Result<http::Request<Full<Bytes>>, String> {
         let mut url = self.url.clone();
         let user = user(&url);
@@ -284,7 +283,7 @@ impl HttpRequest {
         Ok(request)
     }
 
-    /// Points the request to where it is redirected.
+    /// Changes the request so that it follows a redirect.
     fn redirect(&mut self, status: StatusCode, location: &str) -> Result<(), String> {
         let next = self
             .url
@@ -292,7 +291,7 @@ impl HttpRequest {
             .map_err(|error| format!("bad redirect: {error}"))?;
         let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
         if next.origin() != self.url.origin() {
-            // What may hold secrets is meant for the first server alone.
+            // What may contain secrets is meant only for the first server.
             if keeps_method && !self.body.is_empty() {
                 return Err(format!(
                     "HTTP {} redirects the body to another server, {}: set its url if it is to \
@@ -320,7 +319,7 @@ fn forget_all_but_content(headers: &mut HeaderMap) {
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));
 }
 
-/// The header for user and password of a URL, where it has them.
+/// The header for the user and password of a URL, if it has them.
 fn user(url: &Url) -> Option<HeaderValue> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
@@ -333,7 +332,7 @@ fn user(url: &Url) -> Option<HeaderValue> {
     Some(header)
 }
 
-/// The innermost cause of a failed call: the outer ones only say what was attempted.
+/// The innermost cause of a failed call: the outer ones only describe what was attempted.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,8 +1,8 @@
 //! Job metrics: a Job in the run's namespace, whose exit is the measurement.
 //!
-//! A Job may run for long, so a poll returns at once and says when to poll again. Its name is derived
-//! from run, metric and number of the measurement: each poll, also after a restart, finds the one Job
-//! that belongs to it, and none is created twice.
+//! A Job may run for a long time, so a poll returns immediately, with the time of the next poll. The Job's name is
+//! derived from the run, the metric and the number of the measurement, so that each poll, also after a restart, finds
+//! the one Job that belongs to the measurement, and no Job is created twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ use gamekeeper_core::api::names::job_name;
 use gamekeeper_core::api::{API_VERSION, HookPhase, HookRun, RawJson};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
-/// Deadline of a Job that does not set its own: a hook must not hang.
+/// The deadline of a Job that does not set its own: a hook must not hang.
 const DEADLINE_SECONDS: i64 = 3_600;
-/// How long an image may be missing; the kubelet keeps retrying the pull.
+/// How long a container may be unable to start, for example because its image is missing; the kubelet keeps retrying.
 const START_GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// Bounds of the time between two polls.
 const MIN_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
@@ -103,7 +103,7 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
     };
     match stuck {
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
-            // It would keep retrying, in parallel with the next measurement.
+            // Otherwise the kubelet would keep retrying, in parallel with the next measurement.
             cluster.delete_job(namespace, &name).await?;
             let patience = START_GRACE.as_secs();
             Err(format!(
@@ -133,7 +133,7 @@ fn in_progress(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome
     }
 }
 
-/// The fields of a Job that are read. The others are its author's, and might be long.
+/// The fields of a Job that are read. The other fields are up to its author, and might be long.
 #[derive(Debug, Deserialize)]
 pub(super) struct Job {
     #[serde(default)]
@@ -208,7 +208,7 @@ struct Waiting {
     reason: String,
 }
 
-/// What a Job that has ended means.
+/// The outcome of a Job; None if the Job has not ended.
 fn ended(name: &str, job: &Job) -> Option<Outcome> {
     let conditions = job.status.conditions.as_deref().unwrap_or_default();
     let condition = |kind: &str| {
@@ -222,7 +222,7 @@ fn ended(name: &str, job: &Job) -> Option<Outcome> {
             }),
             _,
         ) => {
-            // A Job that ran out of time has given no answer.
+            // A Job that exceeded its deadline has not measured anything.
             let phase = match reason.as_str() {
                 "DeadlineExceeded" => HookPhase::Error,
                 _ => HookPhase::Failed,
@@ -301,7 +301,7 @@ struct Metadata<'a> {
     owner_references: Value,
 }
 
-/// What a metric says of its Jobs.
+/// The metadata that a metric gives its Jobs.
 #[derive(Default, Deserialize, Serialize)]
 struct Given<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -310,7 +310,7 @@ struct Given<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// The fields of an object, each as it is written.
+/// The fields of an object, each as unparsed JSON.
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
@@ -329,7 +329,7 @@ fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, Strin
         given: given
             .map_err(|error| format!("metadata of the job: {error}"))?
             .unwrap_or_default(),
-        // The Job goes with its run.
+        // The Job is deleted with its run.
         owner_references: json!([{
             "apiVersion": API_VERSION, "kind": "HookRun", "controller": true,
             "name": of.run().metadata.name, "uid": of.run().metadata.uid,

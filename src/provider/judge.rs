@@ -1,4 +1,4 @@
-//! From an answer to an outcome: the conditions of a metric on what was measured.
+//! Judges what was measured by the conditions of a metric.
 
 use gamekeeper_core::api::{HookPhase, Metric};
 use gamekeeper_core::expr::{Condition, Subject, brief};
@@ -19,14 +19,13 @@ impl Conditions {
         }
     }
 
-    /// Whether the metric has none.
+    /// Whether the metric has no conditions.
     pub(super) fn are_none(&self) -> bool {
         let is_set = |source: &Option<String>| source.as_ref().is_some_and(|it| !it.is_empty());
         !is_set(&self.success) && !is_set(&self.failure)
     }
 
-    /// Judges what was measured; `note` is what a message should add. To be called on the evaluation
-    /// pool.
+    /// Judges what was measured; `note` is added to the message, if there is one. Must run on the evaluation pool.
     pub(super) fn judge(&self, subject: &Subject<'_>, note: Option<&str>) -> Outcome {
         let value = subject.shown();
         let noted = |message: String| match note {

@@ -1,4 +1,4 @@
-//! The keys of Secrets that one measurement needs: each Secret is read once, now, and kept nowhere.
+//! The keys of Secrets that one measurement needs: each Secret is read once per measurement, and is not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::call_permit::CallPermit;
 use super::cluster::Cluster;
 use gamekeeper_core::api::{Metric, SecretKeyRef};
 
-/// Keys that a measurement may need: responses are searched for each of them.
+/// The maximum number of keys that a measurement may need, because responses are searched for the value of each one.
 const MAX_KEYS: usize = 32;
 
 /// Keys of Secrets, with their values once they are read.
@@ -17,7 +17,7 @@ pub(super) struct Keys {
     read: BTreeMap<String, Result<BTreeMap<String, String>, String>>,
 }
 
-/// The values are longer than there is room for.
+/// The values are longer than is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -27,7 +27,7 @@ impl Keys {
         keys.insert(key.key.clone());
     }
 
-    /// Adds the keys that a metric's call authenticates with, or trusts.
+    /// Adds the keys with the credentials and the CA of a metric's call.
     pub(super) fn want_of(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
@@ -49,7 +49,7 @@ impl Keys {
         }
     }
 
-    /// Reads them, as long as all values together have no more than this, in bytes.
+    /// Reads the keys; fails if all values together are longer than `most` bytes.
     pub(super) async fn read(
         &mut self,
         cluster: &Cluster,

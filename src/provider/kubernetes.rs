@@ -1,7 +1,7 @@
 //! Kubernetes metrics: fields of the pod that the run is about, compared or written.
 //!
-//! Users who may write a HookRun need not be allowed to change pods, so pods are changed only by runs that
-//! the operator made for a pod.
+//! Users who may write a HookRun need not be allowed to change pods, so pods are changed only by runs that the
+//! operator created for a pod.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ pub(super) async fn measure(
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// A pod, and what is wanted of it.
+/// A pod, and the fields that are read from it.
 struct Wanted {
     pod: String,
-    /// Paths, each with the value that it should have.
+    /// Paths of the fields, each with the value that the field should have, if there is one.
     fields: Vec<(String, Option<String>)>,
 }
 
@@ -71,7 +71,7 @@ async fn get(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, String
     compared.await?
 }
 
-/// What the fields of a pod mean. Runs on the evaluation pool.
+/// Judges the fields of a pod. Must run on the evaluation pool.
 fn compare(
     run: &HookRun,
     pod: &str,
@@ -121,7 +121,7 @@ fn failed(value: &str, message: String) -> Outcome {
     }
 }
 
-/// A pod, and the patch for it.
+/// The name of the pod, and the patch for it.
 fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, String), String> {
     let own = of.run().controlling_workload().is_some();
     let Some(uid) = own_pod::wanted_uid(of.run()).filter(|_| own) else {
@@ -142,7 +142,7 @@ fn patch_of(of: &Measurement, filling: &mut Filling<'_>) -> Result<(String, Stri
         let (map, key) = writable(&path, &value)?;
         maps.entry(map).or_insert_with(|| json!({}))[key] = Value::from(value);
     }
-    // A pod of the same name that came later has another uid, and is not written to.
+    // A later pod with the same name has another uid, so it is not changed.
     maps.insert("uid".to_owned(), Value::from(uid));
     Ok((pod, json!({"metadata": maps}).to_string()))
 }

@@ -1,8 +1,8 @@
-//! Names of servers, looked up by the system's resolver, and checked at each lookup.
+//! Resolves names of servers with the system's resolver, and checks the addresses at each lookup.
 //!
-//! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a
-//! tenant's name server does not answer, and it cannot be cancelled. So lookups have a limiter of their own,
-//! and a lookup keeps its permit until it really ends, even when its call was given up.
+//! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a tenant's name
+//! server does not answer, and it cannot be cancelled. So lookups have a limiter of their own, and a lookup keeps its
+//! permit until it really ends, even if its call has timed out.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::address;
 use super::http::HttpOptions;
 use crate::fair::{Capacity, NamespaceLimiter};
 
-/// Lookups at a time. Tokio has 512 threads for such work; they start as they are needed.
+/// The limits of concurrent lookups. Tokio has up to 512 threads for such work, and starts them as they are needed.
 const LOOKUP_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
@@ -60,7 +60,7 @@ impl Lookups {
         }
     }
 
-    /// The addresses of a name, none of which is refused.
+    /// The addresses of a name; fails if one of them is refused.
     pub(super) async fn find(
         &self,
         namespace: &str,
@@ -113,7 +113,7 @@ mod tests {
         assert!(lookups.find("games", "localhost").await.is_err());
     }
 
-    /// The calls that asked have long been given up: it is the lookups that take the threads.
+    /// The calls have long timed out, but their lookups still occupy threads.
     #[tokio::test]
     async fn a_silent_name_server_keeps_no_other_namespace_waiting() {
         let (go, gate) = std::sync::mpsc::channel::<()>();
@@ -122,7 +122,7 @@ mod tests {
         let lookups = Lookups::by(HttpOptions::default(), move |name| {
             if name == "silent" {
                 *count.lock().expect("a count") += 1;
-                // Until the other end is gone.
+                // Blocks until `go` is dropped.
                 let _ = gate.lock().expect("a gate").recv();
             }
             Ok(vec![IpAddr::from([10, 0, 0, 1])])

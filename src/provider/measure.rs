@@ -1,4 +1,4 @@
-//! One measurement, whatever its provider.
+//! Makes one measurement, with any provider.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct Call {
     pub metric: usize,
     /// Number of the measurement; the first is 1.
     pub number: i32,
-    /// Whether it was started already, and is only polled.
+    /// Whether the measurement was started before, and is only polled now.
     pub resumed: bool,
 }
 
@@ -44,23 +44,23 @@ pub struct Probe {
     pub(super) commands: Commands,
 }
 
-/// Measurements cannot be made at all.
+/// Why no measurements can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// TLS cannot be set up.
     #[error("hooks cannot make HTTP calls: {0}")]
     Http(#[from] rustls::Error),
-    /// The operating system gives no threads.
+    /// The operating system cannot start threads.
     #[error("hooks cannot evaluate conditions: {0}")]
     Threads(#[from] std::io::Error),
 }
 
 impl Probe {
-    /// Sets everything up that measurements share. Without a cluster there are no Secrets and no
-    /// Kubernetes metrics. No commands are run.
+    /// Sets up everything that measurements share. Without a cluster, Secrets cannot be read, and metrics that need a
+    /// cluster are errors. No commands are run, unless [`Self::with_commands`] allows them.
     ///
     /// # Errors
-    /// When the system does not give what is needed.
+    /// Fails if TLS or the threads cannot be set up.
     pub fn new(options: HttpOptions, cluster: Option<Client>) -> Result<Self, ProbeError> {
         Ok(Probe {
             http: Arc::new(Http::new(options)?),
@@ -72,7 +72,7 @@ impl Probe {
         })
     }
 
-    /// The same with commands of exec metrics run there.
+    /// The same probe, which runs the commands of exec metrics where `commands` allows it.
     pub fn with_commands(self, commands: Commands) -> Self {
         Probe { commands, ..self }
     }
@@ -80,7 +80,7 @@ impl Probe {
     /// Stops what an abandoned measurement has left running.
     ///
     /// # Errors
-    /// When it may still be running.
+    /// Fails if it may still be running.
     pub async fn stop(&self, call: &Call) -> Result<(), String> {
         let metric = call.run.spec.metrics.get(call.metric);
         let of_job = metric.filter(|metric| metric.provider.job.is_some());
@@ -92,13 +92,13 @@ impl Probe {
         }
     }
 
-    /// Makes a measurement. Whatever goes wrong is its outcome.
+    /// Makes a measurement. Any error becomes the outcome.
     pub async fn measure(&self, call: &Call) -> Outcome {
         if call.run.spec.metrics.len() <= call.metric {
             return Outcome::error("the metric does not exist");
         }
         let namespace = call.run.metadata.namespace.as_deref().unwrap_or_default();
-        // The permit first: all memory for the measurement is counted within it.
+        // The permit comes first, because it covers all memory for the measurement.
         let mut permit = self.limits.enter(namespace).await;
         let arguments = Arguments::look_up(self, &call.run, call.metric, &mut permit).await;
         let arguments = match arguments {
@@ -119,8 +119,8 @@ impl Probe {
     }
 }
 
-/// A text with control characters escaped. Servers choose what is measured, and a terminal would execute
-/// control characters.
+/// Escapes the control characters of a text. Servers choose what is measured, and a terminal would execute control
+/// characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -132,13 +132,13 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// How client and server of a call authenticate each other.
+/// How the client and the server of a call authenticate each other.
 pub(super) struct Trust<'a> {
     pub authentication: Option<&'a Authentication>,
     pub ca: Option<&'a SecretKeyRef>,
 }
 
-/// A measurement with everything that it needs but its permit.
+/// A measurement, with everything that it needs except its permit.
 #[derive(Clone)]
 pub(super) struct Measurement {
     pub probe: Probe,
@@ -189,7 +189,7 @@ impl Measurement {
         cluster.ok_or_else(|| "this metric needs a cluster".into())
     }
 
-    /// Does something on the evaluation pool.
+    /// Runs work on the evaluation pool.
     pub(super) async fn evaluated<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -199,8 +199,8 @@ impl Measurement {
         done.map_err(|panicked| panicked.to_string())
     }
 
-    /// What the texts of the metric are with arguments filled in. Where that is long, it is filled in
-    /// again once there is a permit for long texts.
+    /// Fills arguments into the texts of the metric. If the texts become too long for the permit, this waits for a
+    /// permit for long texts and fills them in again.
     pub(super) async fn filled<T: Send + 'static>(
         &self,
         permit: &mut CallPermit,
@@ -220,7 +220,7 @@ impl Measurement {
         }
     }
 
-    /// Sends a request, signed, and has its answer assessed on the evaluation pool.
+    /// Authenticates and sends a request, and assesses its response on the evaluation pool.
     pub(super) async fn send(
         &self,
         request: HttpRequest,
@@ -245,7 +245,7 @@ impl Measurement {
         let mut of_tokens = None;
         if let Some(key) = ca {
             let ca = keys.get(key).map_err(|why| format!("caSecret: {why}"))?;
-            // Tokens may come from the same CA, or from a publicly trusted server.
+            // The token server may use the same CA, or a publicly trusted one.
             of_tokens = Some(Authorities::Also(ca.to_owned()));
             request.ca = Some(Authorities::Only(ca.to_owned()));
         }
@@ -271,8 +271,8 @@ impl Measurement {
         .await
     }
 
-    /// The same for each attempt at a measurement, and for no other measurement. What a header
-    /// cannot hold is escaped.
+    /// A key that is the same for each attempt at this measurement, and differs from that of any other measurement.
+    /// Characters that are not allowed in a header are escaped.
     pub(super) fn idempotency_key(&self) -> String {
         let name: String = { self.metric().name.bytes() }
             .map(|byte| match byte {

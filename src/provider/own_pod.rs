@@ -1,7 +1,7 @@
 //! The pod that a run is about.
 //!
-//! It is the one named by the arguments PodName and PodNamespace, and never one of another namespace than
-//! the run's: users who may write a HookRun here need not be allowed anything there.
+//! The arguments PodName and PodNamespace name it. It must be in the run's namespace, because users who may write a
+//! HookRun there need not have any permission in other namespaces.
 
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use gamekeeper_core::api::names::{HookPoint, RUN_POD_UID, WorkloadKind};
 use gamekeeper_core::api::{GROUP, HookRun};
 use gamekeeper_core::expr::brief;
 
-/// Names of the arguments that say which pod.
+/// The arguments that name the pod.
 pub(super) const POD_ARGUMENTS: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// The name of the pod, which is in the run's namespace.
@@ -30,20 +30,20 @@ pub(super) fn name(of: &Measurement, filling: &Filling<'_>) -> Result<String, St
     }
 }
 
-/// Uid of the pod that the run was made for, where it was made for one.
+/// The uid of the pod that the run was created for; None if it was not created for a pod.
 pub(super) fn wanted_uid(run: &HookRun) -> Option<&str> {
     let annotations = run.metadata.annotations.as_ref()?;
     let uid = annotations.get(RUN_POD_UID).map(String::as_str);
     uid.filter(|uid| !uid.is_empty())
 }
 
-/// Whether a workload's run is that of a canary step, which concerns no pod.
+/// Whether a workload created the run for a canary step, which concerns no pod.
 pub(super) fn is_of_step(run: &HookRun) -> bool {
     let workload = run.controlling_workload();
     workload.is_some_and(|(kind, _)| run.point(kind) == Some(HookPoint::Step))
 }
 
-/// Checks that a pod is the one that a run was made for, where it was made for one.
+/// Checks that a pod is the one that a run was created for, if it was created for one.
 pub(super) fn check_uid(run: &HookRun, pod: &str, uid: &str) -> Result<(), String> {
     match wanted_uid(run).is_none_or(|wanted| wanted == uid) {
         true => Ok(()),
@@ -53,7 +53,7 @@ pub(super) fn check_uid(run: &HookRun, pod: &str, uid: &str) -> Result<(), Strin
     }
 }
 
-/// What is read of a pod before a command is run in it. The rest of it might be long.
+/// The fields of a pod that are read before a command is run in it. The other fields might be long.
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod {
     metadata: Metadata,
@@ -113,7 +113,7 @@ impl Pod {
         &self.metadata.uid
     }
 
-    /// Whether a workload controls it.
+    /// Whether a workload controls the pod.
     pub(super) fn is_of_workload(&self) -> bool {
         self.metadata.owner_references.iter().any(|owner| {
             let group = owner.api_version.split('/').next();

@@ -1,7 +1,7 @@
-//! Prometheus metrics: a query, and what it found.
+//! Prometheus metrics: a query and its result.
 //!
-//! `result` is a float for a scalar, and a list of floats for a vector (its values) or a range (the
-//! values of all its series, in order). NaN and an empty answer are named as such.
+//! `result` is a float for a scalar, and a list of floats for a vector (its values) or a range (the values of all its
+//! series, in order). Messages mention NaN and an empty result.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use gamekeeper_core::plan::hook_run::Outcome;
 
 const DEFAULT_TIMEOUT: u64 = 30;
 
-/// Makes the query and judges what it found.
+/// Makes the query and judges its result.
 pub(super) async fn measure(
     of: &Measurement,
     prometheus: &PrometheusMetric,
@@ -71,7 +71,7 @@ fn request(of: &Measurement, filling: &mut Filling<'_>) -> Result<HttpRequest, S
     })
 }
 
-/// Prometheus' envelope.
+/// The envelope of Prometheus' responses.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope {
@@ -79,7 +79,7 @@ struct Envelope {
     error: Option<String>,
 }
 
-/// A time and a value, which is text because JSON has no NaN.
+/// A time and a value. The value is text, because JSON has no NaN.
 type Sample = (f64, String);
 
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ struct Range {
     values: Vec<Sample>,
 }
 
-/// What an answer means. Runs on the evaluation pool.
+/// Judges a response. Must run on the evaluation pool.
 fn assess(answer: &HttpResponse, conditions: &Conditions) -> Outcome {
     let failed = |why: &str| {
         let HttpResponse {
@@ -154,7 +154,7 @@ enum Values {
     Many(Vec<f64>),
 }
 
-/// The numbers found, or the text that is none.
+/// The numbers of a result, or the text that is not a number.
 fn values(found: Found) -> Result<Values, String> {
     let number = |(_, text): Sample| text.parse::<f64>().map_err(|_| text);
     match found {

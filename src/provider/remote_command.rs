@@ -9,11 +9,11 @@ use super::command_output::CommandOutput;
 use super::exec::Ended;
 use gamekeeper_core::causes::with_causes;
 
-/// Output that is held between the connection and its reader, in bytes.
+/// How many bytes of output are buffered between the connection and its reader.
 const BUFFER: usize = 4 << 10;
 
-/// Runs a command in a container, without input and without a terminal. The connection is closed when
-/// this is dropped; the process is left to its container then.
+/// Runs a command in a container, without input and without a terminal. When this future is dropped, the connection
+/// is closed, and the process is left to its container.
 pub(super) async fn run(
     client: &Client,
     namespace: &str,
@@ -32,7 +32,7 @@ pub(super) async fn run(
     let (Some(stdout), Some(stderr), Some(status)) = streams else {
         return Err("the command's output cannot be read".into());
     };
-    // Without a status the connection is lost, and the streams do not end.
+    // If there is no status, the connection was lost, and the streams do not end.
     let status = async {
         let lost = "the connection was lost before the command exited, so it may still be running";
         status.await.ok_or_else(|| lost.to_owned())

@@ -1,4 +1,4 @@
-//! Secrets in use by one measurement, and how they are kept out of everything that is shown.
+//! The secrets that one measurement uses, and how they are kept out of everything that is shown.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use url::Url;
 /// Replaces a secret; truncated to the length of the secret, so that no text grows.
 const HIDDEN: &str = "***";
 
-/// Secret values. They are hidden in each form in which they could come back.
+/// Secret values. They are hidden in each form in which a response could contain them.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
     values: BTreeSet<Arc<str>>,
@@ -26,7 +26,7 @@ impl Secrets {
         self.values.is_empty()
     }
 
-    /// Adds those of another measurement part.
+    /// Adds the secrets of another part of the measurement.
     pub(super) fn extend(&mut self, other: &Secrets) {
         self.values.extend(other.values.iter().cloned());
     }
@@ -49,7 +49,7 @@ impl Secrets {
         forms
     }
 
-    /// A text without secrets.
+    /// Hides the secrets in a text.
     pub(super) fn hide(&self, text: String) -> String {
         if self.is_empty() {
             return text;
@@ -63,7 +63,7 @@ impl Secrets {
         })
     }
 
-    /// A body without secrets; what is no text cannot be shown either and stays.
+    /// Hides the secrets in a body. If there are any, bytes that are not UTF-8 are replaced as well.
     pub(super) fn hide_bytes(&self, body: Vec<u8>) -> Vec<u8> {
         if self.is_empty() {
             return body;
@@ -98,7 +98,7 @@ fn in_url(text: &str) -> [String; 2] {
 mod tests {
     use super::*;
 
-    /// Else one of 1 MiB of stars would become one of 9 MiB.
+    /// Otherwise a text of 1 MiB of stars would become one of 9 MiB.
     #[test]
     fn no_text_grows_by_what_is_hidden_in_it() {
         let mut secrets = Secrets::default();

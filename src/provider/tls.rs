@@ -1,4 +1,4 @@
-//! Which servers calls trust, over TLS.
+//! Which TLS servers the calls trust.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 /// Certificates (PEM) of authorities that a metric names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Authorities {
-    /// They alone are trusted.
+    /// Only they are trusted.
     Only(String),
-    /// They are trusted as the system's are.
+    /// They are trusted in addition to the system's.
     Also(String),
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads the system's authorities. Where there are none, no server is trusted.
+    /// Reads the system's authorities. If there are none, no server is trusted.
     pub(super) fn new() -> Result<Self, Error> {
         let mut system = RootCertStore::empty();
         system.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -40,8 +40,8 @@ impl Tls {
         })
     }
 
-    /// The configuration for a call. One with authorities of its own is recreated: kept ones would be
-    /// memory that tenants fill.
+    /// The configuration for a call. One with authorities of its own is created for each call: cached ones would be
+    /// memory that tenants could fill.
     pub(super) fn of_call(
         &self,
         insecure: bool,
@@ -73,12 +73,12 @@ fn config(roots: RootCertStore) -> Result<ClientConfig, Error> {
     let builder = builder.with_safe_default_protocol_versions()?;
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Servers choose how long a ticket is that is kept for the next call.
+    // No tickets are kept for further calls, because servers choose their length.
     config.resumption = Resumption::disabled();
     Ok(config)
 }
 
-/// Accepts any certificate, as a metric with `insecure: true` asks for.
+/// Accepts any certificate, for metrics with `insecure: true`.
 #[derive(Debug)]
 struct Unchecked(CryptoProvider);
 

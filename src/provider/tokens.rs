@@ -1,23 +1,23 @@
-//! A cache of tokens from OAuth2 servers, until they expire.
+//! A cache of tokens from OAuth2 servers, which are kept until they expire.
 //!
-//! Servers choose the length and the lifetime of tokens. So each namespace has a bounded
-//! number of bounded ones, and none of another's.
+//! Servers choose the length and the lifetime of tokens. So both the size and the number of tokens of each namespace
+//! are bounded, and no namespace uses the tokens of another.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// Longest token, in bytes: few servers accept a longer header.
+/// The longest token, in bytes: few servers accept a longer header.
 const MAX_TOKEN: usize = 16 << 10;
-/// Longest parameters of a token request, in total.
+/// The longest parameters of a token request, in total, in bytes.
 const MAX_KEY_BYTES: usize = 32 << 10;
-/// Tokens kept for one namespace.
+/// The maximum number of tokens that are kept for one namespace.
 const MAX_TOKENS_PER_NAMESPACE: usize = 64;
-/// Tokens kept for all together.
+/// The maximum number of tokens that are kept for all namespaces together.
 const MAX_TOKENS: usize = 1_024;
 
-/// What a token is cached under.
+/// The key under which a token is cached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey {
     namespace: String,
@@ -93,7 +93,8 @@ impl Tokens {
     }
 }
 
-/// The namespace that makes room for one more token of this one: itself, or the one with most.
+/// The namespace that loses a token before one more token of `namespace` is kept: `namespace` itself if it has
+/// reached its limit, or else the one with the most tokens. None if no token must be removed.
 fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for key in known.keys() {
@@ -110,7 +111,7 @@ fn crowded(known: &HashMap<TokenKey, Token>, namespace: &str) -> Option<String> 
     Some(most.to_owned())
 }
 
-/// Forgets the token of a namespace that ends first.
+/// Forgets the token of a namespace that expires first.
 fn forget_one(known: &mut HashMap<TokenKey, Token>, namespace: &str) {
     let of_it = known.iter().filter(|(key, _)| key.namespace == namespace);
     let first = of_it.min_by_key(|(_, token)| token.good_until);
@@ -147,7 +148,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(tokens.get(&key("games", 0)), None);
         keep(&tokens, &key("other", 0), 10);
-        assert_eq!(kept(&tokens), 1, "one that has ended is kept");
+        assert_eq!(kept(&tokens), 1, "an expired token is still kept");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! Web metrics: an HTTP call, and what its answer says.
+//! Web metrics: an HTTP call and its response.
 //!
-//! Only a 2xx answer can be a success. Everything else is an error: an endpoint that is broken
-//! knows nothing about the match that it guards.
+//! Only a 2xx response can be a success. Any other response is an error, because a broken endpoint knows nothing
+//! about the match that it guards.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use gamekeeper_core::expr::jsonpath::JsonPath;
 use gamekeeper_core::expr::{Document, DocumentError, brief};
 use gamekeeper_core::plan::hook_run::{Outcome, Place};
 
-/// Name of the header that distinguishes a repeated call from a new one.
+/// The header that distinguishes a repeated call from a new one.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 const DEFAULT_TIMEOUT: u64 = 10;
 
-/// Makes the call of a web metric and judges its answer.
+/// Makes the call of a web metric and judges its response.
 pub(super) async fn measure(of: &Measurement, web: &WebMetric, mut permit: CallPermit) -> Outcome {
     let request = match of.filled(&mut permit, request).await {
         Ok(request) => request,
@@ -97,14 +97,14 @@ pub(super) fn header(
         .parse()
         .map_err(|_| format!("header {key:?} is not a header name"))?;
     let filled = filling.text(&format!("header {key}"), value)?;
-    // The value is not shown: it may hold a secret.
+    // The value is not shown, because it may contain a secret.
     let value = HeaderValue::from_str(&filled).map_err(|_| {
         format!("header {key}: its value contains characters that are not allowed in a header")
     })?;
     Ok((name, value))
 }
 
-/// What an answer means. Runs on the evaluation pool.
+/// Judges a response. Must run on the evaluation pool.
 pub(super) fn assess(answer: &HttpResponse, path: &str, conditions: &Conditions) -> Outcome {
     let head = format!(
         "HTTP {} from {} in {}",

@@ -1,4 +1,4 @@
-//! The run of a file: selects the template, checks it as the API server would, and sets its arguments.
+//! Creates the run from a file: selects the template, checks it as the API server would, and sets its arguments.
 
 use std::io::Read;
 use std::path::Path;
@@ -17,13 +17,13 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("{0}: {1}")]
     Unreadable(String, std::io::Error),
-    /// It is not YAML, from this line on.
+    /// The file is not YAML, from this line on.
     #[error("{0}:{1}: is not YAML: {2}")]
     NotYaml(String, usize, String),
-    /// It has no matching object.
+    /// The file has no matching object.
     #[error("{0} has no HookTemplate or HookRun{1}")]
     Nothing(String, String),
-    /// It has several matching objects.
+    /// The file has several matching objects.
     #[error("there are several: choose one of {0} with --name")]
     Several(String),
     /// The object has an unknown field.
@@ -85,7 +85,7 @@ fn argument((name, value): &(String, String)) -> Argument {
     }
 }
 
-/// The only HookTemplate or HookRun of a file, or the one of this name.
+/// The only HookTemplate or HookRun of a file, or the one with this name.
 fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, FileError> {
     let mut found = Vec::new();
     let documents = yaml::read(text);
@@ -118,8 +118,7 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
     }
 }
 
-/// The template of an object. Unknown fields are errors: without its misspelt condition, a metric would always
-/// succeed.
+/// The template of an object. Unknown fields are errors: a metric whose condition is misspelt would always succeed.
 fn template(file: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
     let kind = document.object["kind"]
         .as_str()

@@ -2,7 +2,8 @@
 //! measurements before a pod depends on them.
 //!
 //! Calls, conditions and limits are those of the operator. Metrics that need a cluster (Secrets, pods, Jobs) end in
-//! an error; the value of an argument can be set instead. Commands for containers run on this machine, if the user allows it.
+//! an error; the value of an argument can be set instead. Commands of exec metrics run on this machine, if the user
+//! allows it.
 
 mod file;
 
@@ -46,7 +47,7 @@ pub struct Options {
     pub exec_locally: bool,
 }
 
-/// Why commands are not run. A file may be another user's.
+/// Why commands are not run. A file may come from another user.
 const NO_COMMANDS: &str = "the command was not run: with --exec-locally it is run on this machine, instead of in a container";
 
 fn named_value(text: &str) -> Result<(String, String), String> {
@@ -80,12 +81,12 @@ pub fn exit_code(phase: HookPhase) -> u8 {
 /// Runs a template once, and prints each measurement. An interrupt terminates the run.
 ///
 /// # Errors
-/// If the file or the options are invalid.
+/// Fails if the file or the options are invalid.
 pub async fn run(options: &Options, print: impl Fn(String)) -> Result<HookRunStatus, TryError> {
     let spec = file::read(options)?;
     let http = HttpOptions {
         allow_link_local: options.hook_allow_link_local,
-        // The command runs on the user's own machine.
+        // `gamekeeper try` runs on the user's own machine.
         allow_loopback: true,
     };
     let commands = match options.exec_locally {

@@ -26,7 +26,7 @@ pub(super) struct Pair {
     pub authority: String,
     pub certificate: String,
     pub key: String,
-    /// Its host names.
+    /// The host names of the certificate, separated by commas.
     pub names: String,
     pub from: Timestamp,
     pub until: Timestamp,
@@ -72,7 +72,7 @@ impl Pair {
         now: Timestamp,
         lifetime: Duration,
     ) -> Result<Self, CertificateError> {
-        // The clocks of API servers differ a little.
+        // The clocks of API servers may be a little behind.
         let from = now - Duration::from_secs(60);
         let until = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
         let params = |names: &[String], common_name: String| {
@@ -203,7 +203,7 @@ impl Certificates {
     }
 }
 
-/// `announced` is whether the webhook's configuration has the current bundle.
+/// What is due for the certificates. `announced` is whether the webhook's configuration has the current bundle.
 pub(super) fn due(
     certificates: Option<&Certificates>,
     names: &[String],

@@ -26,7 +26,7 @@ use gamekeeper_core::api::names::{MAX_NAME, claim_template_name};
 
 /// The timeout of all dry runs for one object, well below the webhook's timeout in the chart.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Concurrent dry runs; further ones wait until the timeout.
+/// The maximum number of concurrent dry runs; further ones wait until the timeout.
 const MAX_DRY_RUNS: usize = 32;
 
 /// The API server's findings about the pod templates of a request.
@@ -113,7 +113,7 @@ impl DryRun {
 
     async fn send(&self, namespace: &str, workload: &Value) -> Result<Vec<Finding>, Undecided> {
         if !is_dns_label(namespace) {
-            // It becomes a part of the path, and any caller of the port may have written it.
+            // The namespace becomes a part of the path, and any caller of the port may have written it.
             let namespace = cut(namespace);
             return Err(Undecided::Unclear(format!(
                 "{namespace:?} is not a namespace"
@@ -161,7 +161,7 @@ fn cut(text: &str) -> &str {
     }
 }
 
-/// Whether pods of the object would be others than before.
+/// Whether the object's new pods would differ from those before the request.
 fn changes_template(request: &AdmissionRequest) -> bool {
     let is_workload = request.object["spec"]["template"].is_object();
     let differs = |field: &str| request.object["spec"][field] != request.old_object["spec"][field];
@@ -217,7 +217,7 @@ fn verdict(status: &Status, own_volumes: usize) -> Result<Vec<Finding>, Undecide
     }
 }
 
-/// Unknown fields; or a field of a wrong type, for which the API server gives no path.
+/// The findings for unknown fields, or for a field of a wrong type, for which the API server gives no path.
 fn unreadable(why: &str) -> Vec<Finding> {
     let unknown = why.strip_prefix("strict decoding error: ");
     let fields = unknown.and_then(|list| {
@@ -263,12 +263,12 @@ fn is_of_claim(field: &str, own_volumes: usize) -> bool {
     index.is_some_and(|index| index >= own_volumes)
 }
 
-/// The path in the workload of a path in the PodTemplate.
+/// Converts a path in the PodTemplate to one in the workload; None if it is outside the template.
 fn of_workload(field: &str) -> Option<String> {
     let rest = field.strip_prefix("template")?;
     let of_metadata = [".labels", ".annotations"];
     match rest {
-        // The API server omits a part of their path.
+        // The API server omits a part of these paths.
         _ if of_metadata.contains(&rest) => Some(format!("spec.template.metadata{rest}")),
         "" => Some("spec.template".to_owned()),
         _ if rest.starts_with('.') => Some(format!("spec.template{rest}")),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Lines that may be written without a pause.
+/// How many lines may be written without a pause.
 const BURST: u32 = 10;
 /// The time after which one more line may be written.
 const REFILL_INTERVAL: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl LogLimiter {
-    /// Some if a line may be written now, with the number of lines that were suppressed before it.
+    /// The number of lines that were suppressed before this one; None if this one must be suppressed as well.
     pub(super) fn admit(&self) -> Option<u32> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

@@ -12,11 +12,11 @@ use super::review::AdmissionRequest;
 use crate::metrics::{Counts, Timings, encode_one};
 use gamekeeper_core::admission::KINDS;
 
-/// From a review without a request to one that timed out.
+/// Histogram buckets in seconds, from a review that needs no request to the API server to one that timed out.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];
 
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
-/// With failed_open there was no response, and the API server admitted the object.
+/// `failed_open` means that there was no response, so that the API server admitted the object.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
 /// Results of dry runs of pod templates: a verdict, or why there is none.
 const OUTCOMES: [&str; 6] = [
@@ -99,7 +99,7 @@ impl AdmissionMetrics {
         }
     }
 
-    /// `allowed` is None if there was no response.
+    /// Counts a review. `allowed` is None if there was no response.
     pub(super) fn reviewed(&self, request: RequestLabels, allowed: Option<bool>, took: Duration) {
         let [yes, no, failed_open] = VERDICTS;
         let verdict = allowed.map_or(failed_open, |allowed| if allowed { yes } else { no });

@@ -61,7 +61,7 @@ pub struct WebhookOptions {
     pub webhook_certificate_lifetime: Duration,
 }
 
-/// Shorter lifetimes would be renewed all the time.
+/// Certificates with a shorter lifetime would be renewed all the time.
 const MIN_LIFETIME: Duration = Duration::from_secs(30);
 
 fn lifetime(text: &str) -> Result<Duration, String> {

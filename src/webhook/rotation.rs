@@ -48,7 +48,7 @@ pub(super) struct Rotation {
     secrets: Api<Secret>,
     configurations: Api<ValidatingWebhookConfiguration>,
     name: String,
-    /// Host names of the webhook.
+    /// The host names of the webhook.
     names: Vec<String>,
     lifetime: Duration,
     certificate: Arc<ServingCertificate>,
@@ -165,7 +165,8 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configuration; returns whether it has been there before.
+    /// Writes the CA bundle to the webhook's configuration; returns whether the configuration exists, and thus has
+    /// the bundle now.
     async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
         let Some(configuration) = self.configurations.get_opt(&self.name).await? else {
             // The webhook is configured elsewhere, or not at all.

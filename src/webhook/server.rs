@@ -29,7 +29,7 @@ use gamekeeper_core::plan::hook_run::ExecNamespaces;
 
 /// The timeout of reading a body. API servers wait three seconds for the whole response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Enough for two objects of the maximum size in etcd.
+/// The longest body, in bytes: enough for two objects of the maximum size in etcd.
 const MAX_BODY: usize = 8 << 20;
 
 /// The current certificate; None before the first one.
@@ -79,8 +79,8 @@ pub(super) struct Reviewer {
 }
 
 impl Reviewer {
-    /// None while the caches are not synced. The budget is held as long as the request, even if the caller
-    /// disconnects.
+    /// Reviews a request; None while the caches are not synced, or if the review panics. The budget is held as long
+    /// as the request, even if the caller disconnects.
     async fn review(
         &self,
         request: AdmissionRequest,

@@ -1,4 +1,4 @@
-//! Commands in containers: where hooks may run them, and what must not be part of them.
+//! Commands in containers: the namespaces in which hooks may run them, and what they must not contain.
 
 use std::collections::HashSet;
 
@@ -10,9 +10,9 @@ use super::metrics::MAX_FINDINGS;
 use crate::api::{Argument, ExecMetric, Metric};
 use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_texts};
 
-/// Commands that an object asks for in a namespace in which hooks may run none.
+/// Finds the commands of an object in a namespace in which hooks must not run any.
 ///
-/// Not a part of [`check`](super::check): only an operator knows in which namespaces it may run them.
+/// Not part of [`check`](super::check): only a running operator knows in which namespaces commands are allowed.
 pub fn disabled_commands(
     object: &Value,
     namespace: &str,
@@ -27,13 +27,13 @@ pub fn disabled_commands(
     commands
         .map(|(index, _)| {
             let field = format!("spec.metrics[{index}].provider.exec");
-            // Not refused: an administrator may allow it later, and until then it keeps pods.
+            // A warning: an administrator may allow it later, and until then the failing hook keeps its pod.
             Finding::error(field, format!("Forbidden: {why}")).as_warning()
         })
         .collect()
 }
 
-/// Arguments from Secrets in commands, which would be readable there.
+/// Finds arguments from Secrets in commands. They would be readable in the audit log.
 pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     let from_secret = args.iter().filter(|argument| {
         let source = argument.value_from.as_ref();
@@ -56,7 +56,7 @@ pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<
     findings
 }
 
-/// A container's name that is none, whatever its arguments are.
+/// An invalid container name. Names with arguments cannot be checked before a run.
 pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     let name = &exec.container;
     if name.contains("{{") || is_dns_label(name) {
@@ -66,7 +66,7 @@ pub(super) fn container(at: &str, exec: &ExecMetric) -> Option<Finding> {
     Some(Finding::invalid(format!("{at}.container"), name, fix))
 }
 
-/// Commands of a run that does not say in which pod.
+/// Finds the commands of a run without the argument that names their pod.
 pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding> {
     if args.iter().any(|argument| argument.name == "PodName") {
         return Vec::new();

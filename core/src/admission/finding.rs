@@ -7,11 +7,11 @@ use std::fmt;
 pub enum Severity {
     /// The object cannot work, and is refused.
     Error,
-    /// It may be intended, or resolves itself.
+    /// It may be intended, or may resolve itself.
     Warning,
 }
 
-/// A problem of an object, and how to fix it.
+/// A problem with an object, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
     /// The field, as in `spec.metrics[0].interval`; empty for the object as a whole.
@@ -42,7 +42,7 @@ impl Finding {
         Finding::error(field, format!("unknown field {field:?}"))
     }
 
-    /// The same, as a warning.
+    /// The same finding, as a warning.
     pub fn as_warning(self) -> Self {
         Finding {
             severity: Severity::Warning,

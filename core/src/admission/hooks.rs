@@ -12,7 +12,7 @@ use crate::plan::hook_run::{NO_POD_OF_STEP, can_succeed, missing_arguments, used
 struct Hook<'a> {
     field: String,
     step: &'a HookStep,
-    /// Whether it concerns a pod; that of a canary step does not.
+    /// Whether it concerns a pod; the hook of a canary step does not.
     of_pod: bool,
 }
 
@@ -46,7 +46,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     let name = &hook.step.template_name;
     let invalid = |why: String| Finding::error(&at_name, format!("Invalid value: {why}"));
     let Some(template) = (templates.find)(name) else {
-        // A warning, because manifests are applied in any order.
+        // A warning, because manifests may be applied in any order.
         let why = format!(
             "HookTemplate {name:?} does not exist in {}; create it, or name another one",
             templates.place
@@ -88,7 +88,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
     findings
 }
 
-/// Arguments without a value.
+/// The names of the arguments without a value.
 fn missing(hook: &Hook, template: &HookTemplate) -> Vec<String> {
     let given: Vec<Argument> = hook
         .step

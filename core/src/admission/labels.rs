@@ -1,4 +1,4 @@
-//! Labels and annotations: the keys that Kubernetes accepts, and the values of the operator's own.
+//! Labels and annotations: the keys that Kubernetes accepts, and the values that the operator's own keys accept.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::api::names::{COST_SORT_METHOD, DELETION_ALLOW};
 const KEY: &str = "must be a key such as example.com/team or team: letters, digits, '-', '_' and \
                    '.', with a letter or digit at both ends";
 
-/// Whether a string is a label or annotation key: `[PREFIX/]NAME`.
+/// Whether a string is a valid label or annotation key: `[PREFIX/]NAME`.
 pub(super) fn is_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),

@@ -1,4 +1,4 @@
-//! Metrics: conditions, paths, headers and arguments, parsed like at a measurement.
+//! Metrics: conditions, paths, headers and arguments, parsed as they are for a measurement.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// The most findings about the texts of a metric.
+/// The maximum number of findings of one kind about the texts of metrics.
 pub(super) const MAX_FINDINGS: usize = 32;
 
-/// Arguments of a template may lack a value, which the workload sets.
+/// Checks a HookTemplate. Its arguments may lack a value, because the workload can set it.
 pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
@@ -49,7 +49,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
     findings
 }
 
-/// All arguments of a run need a value.
+/// Checks a HookRun. All of its arguments need a value.
 pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     let mut findings = of_metrics(&spec.metrics);
     findings.extend(sources(&spec.args));
@@ -65,7 +65,7 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
     findings
 }
 
-/// Arguments with which a kubernetes metric of bk-bcs reads the workload in place of the pod.
+/// Arguments with which, in bk-bcs, a kubernetes metric reads another object instead of the pod.
 fn other_objects(args: &[Argument], metrics: &[Metric]) -> Vec<Finding> {
     let reads_objects = metrics.iter().any(|it| it.provider.kubernetes.is_some());
     let selects_object = |name: &str| matches!(name, "Group" | "Version" | "Kind");
@@ -115,7 +115,7 @@ fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec
     unknown
 }
 
-/// The field paths of arguments.
+/// The invalid field paths of arguments.
 fn sources(args: &[Argument]) -> Vec<Finding> {
     let args = args.iter().enumerate();
     let paths = args.filter_map(|(index, argument)| {
@@ -155,8 +155,8 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
     findings
 }
 
-/// An interval below the minimum. Not a rule of the CRD, because the operator creates runs of templates that were
-/// stored before this check.
+/// An interval below the minimum. Not a rule of the CRD, because the operator creates runs from templates that were
+/// stored before this check existed.
 fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     let text = metric.interval.as_deref()?;
     let is_short = parse_duration(text).ok()? < SHORTEST_INTERVAL;
@@ -164,7 +164,7 @@ fn interval(at: &str, metric: &Metric) -> Option<Finding> {
     is_short.then(|| Finding::invalid(format!("{at}.interval"), text, fix))
 }
 
-/// Conditions that are invalid, or compare `result` with a wrong type.
+/// Conditions that are invalid, or compare `result` with a value of the wrong type.
 fn conditions(at: &str, metric: &Metric) -> Vec<Finding> {
     let both = [
         ("successCondition", &metric.success_condition),
@@ -192,7 +192,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     };
     let one_field = |of: &KubernetesMetric| of.fields.len() == 1;
     let why = if condition.compares_result_with_number() && provider.web.is_some() {
-        // The CRD has the same message, as far as a regular expression can find the comparison.
+        // The CRD has a rule with the same message, but a regular expression cannot find every such comparison.
         is_text("a web call's result")
     } else if condition.compares_result_with_number()
         && provider.kubernetes.as_ref().is_some_and(one_field)
@@ -210,7 +210,7 @@ fn condition(field: String, source: &str, metric: &Metric) -> Option<Finding> {
     Some(Finding::error(field, why))
 }
 
-/// The providers: URLs, paths, headers and pod templates.
+/// Checks a metric's provider: URLs, paths, headers and pod templates.
 fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(web) = &metric.provider.web {
@@ -247,13 +247,13 @@ fn calls(at: &str, metric: &Metric) -> Vec<Finding> {
     findings
 }
 
-/// A URL that is invalid with any arguments.
+/// A URL that is invalid whatever the values of its arguments are.
 fn url(field: &str, url: &str) -> Option<Finding> {
     // An argument at the start may be the whole URL.
     if url.starts_with("{{") {
         return None;
     }
-    // A number is a valid host, port and part of a path.
+    // A number is valid as a host, as a port and in a path.
     let filled = fill(url, &mut Allowance::default(), |_| Some("1")).ok()?;
     let error = url::Url::parse(filled.trim()).err()?;
     let fix = "write one such as http://{{ args.PodIP }}:8080/drained";
@@ -281,7 +281,7 @@ fn headers(at: &str, headers: &[WebHeader]) -> Vec<Finding> {
     findings
 }
 
-/// Fields of a Kubernetes metric.
+/// Checks the fields of a Kubernetes metric.
 fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
     let fields = kubernetes.fields.iter().enumerate();
     fields
@@ -291,8 +291,8 @@ fn fields(at: &str, kubernetes: &KubernetesMetric) -> Vec<Finding> {
                 KubernetesFunction::Get => field_path(&field, &it.path),
                 KubernetesFunction::Patch if it.path.contains("{{") => None,
                 KubernetesFunction::Patch => {
-                    // A warning, so that manifests of bk-bcs, whose hooks may write its keys, can be applied
-                    // unchanged.
+                    // A warning, so that manifests of bk-bcs can be applied unchanged: their hooks may write
+                    // keys of bk-bcs.
                     let why = writable(&it.path, it.value.as_deref().unwrap_or_default()).err()?;
                     Some(Finding::error(field, format!("Invalid value: {why}")).as_warning())
                 }

@@ -1,5 +1,5 @@
-//! Pod templates: the part of the API server's validation that needs no server. The operator makes a dry run before
-//! it changes a running pod in any case; these findings are earlier.
+//! Pod templates: the part of the API server's validation that needs no server. The operator always makes a dry run
+//! before it changes a running pod; these findings come earlier.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::api::names::claim_template_name;
 const DNS_LABEL: &str = "must be a DNS label: lower case letters, digits and '-', with a letter or \
                          digit at both ends, at most 63 characters";
 
-/// Checks the template at a field; `claims` are the claim templates, which are volumes too.
+/// Checks the template at a field; `claims` are the claim templates, which define volumes too.
 pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for map in ["labels", "annotations"] {
@@ -29,7 +29,7 @@ pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<F
             let field = format!("{at}.spec.{list}[{index}]");
             findings.extend(of_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
-            // The CRD checks each list.
+            // The CRD finds duplicates within a list.
             if list == "initContainers" && regular.contains(name) {
                 let message = format!("Duplicate value: {name:?}");
                 findings.push(Finding::error(format!("{field}.name"), message));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SecretKeyRef, schema};
 
-/// How a call shows who it is: exactly one.
+/// How a call is authenticated; exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["basic", "bearer", "oauth2"])]))]

@@ -191,7 +191,7 @@ pub struct MetricResult {
     /// Errors since the last measurement without an error.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub consecutive_error: i32,
-    /// Successful measurements since the last other one.
+    /// Successful measurements since the last one with another result.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub consecutive_successful: i32,
     /// The last measurements, oldest first: 10 unless measurementRetention says otherwise.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExecMetric, JobMetric, KubernetesMetric, PrometheusMetric, WebMetric, schema};
 
-/// One metric: a call, made once or repeatedly, and what counts as good.
+/// One metric: a call, made once or repeatedly, and what counts as success.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::metric_rules()))]

@@ -1,7 +1,7 @@
 //! JSON that is kept as text.
 //!
-//! Parsed into maps, JSON takes up to eighty times its length in the memory of every replica. So the parts
-//! of an object that may be any JSON are parsed where they are used.
+//! Parsed into maps, JSON takes up to eighty times its length in the memory of every replica. The parts of an
+//! object that may be any JSON are therefore parsed only where they are used.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl RawJson {
     /// Parses the text.
     ///
     /// # Errors
-    /// When it is not of this type.
+    /// If it cannot be deserialized as a `T`.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
         serde_json::from_str(self.text())
     }
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for RawJson {
 }
 
 /// An estimate of the memory that JSON takes when it is parsed into maps, in bytes, from its brackets and
-/// commas. Those in strings count too, so the estimate may be too high.
+/// commas. Brackets and commas in strings count too, so the estimate may be too high.
 pub fn json_memory(text: &[u8]) -> usize {
     let memory = |pair: &[u8]| match pair {
         // An empty map has no node yet.

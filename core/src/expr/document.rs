@@ -7,7 +7,7 @@ use super::jsonpath::{JsonPath, PathError};
 use crate::api::json_memory;
 use crate::text::truncate;
 
-/// Memory limit for parsed JSON.
+/// The maximum memory that parsed JSON may take, in bytes.
 const MAX_MEMORY: usize = 40 << 20;
 /// The longest text in a message.
 const MAX_QUOTED: usize = 100;
@@ -27,7 +27,7 @@ pub enum DocumentError {
     /// Its JSON would use too much memory.
     #[error("the response's JSON is too complex: return less")]
     TooComplex,
-    /// A path needs JSON.
+    /// There is a path, but the response is not JSON.
     #[error("the response is not JSON: {0}")]
     NotJson(String),
     /// The path does not match the JSON.

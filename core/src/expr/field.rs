@@ -9,13 +9,14 @@ use super::jsonpath::{JsonPath, PathError, Selection, text_of};
 pub enum NoField {
     /// The label or annotation is not set.
     NotSet,
-    /// The path is invalid, or does not match exactly one field; with the message.
+    /// The path is invalid, or does not match exactly one field. Contains the message.
     Bad(String),
 }
 
 /// The map (`labels` or `annotations`) and key of a path to a label or annotation.
 ///
-/// As in bk-bcs, the rest of the path is the key, including dots; `['KEY']` is the syntax of the downward API.
+/// As in bk-bcs, the rest of the path is the key, including dots. The downward API's syntax, `['KEY']`, is accepted
+/// too.
 pub fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
     ["annotations", "labels"].into_iter().find_map(|map| {
         let rest = path.strip_prefix("metadata.")?.strip_prefix(map)?;
@@ -28,7 +29,7 @@ pub fn metadata_key(path: &str) -> Option<(&'static str, &str)> {
 /// Parses the path of a field, with or without braces.
 ///
 /// # Errors
-/// If it is not a path.
+/// If the path is invalid.
 pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
     match path.contains('{') {
         true => JsonPath::parse(path),
@@ -37,6 +38,9 @@ pub fn parse_field_path(path: &str) -> Result<JsonPath, PathError> {
 }
 
 /// The text of a field.
+///
+/// # Errors
+/// If the field is not set, or the path is invalid or does not match exactly one field.
 pub fn field(object: &Value, path: &str) -> Result<String, NoField> {
     if let Some((map, key)) = metadata_key(path) {
         let value = object["metadata"][map].get(key).and_then(Value::as_str);

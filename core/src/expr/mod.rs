@@ -1,7 +1,7 @@
 //! The expressions in metrics: paths that select from a response, and conditions on the selection.
 //!
 //! Users write them, and they are evaluated in the operator's process. So all parts have hard limits, and every
-//! problem is an error that says how to fix it, never a result.
+//! problem is an error with a suggested fix, never a result.
 
 mod condition;
 mod deep_stack;

@@ -1,4 +1,4 @@
-//! The labels and annotations of its pod that a hook may write.
+//! The labels and annotations that a hook may write on its pod.
 
 use super::field::metadata_key;
 use crate::api::names::DELETING_ANNOTATION;
@@ -12,14 +12,15 @@ const FOREIGN: [&str; 6] = [
     "io.tencent.bcs.dev",
     "io.kubernetes.hotpatch.container",
 ];
-/// Of those, what hooks of bk-bcs write: weights of load balancers, and that a pod is not to be deleted.
+/// The one of these domains whose keys hooks may write: hooks of bk-bcs set load balancer weights there. They also
+/// set [`DELETING_ANNOTATION`] to false, which is allowed too.
 const NETWORK: &str = "networkextension.bkbcs.tencent.com";
 const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
 /// The map and key of a label or annotation, if hooks may write this value to it.
 ///
 /// # Errors
-/// A message if they may not.
+/// If hooks may not write it. Contains the message.
 pub fn writable<'a>(path: &'a str, value: &str) -> Result<(&'static str, &'a str), String> {
     let (map, key) = metadata_key(path).ok_or_else(|| {
         format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")

@@ -43,7 +43,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Checks all objects of some files.
+/// Checks all objects in these files.
 ///
 /// ```
 /// use gamekeeper_core::lint::{Source, check};
@@ -65,6 +65,6 @@ impl fmt::Display for Diagnostic {
 /// # Errors
 /// If the check panicked, or its thread could not be started.
 pub fn check(sources: &[Source]) -> Result<Vec<Diagnostic>, Panicked> {
-    // For the parser of conditions.
+    // The parser of conditions needs a deep stack.
     on_deep_stack(|| objects::check(sources))
 }

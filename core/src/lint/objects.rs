@@ -1,4 +1,4 @@
-//! The objects of the files, checked like by the API server and against each other.
+//! Checks the objects in files as the API server does, and against each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::api::{API_VERSION, GROUP, HookTemplate};
 /// HookTemplates by namespace and name.
 type Known = BTreeMap<(String, String), Arc<HookTemplate>>;
 
-/// An object of a file.
+/// An object in a file.
 struct Object<'a> {
     file: &'a str,
     document: Document,
-    /// The findings of the schema.
+    /// The findings of the schema check.
     findings: Vec<Finding>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Object<'a> {
 
     fn diagnose(self, known: &Known) -> Vec<Diagnostic> {
         let object = &self.document.object;
-        // Objects without a namespace are created in the same one.
+        // A HookTemplate without a namespace may be applied to the namespace of this object.
         let find = |name: &str| {
             let without_namespace = || known.get(&(String::new(), name.to_owned()));
             let of_namespace = known.get(&key(object, name));
@@ -107,7 +107,8 @@ impl<'a> Object<'a> {
             place: "these files",
         };
         let mut findings = self.findings;
-        // A field has the findings of the schema only. Findings about the whole object concern no field.
+        // For a field with findings of the schema check, no others are reported. Findings about the whole object do
+        // not count as findings about a field.
         let fields = findings.iter().map(|it| &it.field);
         let fields: Vec<_> = fields.filter(|field| !field.is_empty()).cloned().collect();
         let overlaps = |one: &str, other: &str| lies_in(one, other) || lies_in(other, one);

@@ -1,5 +1,5 @@
-//! The linter, checked with the bad manifests of the e2e tests, each of which starts with the messages of kubectl on a
-//! real API server.
+//! Checks the linter with the bad manifests of the e2e tests. Each of them starts with the messages that kubectl prints
+//! with a real API server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn findings(texts: &[&str]) -> Vec<Diagnostic> {
     check(&sources).expect("no panic")
 }
 
-/// The messages of kubectl, without those that only a server can give.
+/// kubectl's messages about a manifest, without those that only the API server can give.
 fn expected(text: &str) -> BTreeSet<String> {
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));
     let mut expected = BTreeSet::new();
@@ -58,7 +58,7 @@ fn expected(text: &str) -> BTreeSet<String> {
             .split_once(" is invalid:")
             .map_or(line, |(_, rest)| rest);
         let line = line.trim_start_matches(['*', ' ']);
-        // The server's notes on what it skips, and on the scale subresource.
+        // Notes of the API server on skipped rules and on the scale subresource are not findings.
         if line.is_empty()
             || line.starts_with('.')
             || line.contains("some validation rules were not checked")

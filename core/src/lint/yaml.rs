@@ -8,7 +8,7 @@ use saphyr::{MarkedYaml, Scalar, ScalarStyle, ScanError, YamlData, YamlLoader};
 use saphyr_parser::Parser;
 use serde_json::{Map, Number, Value};
 
-/// A document of a file.
+/// A document in a file.
 pub struct Document {
     /// Its contents.
     pub object: Value,
@@ -49,7 +49,7 @@ impl Document {
 /// Parses all documents of a YAML stream. Empty ones are omitted, and a List is replaced by its items.
 ///
 /// # Errors
-/// If it is not YAML: the line and the message.
+/// If it is not YAML. Contains the line and the message.
 pub fn read(text: &str) -> Result<Vec<Document>, (usize, String)> {
     let invalid = |error: ScanError| (error.marker().line(), error.info().to_owned());
     let mut loader = YamlLoader::<MarkedYaml>::default();
@@ -145,7 +145,7 @@ fn merged(mut object: Map<String, Value>) -> Value {
     Value::Object(object)
 }
 
-/// A scalar without quotes in YAML 1.1.
+/// The value of an unquoted scalar in YAML 1.1.
 fn plain(text: &str) -> Value {
     match text {
         "" => return Value::Null,

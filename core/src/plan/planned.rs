@@ -1,4 +1,4 @@
-//! The two kinds of workload, to a caller that plans for either.
+//! The common interface for planning the two kinds of workload.
 
 use crate::api::{GameDeployment, GameStatefulSet, GameWorkload};
 use crate::plan::decision::Plan;
@@ -8,10 +8,10 @@ use crate::plan::{game_deployment, game_stateful_set};
 
 /// A workload that can be planned for.
 pub trait Planned: GameWorkload {
-    /// What is to be done about it.
+    /// Makes a plan for the workload.
     ///
     /// # Errors
-    /// When its spec cannot be planned for: nothing may be done then.
+    /// If its spec is invalid. Then nothing may be done.
     fn plan(&self, world: &World) -> Result<Plan<Self::Status>, InvalidWorkload>;
 }
 

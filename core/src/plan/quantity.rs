@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A quantity in its canonical text: thousandths of the base unit. What is none stays as it is.
+/// The canonical text of a quantity, in thousandths of the base unit. Other text is returned unchanged.
 pub fn canonical(value: &Value) -> String {
     let text = text(value);
     match milli(&text) {
@@ -11,7 +11,7 @@ pub fn canonical(value: &Value) -> String {
     }
 }
 
-/// A quantity's text; manifests may have it as a number.
+/// The text of a quantity, which a manifest may contain as a number.
 pub fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.trim().to_owned(),
@@ -19,7 +19,8 @@ pub fn text(value: &Value) -> String {
     }
 }
 
-/// Thousandths of the base unit, rounded up as the API server does.
+/// A quantity in thousandths of the base unit, rounded up as the API server does. None if it is not a quantity, or is
+/// out of range.
 pub fn milli(text: &str) -> Option<i128> {
     let end = text
         .find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-'))

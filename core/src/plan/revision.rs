@@ -1,7 +1,7 @@
-//! Revisions: which one the template stands for, which are kept.
+//! Revisions: which one belongs to the current template, and which ones are kept.
 //!
 //! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning, so
-//! writing `cpu: "0.5"` for `500m`, or a default that was left out before, is no new revision.
+//! writing `cpu: "0.5"` for `500m`, or a default that was left out before, creates no new revision.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use crate::plan::world::{Revision, World};
 /// The revisions of a workload.
 pub struct Revisions<'a> {
     by_name: BTreeMap<RevisionName<'a>, &'a Revision>,
-    /// The one that the template stands for.
+    /// The revision of the current template.
     pub update: &'a Revision,
 }
 
 impl<'a> Revisions<'a> {
-    /// The revision of that name.
+    /// The revision with this name.
     pub fn get(&self, name: RevisionName) -> Option<&'a Revision> {
         self.by_name.get(&name).copied()
     }
 }
 
-/// The revisions of a workload, and what is to be done first.
+/// The revisions of a workload, and what has to be done first.
 pub struct Found<'a> {
-    /// None when the update revision has to be created or adopted first; plan again when that is seen.
+    /// None if the update revision has to be created or adopted first; plan again once that is observed.
     pub revisions: Option<Revisions<'a>>,
-    /// Creates, adopts or renumbers it.
+    /// Creates, adopts or renumbers the update revision.
     pub action: Option<Action>,
     /// How often a revision's name was taken by another object.
     pub collisions: i32,
 }
 
-/// Finds the revision that the template stands for.
+/// Finds the revision of the current template.
 pub fn find<'a>(workload: &Workload, world: &'a World) -> Found<'a> {
     let mut collisions = workload.progress.collision_count;
     let revisions = &world.revisions;
@@ -96,8 +96,8 @@ fn revision_name(workload: &Workload, canonical: &Value, collision_count: i32) -
     format!("{}-{}", workload.name, names::safe_hash(text.as_bytes()))
 }
 
-/// Deletes the oldest revisions beyond the history limit. Those that a pod or the status names
-/// are never deleted and do not count.
+/// Deletes the oldest revisions beyond the history limit. Those in `named`, which a pod or the status
+/// refers to, are never deleted and do not count.
 pub fn prune(
     workload: &Workload,
     revisions: &[Arc<Revision>],
@@ -119,7 +119,7 @@ pub fn prune(
 }
 
 /// The pod template in a ControllerRevision's data, without the marker that makes it a patch; null
-/// when there is none.
+/// if there is none.
 pub fn recorded_template(mut data: Value) -> Value {
     let template = data.pointer_mut("/spec/template").map(Value::take);
     let mut template = template.unwrap_or_default();
@@ -129,12 +129,12 @@ pub fn recorded_template(mut data: Value) -> Value {
     template
 }
 
-/// A template in the one form that all templates of the same meaning share: no nulls, no empty
-/// maps and lists, no defaults of the API server, quantities in base units.
+/// The canonical form of a template, which all templates of the same meaning share: no nulls, no
+/// empty maps and lists, no defaults of the API server, quantities in their canonical text.
 pub fn canonical(template: &Value) -> Value {
     let mut template = prune_empty(template).unwrap_or(Value::Object(Map::new()));
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
-        // The server adds it to embedded metadata; pods get none of these from a template.
+        // The API server adds this field to embedded metadata; it has no effect on pods.
         metadata.remove("creationTimestamp");
         if metadata.is_empty() {
             template
@@ -187,7 +187,7 @@ fn canonical_container(container: &mut Value) {
     }
 }
 
-/// What the API server fills in when a pod leaves it out.
+/// Defaults that the API server sets in pods.
 const POD_DEFAULTS: [(&str, &str); 4] = [
     ("restartPolicy", "Always"),
     ("dnsPolicy", "ClusterFirst"),
@@ -211,7 +211,7 @@ fn drop_defaults(object: &mut Map<String, Value>, defaults: &[(&str, &str)]) {
     });
 }
 
-/// Fields whose empty object says something: `emptyDir: {}` is a volume, nothing is none.
+/// Removes nulls, empty lists and empty objects, except objects that mean something even if they are empty.
 fn prune_empty(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -235,6 +235,7 @@ fn prune_empty(value: &Value) -> Option<Value> {
     }
 }
 
+/// An empty object that means something: without `emptyDir: {}`, a volume has no source.
 fn keeps_empty(key: &str, value: &Value) -> Option<Value> {
     let meant = !matches!(
         key,

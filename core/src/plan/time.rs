@@ -1,15 +1,15 @@
-//! Durations as users write them, `90s` or `1h30m` (Go's syntax, because bk-bcs reads it so), and moments.
+//! Durations as users write them, such as `90s` or `1h30m` (Go's syntax, as in bk-bcs), and times.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Longest duration that is taken: a century. A limit keeps all later sums within range.
+/// Maximum duration, in seconds: a century. The limit keeps all later sums within range.
 const MAX_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
 
-/// Reads a duration: numbers, each with its unit (ns, us, ms, s, m, h), as in `1h30m` or `1.5s`.
+/// Parses a duration: numbers, each with its unit (ns, us, ms, s, m, h), as in `1h30m` or `1.5s`.
 ///
 /// # Errors
-/// In words for the user, when it is no duration, is negative or longer than a century.
+/// If it is not a duration, is negative, or is longer than a century. The message is meant for users.
 pub fn parse_duration(text: &str) -> Result<SignedDuration, String> {
     let refuse = |why: &str| format!("{text:?} is not a duration: {why}, for example 60s or 1m30s");
     if text == "0" {
@@ -56,8 +56,8 @@ fn unit_seconds(unit: &str) -> Option<f64> {
     })
 }
 
-/// A duration: seconds as a number (also as text), or text such as 90s, 5m, 1h30m. None when it is
-/// neither; the schema refuses it.
+/// A duration: seconds as a number (also as text), or text such as 90s, 5m, 1h30m. None if it is
+/// neither, which the schema refuses.
 pub fn duration(value: &IntOrString) -> Option<SignedDuration> {
     match value {
         IntOrString::Int(seconds) => Some(SignedDuration::from_secs(i64::from(*seconds))),
@@ -68,7 +68,7 @@ pub fn duration(value: &IntOrString) -> Option<SignedDuration> {
     }
 }
 
-/// The earlier of two moments to wake at.
+/// The earlier of two times at which to plan again.
 pub fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -76,7 +76,7 @@ pub fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> 
     }
 }
 
-/// Kubernetes' times have whole seconds. Rounded up, or a pause would be over too soon.
+/// Rounds a time up to whole seconds, the precision of times in Kubernetes. Rounded down, a pause would end too soon.
 pub fn whole_seconds(time: Timestamp) -> Timestamp {
     let begun = i64::from(time.subsec_nanosecond() > 0);
     Timestamp::from_second(time.as_second() + begun).unwrap_or(time)

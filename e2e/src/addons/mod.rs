@@ -1,4 +1,4 @@
-//! What some tests install in addition to their operator.
+//! Components that some tests install in addition to the operator.
 
 pub mod prometheus;
 pub mod webhook;

@@ -20,7 +20,7 @@ pub struct Prometheus {
     pub url: String,
 }
 
-/// A series of a query's result.
+/// One series in the result of a query.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Its labels, with the name as `__name__`.
@@ -30,7 +30,7 @@ pub struct Sample {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes operators at these ports, configured as in docs/metrics.md.
+    /// Starts a server that scrapes operators at these ports, configured as in docs/metrics.md.
     pub async fn scrape(case: &Case, ports: &[u16]) -> Result<Self> {
         let folder = case.folder().join("prometheus");
         std::fs::create_dir_all(&folder)?;

@@ -38,7 +38,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Installs it and restarts the operator.
+    /// Installs the webhook and restarts the operator.
     pub async fn install(case: &mut Case, lifetime: &str) -> Result<Self> {
         let name = format!("admission-{}", case.namespace);
         let name = name[..name.len().min(52)].trim_end_matches('-').to_owned();
@@ -60,7 +60,7 @@ impl Webhook {
         Ok(installed)
     }
 
-    /// The flags of an operator that serves it on this port.
+    /// The flags of an operator that serves the webhook on this port.
     pub fn flags(&self, port: u16, lifetime: &str) -> Vec<String> {
         vec![
             format!("--webhook-listen=127.0.0.1:{port}"),
@@ -85,7 +85,7 @@ impl Webhook {
         Ok(served.context("no certificate")?.to_owned())
     }
 
-    /// Connects as the API server does, with the CAs of the configuration.
+    /// Performs a TLS handshake as the API server does, trusting the CAs of the configuration.
     pub async fn tls_handshake(&self, case: &Case) -> Result<()> {
         let configuration = self.configuration(case).await?;
         let service = format!("{}.{}.svc", self.name, case.namespace);
@@ -135,7 +135,7 @@ pub async fn call(plane: &ControlPlane, name: &str, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Connects to a port under a host name, with the CAs of a webhook configuration.
+/// Performs a TLS handshake with a port under this host name, trusting the CAs of a webhook configuration.
 pub async fn tls_handshake(configuration: &Value, port: u16, host: &str) -> Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let name = ServerName::try_from(host.to_owned())?;
@@ -145,7 +145,7 @@ pub async fn tls_handshake(configuration: &Value, port: u16, host: &str) -> Resu
     Ok(())
 }
 
-/// TLS that trusts the CAs of a webhook configuration.
+/// A TLS connector that trusts the CAs of a webhook configuration.
 pub fn trusting(configuration: &Value) -> Result<TlsConnector> {
     let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];
     let bundle: ByteString = serde_json::from_value(bundle.clone())?;

@@ -1,5 +1,5 @@
-//! The web server of the walkthroughs. It gives every call the same answer, on all loopback addresses,
-//! and so at the addresses of simulated pods too.
+//! The web server of the walkthroughs. It gives every call the same answer on all loopback addresses, which include
+//! those of simulated pods.
 //!
 //! Usage: `hook-server [PORT]`, 9091 if none is given.
 

@@ -1,4 +1,4 @@
-//! A history: everything that is done in it, generated from its seed.
+//! A history, with all of its actions, generated from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub struct History {
     pub workload: Workload,
     /// Replicas at the start.
     pub replicas: i64,
-    /// The answer of hooks at the start.
+    /// The hooks' answer at the start.
     pub answer: HookAnswer,
     /// The faults of the proxy.
     pub script: Script,
-    /// What else is done, each with its time after the start.
+    /// The other actions, each with its time after the start.
     pub stimuli: Vec<(Duration, Stimulus)>,
 }
 
@@ -136,7 +136,7 @@ fn answer(random: &mut Random) -> HookAnswer {
     }
 }
 
-/// A new image. One in six is bad, and one in six is slow to pull.
+/// A new image tag. One in six is bad, and one in six is slow to pull.
 fn new_tag(number: u32, random: &mut Random) -> String {
     match random.below(12) {
         0 => format!("v{number}-nope"),

@@ -36,7 +36,7 @@ pub struct Outcome {
     pub jumps: u64,
     /// What the judge found.
     pub violations: Vec<Violation>,
-    /// The state of a workload that has not settled in time.
+    /// The state of the workload, if it has not settled in time.
     pub unsettled: Option<String>,
     /// How long settling took.
     pub settled_after: Duration,

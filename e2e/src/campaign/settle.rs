@@ -9,11 +9,11 @@ use super::stimulus::{HookAnswer, Stimulus};
 use crate::case::Case;
 use crate::workload::view::View;
 
-/// How long it may take. An operator whose template was refused tries again after half a minute.
+/// How long a workload may take to settle. An operator whose template was refused tries again after half a minute.
 const LIMIT: Duration = Duration::from_secs(100);
 /// How often the workload is read.
 const POLL: Duration = Duration::from_millis(300);
-/// The least time between two actions of the user, because each makes the operator plan again.
+/// The minimum time between two actions of the user, because each makes the operator plan again.
 const ACTION_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Makes hooks answer yes, sets replicas and, if necessary, a good image. Then resumes pauses and retries

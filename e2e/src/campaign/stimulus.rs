@@ -1,4 +1,4 @@
-//! What is done to a workload, its hooks and its operator during a history.
+//! The actions on a workload, its hooks and its operator during a history.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::servers::hook_server::Answer;
 /// Path of the hook on the case's hook server.
 pub const HOOK: &str = "/may-it-go";
 
-/// Something that is done at a point in time.
+/// An action at a point in time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stimulus {
     /// A user scales.
@@ -78,7 +78,7 @@ async fn set(case: &Case, path: &str, value: impl Into<Value>) -> Result<()> {
     Ok(())
 }
 
-/// Sets `retry` of each hook that the workload has.
+/// Sets `retry` for each hook of the workload.
 async fn retry(case: &Case) -> Result<()> {
     let workload = case.plane().get(&case.path()).await?;
     let points = ["preDelete", "preInplace", "postInplace"];

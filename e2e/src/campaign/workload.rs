@@ -12,7 +12,7 @@ use crate::workload::manifest::{Game, hook_template, retrying_hook_template};
 /// Name of the HookTemplate.
 const TEMPLATE: &str = "may-it-go";
 
-/// A workload of a history.
+/// The kind of a history's workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A GameDeployment that is updated in place, by canary steps and with hooks.
@@ -24,10 +24,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All.
+    /// All kinds.
     pub const ALL: [Kind; 3] = [Kind::Canary, Kind::Rolling, Kind::Set];
 
-    /// Plural name of its kind.
+    /// Plural name of its resource.
     pub fn plural(self) -> &'static str {
         match self {
             Kind::Canary | Kind::Rolling => "gamedeployments",
@@ -84,7 +84,7 @@ impl Workload {
     }
 }
 
-/// In place, with some of the hooks, and steps.
+/// A GameDeployment that is updated in place, with hooks and canary steps.
 fn canary(replicas: i64, random: &mut Random) -> Game {
     let hook = json!({"hook": {"templateName": TEMPLATE}});
     let pause = match random.below(2) {
@@ -97,7 +97,7 @@ fn canary(replicas: i64, random: &mut Random) -> Game {
         hook,
         json!({"partition": "50%"}),
     ];
-    // A run of at least one of these steps.
+    // One or more consecutive steps of these.
     let first = random.index(steps.len());
     let length = 1 + random.index(steps.len() - first);
     let steps = Value::from(&steps[first..first + length]);
@@ -122,7 +122,7 @@ fn set(replicas: i64, random: &mut Random) -> Game {
     }
 }
 
-/// With PreDelete or PreInplace or both, and perhaps PostInplace.
+/// Adds a PreDelete hook, a PreInplace hook or both, and sometimes a PostInplace hook.
 fn hooked_in_place(game: Game, random: &mut Random) -> Game {
     let game = match random.below(3) {
         0 => game.pre_delete(TEMPLATE),

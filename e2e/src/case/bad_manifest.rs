@@ -79,7 +79,7 @@ impl BadManifest {
         Ok((found != self.message).then(|| format!("{}:\n{stderr}", self.path.display())))
     }
 
-    /// Applies all of them, and fails unless each is refused with its message.
+    /// Applies these manifests, and fails unless each is refused with its message.
     pub async fn check_all(bad: &[Self], case: &Case) -> Result<()> {
         let wrong: Vec<String> = futures::stream::iter(bad)
             .map(|bad| bad.check(case))
@@ -91,7 +91,7 @@ impl BadManifest {
         Ok(())
     }
 
-    /// Applies the manifests that must exist before them.
+    /// Applies the manifests that must exist before these.
     pub async fn prepare_all(bad: &[Self], case: &Case) -> Result<()> {
         let before: BTreeSet<_> = bad.iter().filter_map(|bad| bad.after.as_ref()).collect();
         for before in before {

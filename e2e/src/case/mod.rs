@@ -124,7 +124,7 @@ impl Case {
         }))
     }
 
-    /// kill -9 of the operator.
+    /// Kills the operator (kill -9).
     pub async fn kill_operator(&mut self) -> Result<()> {
         self.start_witness().await?;
         self.operator.kill().await
@@ -203,20 +203,20 @@ impl Case {
         self.plane.create(&path, object).await
     }
 
-    /// kubectl apply of a manifest.
+    /// Runs kubectl apply with a manifest.
     pub async fn apply(&self, manifest: impl ToString) -> Result<String> {
         let manifest = manifest.to_string();
         self.kubectl_with(&["apply", "-f", "-"], &manifest).await
     }
 
-    /// kubectl apply --server-side of a manifest.
+    /// Runs kubectl apply --server-side with a manifest.
     pub async fn server_side_apply(&self, manifest: impl ToString) -> Result<String> {
         let manifest = manifest.to_string();
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
         self.kubectl_with(&apply, &manifest).await
     }
 
-    /// kubectl patch --type=json.
+    /// Runs kubectl patch --type=json on KIND/NAME.
     pub async fn patch(&self, resource: &str, operations: Value) -> Result<String> {
         let operations = format!("-p={operations}");
         let (kind, name) = resource.split_once('/').context("KIND/NAME")?;
@@ -237,7 +237,7 @@ impl Case {
             .await
     }
 
-    /// kubectl scale of the workload.
+    /// Runs kubectl scale on the workload.
     pub async fn scale(&self, replicas: u32) -> Result<()> {
         let replicas = format!("--replicas={replicas}");
         self.kubectl(&["scale", &replicas, &self.workload()])
@@ -291,7 +291,7 @@ impl Case {
         self.plane.get(&path).await
     }
 
-    /// The objects of a resource, by name.
+    /// The objects of a resource, sorted by name.
     pub async fn list(&self, resource: &str) -> Result<Vec<Value>> {
         items(self.get(resource).await?)
     }
@@ -358,7 +358,7 @@ impl Case {
             .await
     }
 
-    /// Checks that a condition holds all the time for some seconds.
+    /// Checks that a condition holds throughout this number of seconds.
     pub async fn consistently(
         &self,
         what: &str,

@@ -50,13 +50,13 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one for this process, and removes those left by earlier processes.
+    /// Starts a control plane for this process, and removes those left by earlier processes.
     pub async fn start() -> Result<Self> {
         reap().await;
         Self::named(&format!("{PREFIX}{}", std::process::id())).await
     }
 
-    /// Starts one with this name unless it is running, and installs CRDs and roles.
+    /// Starts a control plane with this name unless it is running, and installs CRDs and roles.
     pub async fn named(name: &str) -> Result<Self> {
         let control_plane = Self::bare(name, &[]).await?;
         control_plane.install().await?;
@@ -205,7 +205,7 @@ impl ControlPlane {
         answer.with_context(|| format!("PATCH {path}"))
     }
 
-    /// Deletes an object, and does not wait until it is gone.
+    /// Deletes an object, without waiting until it is gone.
     pub async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::delete(path).body(Vec::new())?;
         let answer = self.client.request::<Value>(request).await;

@@ -73,7 +73,7 @@ async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<boo
         () = becomes(&mut link, false) => false,
         _ = through => true,
     };
-    // Keeps the connection open, without data, until the link is restored.
+    // Keeps the connection open, without forwarding data, until the link is restored.
     if !is_carried {
         becomes(&mut link, true).await;
     }
@@ -81,6 +81,6 @@ async fn carry(mut client: TcpStream, server: u16, mut link: watch::Receiver<boo
 
 /// Waits until the link is up, or until it is cut.
 async fn becomes(link: &mut watch::Receiver<bool>, is_up: bool) {
-    // Without a sender the link was dropped.
+    // An error means that the link, and with it the sender, was dropped.
     let _ = link.wait_for(|it| *it == is_up).await;
 }

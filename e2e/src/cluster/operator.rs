@@ -147,7 +147,7 @@ impl Operator {
         self.leader_election = false;
     }
 
-    /// Does not restart it when it exits, until its next start.
+    /// From now until its next start, does not restart it when it exits.
     pub fn disable_restart(&self) {
         if let Some(running) = &self.running {
             running.supervisor.abort();
@@ -288,7 +288,7 @@ impl Operator {
         Ok(true)
     }
 
-    /// Reads a page of its HTTP server.
+    /// Reads a page from its HTTP server, and returns the HTTP status and the body.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         let running = self.running.as_ref().context("the operator does not run")?;
         let mut stream = TcpStream::connect(("127.0.0.1", running.port)).await?;
@@ -338,7 +338,7 @@ impl Operator {
         Ok(try_wait(&running.process).transpose()?.flatten())
     }
 
-    /// kill -9.
+    /// Kills it (kill -9).
     pub(crate) async fn kill(&mut self) -> Result<()> {
         let running = self.running.take().context("the operator does not run")?;
         Ok(running.end()?.kill().await?)
@@ -364,7 +364,7 @@ impl Operator {
         self.signal("CONT").await
     }
 
-    /// Whether it is started.
+    /// Whether it was started, and has not been stopped since.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }

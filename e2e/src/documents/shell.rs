@@ -112,7 +112,7 @@ fn shows(text: &str, expected: &[String], workload: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command that never ends until a frame of its output is as expected.
+/// Runs a command that does not end by itself, until a frame of its output is as expected.
 async fn watch(mut command: Command, is_shown: impl Fn(&str) -> Result<()>) -> Result<()> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("its output")?;

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 const LIBRARY_DIRS: [&str; 2] = ["/usr/lib", "/usr/lib64"];
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
-/// The clock.
+/// A wall clock with an offset from the real time.
 #[derive(Debug)]
 pub struct Clock {
     library: PathBuf,

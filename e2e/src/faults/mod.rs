@@ -2,7 +2,7 @@
 //! and watches, and a wall clock that jumps.
 //!
 //! A [`Script`] describes all faults. A test writes one, or generates one from a seed ([`seeded()`]).
-//! [`FaultProxy`] plays it. The proxy has no other settings, so a script reproduces what it did.
+//! [`FaultProxy`] plays it. The proxy has no other settings, so a script reproduces its behavior.
 
 pub mod clock;
 mod proxy;

@@ -1,4 +1,4 @@
-//! The proxy: TLS on both sides, HTTP/2 as between the operator and a real API server, and the
+//! The proxy. It uses TLS on both sides, and HTTP/2 as between the operator and a real API server. It forwards the
 //! client's own credentials, so that the API server logs the requests under the client's name.
 
 use std::convert::Infallible;
@@ -51,7 +51,7 @@ impl std::fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 impl Broken {
-    /// Returns after a pause, because data sent right before an error would stay in its buffer.
+    /// Returns after a pause, because data sent right before an error would stay in the buffer.
     pub(super) async fn after_flush(why: &'static str) -> Self {
         sleep(Duration::from_millis(20)).await;
         Broken(why)
@@ -71,7 +71,7 @@ pub struct FaultProxy {
     task: JoinHandle<()>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     server: Uri,
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -97,7 +97,7 @@ impl Playing {
         })
     }
 
-    /// The fault that a request meets.
+    /// The fault that hits a request, if there is one.
     fn fault(&self, info: &RequestInfo) -> Option<Fault> {
         let rules = self.script.request_rules.iter().zip(&self.matched);
         let mut rules = rules.filter(|(rule, _)| rule.requests.applies_to(info));
@@ -171,7 +171,7 @@ impl FaultProxy {
         self.play(Script::default());
     }
 
-    /// The faults so far.
+    /// How often each fault has happened so far.
     pub fn tally(&self) -> Tally {
         let tally = self.shared.tally.lock();
         tally.unwrap_or_else(PoisonError::into_inner).clone()
@@ -321,7 +321,7 @@ fn count(tally: &Mutex<Tally>, fault: &'static str) {
         .count(fault);
 }
 
-/// Headers without those of a single connection.
+/// Headers without the hop-by-hop ones.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         header::HOST,

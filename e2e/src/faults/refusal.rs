@@ -43,7 +43,7 @@ pub fn refusal(fault: Fault) -> Option<Response<Vec<u8>>> {
         ),
         Fault::Delay(_) | Fault::Duplicate | Fault::Truncate => return None,
     };
-    // An error about an invalid object names its kind; that of a failed JSON patch test does not.
+    // The error for an invalid object names its kind; the error for a failed JSON patch test does not.
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),

@@ -15,21 +15,21 @@ pub struct Script {
     pub watch_rules: Vec<WatchRule>,
 }
 
-/// A fault of some requests.
+/// A fault that hits some requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRule {
     /// The requests that it may hit.
     pub requests: Requests,
     /// The fault.
     pub fault: Fault,
-    /// How many of these requests it hits.
+    /// Which of these requests it hits.
     pub frequency: Frequency,
 }
 
-/// A fault of a resource's watches, for some time.
+/// A fault that hits the watches of a resource for some time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchRule {
-    /// Plural name.
+    /// Plural name of the resource.
     pub resource: &'static str,
     /// The fault.
     pub fault: WatchFault,
@@ -39,7 +39,7 @@ pub struct WatchRule {
     pub until: Duration,
 }
 
-/// The requests that a rule is about.
+/// The requests that a rule may hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
     /// All but watches.
@@ -80,7 +80,7 @@ pub enum Fault {
 pub enum WatchFault {
     /// Events are delayed.
     Lag(Duration),
-    /// Events are dropped. The connection stays open until the end of the fault, and then breaks.
+    /// Events are dropped. The watch stays open, and ends with the fault.
     Stall,
     /// Events are replaced by bookmarks with the version of the last event that was sent. The watch ends
     /// with the fault.
@@ -91,7 +91,7 @@ pub enum WatchFault {
     Truncate,
 }
 
-/// How many of its requests a rule hits.
+/// Which of its requests a rule hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frequency {
     /// All.

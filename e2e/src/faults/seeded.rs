@@ -3,7 +3,7 @@
 use super::script::{Fault, Frequency, Requests, Script, WatchFault};
 use crate::random::Random;
 
-/// The faults that requests of a history may meet, with the bounds of their percentage.
+/// The faults that may hit requests of a history, with the bounds of their percentages.
 const SHARES: [(Requests, FaultKind, u64, u64); 12] = [
     (Requests::Writes, FaultKind::Delay, 5, 20),
     (Requests::Reads, FaultKind::Delay, 5, 20),
@@ -41,7 +41,7 @@ enum FaultKind {
     Fixed(Fault),
 }
 
-/// A script of this many seconds: up to three faults of requests, and one or two of the watches of
+/// A script of this many seconds: one to three faults of requests, and one or two faults of the watches of
 /// these resources. The first resource is hit as often as all others together.
 pub fn seeded(random: &mut Random, watched: &[&'static str], seconds: u64) -> Script {
     let mut script = Script::default();

@@ -25,8 +25,9 @@ use super::{Fault, FaultProxy, Frequency, Requests, Script, WatchFault};
 
 const PODS: &str = "/api/v1/namespaces/x/pods";
 const POD: &str = "/api/v1/namespaces/x/pods/p";
-/// How long to wait for what must arrive, and for what must not.
+/// How long to wait for what must arrive.
 const SOON: Duration = Duration::from_secs(10);
+/// How long to wait for what must not arrive.
 const WHILE: Duration = Duration::from_millis(300);
 
 /// The requests that the server has received, and its watches.
@@ -180,7 +181,7 @@ impl Watch {
             .expect("the proxy reads");
     }
 
-    /// What comes next.
+    /// What the client receives next.
     async fn receive(&mut self) -> Received {
         timeout(SOON, self.next()).await.expect("received in time")
     }
@@ -279,13 +280,13 @@ async fn a_refused_write_never_reaches_the_server() {
         assert_eq!(
             fixture.send(Method::GET, POD).await.0,
             200,
-            "a read is none"
+            "a read is not refused"
         );
         let dry = format!("{PODS}?dryRun=All");
         assert_eq!(
             fixture.send(Method::POST, &dry).await.0,
             200,
-            "nor is a dry run"
+            "a dry run is not refused"
         );
         assert_eq!(fixture.proxy.tally().0[fault.name()], 1);
     }

@@ -20,7 +20,7 @@ use super::script::WatchFault;
 /// How many lines are buffered for a client that is slow to read.
 const BUFFERED: usize = 64;
 
-/// The body that the client gets instead of the server's, for a watch of a resource with this query.
+/// The body that the client gets instead of the server's body, for a watch of a resource with this query.
 pub(super) fn follow(
     body: Incoming,
     resource: String,
@@ -52,11 +52,11 @@ type Sender = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
 struct Watch<C> {
     resource: String,
     begun: Instant,
-    /// Whether the initial events are not complete yet.
+    /// Whether the initial events are still incomplete.
     is_listing: bool,
     /// The last event that was sent. Its version is the one that the client has.
     last_sent: Bytes,
-    /// Lines that are yet to be sent, and when.
+    /// Lines that are yet to be sent, each with the time at which it is due.
     held: VecDeque<(Instant, Bytes)>,
     /// The fault that has dropped a line.
     dropped_by: Option<WatchFault>,
@@ -127,7 +127,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         }
     }
 
-    /// Sends the lines that are due. Returns whether those were all, or None when the client has
+    /// Sends the lines that are due. Returns whether no held line is left, or None if the client has
     /// disconnected.
     async fn send_due(&mut self, sender: &Sender) -> Option<bool> {
         while let Some((due, _)) = self.held.front() {

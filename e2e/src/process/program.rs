@@ -24,7 +24,7 @@ pub async fn program(package: &'static str) -> Result<PathBuf> {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "--package", package, "--bin", package]);
         build.current_dir(repository());
-        // These variables describe this package; with them ring would be rebuilt.
+        // These variables describe this package; if they were set, ring would be rebuilt.
         for (name, _) in std::env::vars_os() {
             let is_own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
             let name = name.to_string_lossy();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 /// The CPU time of a process.
 pub fn processor_time(id: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
-    // The second field is the program's name in brackets, and may have spaces.
+    // The second field is the program's name in parentheses, which may contain spaces.
     let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());

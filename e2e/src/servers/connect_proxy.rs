@@ -16,7 +16,7 @@ pub struct ConnectProxy {
 }
 
 impl ConnectProxy {
-    /// Starts one.
+    /// Starts a proxy.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -27,7 +27,7 @@ impl ConnectProxy {
             let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let counted = Arc::clone(&counted);
-                // The client sees an error.
+                // If this fails, the client sees that the connection is closed.
                 open.spawn(async move {
                     let _ = tunnel(stream, &counted).await;
                 });
@@ -45,7 +45,7 @@ impl ConnectProxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// How many connections went through it.
+    /// How many tunnels have been opened so far.
     pub fn tunnels(&self) -> usize {
         self.tunnels.load(Ordering::Relaxed)
     }

@@ -74,12 +74,12 @@ pub fn example_answer() -> Answer {
 }
 
 impl HookServer {
-    /// Starts one on a free port. Each path gives [`example_answer`] until a test sets another one.
+    /// Starts a server on a free port. Each path returns [`example_answer`] until a test sets another answer.
     pub async fn start() -> Result<Self> {
         Self::start_on(0).await
     }
 
-    /// Starts one on this port.
+    /// Starts a server on this port.
     pub async fn start_on(port: u16) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
         let port = listener.local_addr()?.port();
@@ -104,23 +104,23 @@ impl HookServer {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Sets the answer of a path.
+    /// Sets the answer for a path.
     pub fn answer(&self, path: &str, answer: Answer) {
         self.script().answers.insert(path.to_owned(), answer);
     }
 
-    /// Makes a path give these answers in order, and then its usual one.
+    /// Makes a path return these answers in order, and then its usual one.
     pub fn answer_in_sequence(&self, path: &str, answers: impl IntoIterator<Item = Answer>) {
         let answers = answers.into_iter().collect();
         self.script().queued.insert(path.to_owned(), answers);
     }
 
-    /// Sets the answer of a path at one pod's address.
+    /// Sets the answer for a path at one pod's address.
     pub fn answer_for(&self, pod: IpAddr, path: &str, answer: Answer) {
         self.script().by_pod.insert((pod, path.to_owned()), answer);
     }
 
-    /// The calls of a path so far.
+    /// The calls to a path so far.
     pub fn calls(&self, path: &str) -> Vec<Call> {
         let script = self.script();
         let calls = script.calls.iter().filter(|call| call.path == path);

@@ -39,7 +39,7 @@ pub struct RawServer {
 }
 
 impl RawServer {
-    /// Starts one.
+    /// Starts a server.
     pub async fn start(raw: Raw) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", listener.local_addr()?);
@@ -52,7 +52,7 @@ impl RawServer {
         Ok(RawServer { url, task })
     }
 
-    /// Starts one with TLS, and returns the CA of its certificate (PEM).
+    /// Starts a server with TLS, and also returns the CA of its certificate (PEM).
     pub async fn start_tls(raw: Raw) -> Result<(Self, String)> {
         let (acceptor, ca) = acceptor(&[])?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -20,7 +20,7 @@ use crate::servers::hook_server::Answer;
 use crate::servers::raw_server::{Raw, RawServer};
 use crate::wait::eventually;
 
-/// The longest an attack may take.
+/// How long an attack may take.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Objects created concurrently.
 const AT_ONCE: usize = 16;
@@ -29,13 +29,13 @@ const AT_ONCE: usize = 16;
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// Runs it to its end.
+    /// Runs the attack to its end.
     pub play: for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>,
 }
 
 macro_rules! attacks {
     ($($name:ident),* $(,)?) => {
-        /// All of them.
+        /// All attacks.
         pub const ATTACKS: &[Attack] = &[$(Attack {
             name: stringify!($name),
             play: |stage| Box::pin($name(stage)),
@@ -66,7 +66,7 @@ fn run(name: &str, spec: Value) -> Value {
     })
 }
 
-/// A run of one web metric.
+/// A HookRun with one web metric.
 fn web(name: &str, web: Value, more: &Value) -> Value {
     let mut metric = json!({"name": "m", "consecutiveErrorLimit": 0, "provider": {"web": web}});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -228,7 +228,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
         run
     });
     let runs = store(stage, runs).await?;
-    eventually("they are measured", LIMIT, async || {
+    eventually("the runs are measured", LIMIT, async || {
         let calls = stage.hooks.calls("/owned").len();
         ensure!(calls >= runs.len(), "{calls} calls");
         Ok(())
@@ -237,7 +237,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
     let (_, page) = stage.operator.get("/metrics").await?;
     ensure!(
         !page.contains("made-up"),
-        "owners that are not there are labels"
+        "names of missing owners became labels"
     );
     Ok(())
 }
@@ -364,7 +364,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(review.as_bytes()).await?;
         let mut answer = Vec::new();
-        // Only what the operator logs counts.
+        // The response does not matter, only what the operator logs.
         let _ = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
     }
     let log = std::fs::read_to_string(stage.operator.log())?;

@@ -1,5 +1,5 @@
-//! How the victim fares: how long its hooks and the reconciles of its workload take, and how much of
-//! that is the API server's.
+//! How the victim fares: how long its hooks, the reconciles of its workload and its API writes take, and how much
+//! processor time the operator and the API server use.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub struct Figures {
     pub operator: [Duration; 2],
     /// Of the workload's reconciles.
     pub reconcile: [Duration; 2],
-    /// Of writes in the victim's namespace, from the API server's receipt to its response.
+    /// Of writes in the victim's namespace, from when the API server receives them to its response.
     pub write: [Duration; 2],
     /// Processors that the operator and the API server used on average.
     pub busy: [f64; 2],
@@ -84,7 +84,7 @@ impl Stage {
         })
     }
 
-    /// Of the operator and the API server.
+    /// The processor time of the operator and of the API server.
     fn processor_time(&self) -> Result<[Duration; 2]> {
         let server = self.plane.processor_time("kube-apiserver")?;
         Ok([self.operator.processor_time()?, server])
@@ -113,8 +113,9 @@ impl Stage {
     }
 }
 
-/// How long each HookRun took that was created after a moment, until its delivery, and from then on; each in
-/// ascending order. Matched by name: the operator's patches do not have the object sent back.
+/// How long each HookRun that was created after a moment took in all, until its delivery, and from then on; each in
+/// ascending order. Runs are matched by name, because the responses to the operator's patches do not contain the
+/// whole object.
 fn hook_times(
     events: &[Event],
     since: Timestamp,

@@ -32,7 +32,7 @@ pub const VICTIM: &str = "victim";
 pub const ATTACKER: &str = "attacker";
 /// The chart's memory limit, in bytes.
 const MEMORY: u64 = 1 << 30;
-/// The longest a rollout may take under any attack.
+/// How long a rollout may take under any attack.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The cluster, the operator and both tenants.
@@ -97,7 +97,7 @@ impl Stage {
         let mut operator = Operator::installed(plane, SYSTEM, "gamekeeper", folder).await?;
         operator.start().await?;
         operator.limit_memory(MEMORY).await?;
-        // No Service here leads to the operator.
+        // A Service cannot reach the operator, because it runs outside the cluster.
         call(plane, "gamekeeper-webhook", operator.webhook_port()?).await?;
         let deliveries = Deliveries::start(plane.client()).await?;
         Ok((operator, HookServer::start().await?, deliveries))

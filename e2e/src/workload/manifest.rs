@@ -9,17 +9,17 @@ use crate::workload::{GAME, SET};
 pub struct Game(Value);
 
 impl Game {
-    /// A GameDeployment of image `game:v1` with the readiness gate, updated in place.
+    /// A GameDeployment with image `game:v1` and the readiness gate, updated in place.
     pub fn in_place(replicas: i64) -> Self {
         Game::of("InplaceUpdate", replicas)
     }
 
-    /// A GameDeployment of image `game:v1` with the readiness gate, updated by recreating pods.
+    /// A GameDeployment with image `game:v1` and the readiness gate, updated by recreating pods.
     pub fn rolling(replicas: i64) -> Self {
         Game::of("RollingUpdate", replicas)
     }
 
-    /// A GameDeployment of image `game:v1` with the readiness gate, updated by hot patches.
+    /// A GameDeployment with image `game:v1` and the readiness gate, updated by hot patches.
     pub fn hot_patch(replicas: i64) -> Self {
         Game::of("HotPatchUpdate", replicas)
     }
@@ -55,7 +55,7 @@ impl Game {
         Game::ordered(replicas).set("/spec/podManagementPolicy", "Parallel")
     }
 
-    /// updateStrategy.type.
+    /// Sets updateStrategy.type.
     pub fn updated_by(self, strategy: &str) -> Self {
         self.set("/spec/updateStrategy/type", strategy)
     }
@@ -78,44 +78,44 @@ impl Game {
         self
     }
 
-    /// Sets the name, and the selector and label accordingly.
+    /// Sets the name, and the selector and label to match it.
     pub fn named(self, name: &str) -> Self {
         self.set("/metadata/name", name)
             .set("/spec/selector/matchLabels/app", name)
             .set("/spec/template/metadata/labels/app", name)
     }
 
-    /// updateStrategy.maxUnavailable.
+    /// Sets updateStrategy.maxUnavailable.
     pub fn max_unavailable(self, limit: impl Into<Value>) -> Self {
         self.set("/spec/updateStrategy/maxUnavailable", limit)
     }
 
-    /// updateStrategy.maxSurge.
+    /// Sets updateStrategy.maxSurge.
     pub fn max_surge(self, limit: impl Into<Value>) -> Self {
         self.set("/spec/updateStrategy/maxSurge", limit)
     }
 
-    /// updateStrategy.partition.
+    /// Sets updateStrategy.partition.
     pub fn partition(self, pods: impl Into<Value>) -> Self {
         self.set("/spec/updateStrategy/partition", pods)
     }
 
-    /// updateStrategy.canary.steps.
+    /// Sets updateStrategy.canary.steps.
     pub fn steps(self, steps: Value) -> Self {
         self.set("/spec/updateStrategy/canary/steps", steps)
     }
 
-    /// A hook before deletions: a HookTemplate's name.
+    /// Sets the hook before deletions, by the name of its HookTemplate.
     pub fn pre_delete(self, template: &str) -> Self {
         self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
     }
 
-    /// A hook before in-place updates.
+    /// Sets the hook before in-place updates.
     pub fn pre_inplace(self, template: &str) -> Self {
         self.set("/spec/preInplaceUpdateStrategy/hook/templateName", template)
     }
 
-    /// A hook after in-place updates.
+    /// Sets the hook after in-place updates.
     pub fn post_inplace(self, template: &str) -> Self {
         self.set(
             "/spec/postInplaceUpdateStrategy/hook/templateName",
@@ -123,12 +123,12 @@ impl Game {
         )
     }
 
-    /// The image of the template's container.
+    /// Sets the image of the template's container.
     pub fn image(self, image: &str) -> Self {
         self.set("/spec/template/spec/containers/0/image", image)
     }
 
-    /// An annotation of the template.
+    /// Sets an annotation of the template.
     pub fn annotated(self, key: &str, value: &str) -> Self {
         let key = key.replace('/', "~1");
         self.set(&format!("/spec/template/metadata/annotations/{key}"), value)

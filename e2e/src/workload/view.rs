@@ -12,9 +12,9 @@ use serde_json::Value;
 pub struct View {
     /// The workload.
     pub game: Value,
-    /// Its pods, by name.
+    /// Its pods, sorted by name.
     pub pods: Vec<Pod>,
-    /// Its HookRuns, by name.
+    /// Its HookRuns, sorted by name.
     pub runs: Vec<Run>,
 }
 
@@ -62,7 +62,7 @@ impl View {
         ]
     }
 
-    /// Whether the status is about the current generation.
+    /// Whether the status reflects the current generation.
     pub fn is_observed(&self) -> bool {
         self.number("/status/observedGeneration") == self.number("/metadata/generation")
     }
@@ -96,7 +96,7 @@ impl View {
         })
     }
 
-    /// Pod names and phases in one of the status' lists of hook conditions (`preDelete`, ...).
+    /// Pod names and phases in one of the status's lists of hook conditions (`preDelete`, ...).
     pub fn hook_conditions(&self, point: &str) -> Vec<(&str, &str)> {
         let list = self.game.pointer(&format!("/status/{point}HookCondition"));
         let list = list.and_then(Value::as_array);
@@ -215,7 +215,7 @@ impl Pod {
         object::revision(&self.0)
     }
 
-    /// Condition Ready.
+    /// Whether its condition Ready is True.
     pub fn is_ready(&self) -> bool {
         object::is_true(&self.0, "Ready")
     }

@@ -127,7 +127,7 @@ pub async fn upgrade_restores_secret(
         let [kept, _] = trusted_certificates(plane, operator).await?;
         ensure!(
             kept["tls.crt"] != before["tls.crt"],
-            "the old one is served"
+            "the old certificate is still served"
         );
         Ok(())
     })

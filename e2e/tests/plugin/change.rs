@@ -286,7 +286,7 @@ async fn full_promotion(case: &mut Case, game: Game) -> Result<()> {
     view.ensure(view.ready_with("game:v2") == 4 && view.step() == 3)?;
     let history = ends(case, 0, &["history", &name]).await?;
     has(&history, &["the first one", "winter event"])?;
-    // The next rollout has its steps again.
+    // The next rollout goes through its steps again.
     case.set_image("game:v3").await?;
     let at_hook = |view: &View| view.step() == 1 && view.with_image("game:v3") == 1;
     case.until("one pod is updated, and the hook runs", at_hook)
@@ -345,7 +345,7 @@ async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
         &ends(case, 0, &["restart", GAME]).await?,
         &["gamedeployment.tkex.tencent.com/test-gamedeployment restarted"],
     )?;
-    let after = case.until("two other pods", |view| {
+    let after = case.until("two new pods", |view| {
         view.counts() == [2; 5]
             && view.is_observed()
             && before

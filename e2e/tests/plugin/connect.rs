@@ -26,7 +26,7 @@ async fn a_proxy_is_used_as_by_kubectl(case: &mut Case) -> Result<()> {
         ensure!(ended.code == 0, "{args:?}: {ended:?}");
         ensure!(proxy.tunnels() > before, "{args:?} did not use the proxy");
 
-        // For a server on this machine the proxy of the environment is not used.
+        // The proxy in the environment is not used for a server on this machine.
         let mut command = case.kubectl_command(args).await?;
         command.env("HTTPS_PROXY", "http://127.0.0.1:1");
         let ended = run_unchecked(&mut command).await?;

@@ -70,7 +70,7 @@ fn has(text: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The words of the first line with this start.
+/// The words of the first line that starts with this text, after the symbols of a tree.
 fn line<'t>(text: &'t str, start: &str) -> Result<Vec<&'t str>> {
     let mut lines = text.lines();
     let found = lines.find(|line| {

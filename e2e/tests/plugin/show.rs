@@ -109,7 +109,7 @@ async fn workloads_are_printed_as_kubectl_prints_them(case: &mut Case) -> Result
     )
     .await?;
     for format in ["json", "yaml"] {
-        // YAML is read as JSON is.
+        // The YAML parser also reads JSON.
         let hooks = ends(case, 0, &["hooks", GAME, "-o", format]).await?;
         let runs: Value = serde_yaml_ng::from_str(&hooks)?;
         ensure!(runs["items"] == json!([]), "{runs}");

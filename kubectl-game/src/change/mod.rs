@@ -23,7 +23,7 @@ pub struct Change {
     pub after: Value,
     /// The outcome, printed after the name of the workload: `resumed`.
     pub outcome: String,
-    /// What the user should know.
+    /// A note for the user.
     pub note: Option<String>,
 }
 

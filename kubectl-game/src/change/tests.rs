@@ -1,4 +1,4 @@
-//! Changes as the patches that they are sent as.
+//! Tests of the patches that changes send.
 
 use gamekeeper_core::api::names::HookPoint;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fixture::{failed_pod_hook, failed_step, now, paused_canary, set, with, without_runs};
 use crate::scene::Scene;
 
-/// The outcome and the patch, without the resourceVersion, which each patch contains.
+/// The outcome and the patch, without the resourceVersion that each patch contains.
 fn sent(scene: &Scene, change: Result<Change, Error>) -> (String, Value) {
     let change = change.expect("a change");
     let patch = change

@@ -1,7 +1,7 @@
 //! `undo`: rolls back to an earlier pod template.
 //!
-//! During a rollout that is the stable one, and the operator brings all pods back to it without steps.
-//! Otherwise it is an ordinary rollout.
+//! During a rollout, this is by default the stable template, to which the operator brings all pods back
+//! without steps. A rollback to another one is an ordinary rollout.
 
 use gamekeeper_core::plan::canonical;
 use k8s_openapi::api::apps::v1::ControllerRevision;

@@ -47,7 +47,7 @@ fn line(game: &Game, now: Timestamp) -> [Cell; 9] {
     ]
 }
 
-/// Completed steps, of all steps.
+/// The number of completed steps, and of all steps.
 pub fn step(game: &Game) -> String {
     match game.step_index() {
         Some(index) => format!("{index}/{}", game.steps.len()),

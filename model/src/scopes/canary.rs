@@ -26,7 +26,7 @@ fn canary_pause() {
     );
 }
 
-/// A rollout without steps, which a user pauses, and then changes the template.
+/// A rollout without steps, in which a user pauses and changes the template.
 pub fn paused_without_steps() -> Scope {
     Scope {
         replicas: 1,

@@ -1,4 +1,4 @@
-//! Names that exist already.
+//! Creations of objects whose names exist already.
 
 use super::*;
 

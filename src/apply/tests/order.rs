@@ -15,7 +15,7 @@ async fn gates_open_before_the_status_and_other_actions_follow_it() {
     assert_eq!(report.outcome, ApplyOutcome::Done);
     let expected = [
         "PATCH /api/v1/pods/a/status".to_owned(),
-        // Its success proves that the workload is unchanged, without a GET.
+        // The success of this write proves that the workload is unchanged, so no GET is needed.
         format!("PUT {WORKLOAD}/status"),
         "POST /api/v1/pods".to_owned(),
     ];
@@ -39,7 +39,7 @@ async fn a_status_without_actions_is_written_once_a_second() {
     assert_eq!(
         play.carry_out(status(0)).await.status_due,
         None,
-        "unchanged"
+        "the status is unchanged"
     );
     assert_eq!(play.sent().len(), 1);
 }

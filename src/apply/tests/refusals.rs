@@ -45,10 +45,14 @@ async fn a_refused_pod_delays_only_its_own_revision() {
     assert_eq!(
         created(&play),
         101,
-        "one to try, and all of the other revision"
+        "one pod to try, and all pods of the other revision"
     );
     play.carry_out(creations()).await;
-    assert_eq!(created(&play), 200, "all, because the one succeeded");
+    assert_eq!(
+        created(&play),
+        200,
+        "all pods, because the one that was tried succeeded"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +112,7 @@ async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
     let mut due = Vec::new();
     for _ in 0..2 {
         play.carry_out(plan((0..10).map(ended).collect())).await;
-        due.push(play.memory.backoff.expect("a round").due());
+        due.push(play.memory.backoff.expect("a backoff").due());
     }
     let longer = due[1].duration_since(due[0]);
     assert!(longer.as_secs() >= 10, "10 s, then 20 s: {longer}");

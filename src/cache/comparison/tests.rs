@@ -15,7 +15,7 @@ use super::*;
 use crate::cache::Router;
 use crate::objects::Write;
 
-/// Requests for pods.
+/// The numbers of requests for pods.
 #[derive(Default)]
 struct RequestCounts {
     newest: AtomicUsize,
@@ -80,9 +80,12 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
     let seconds = started.elapsed().as_secs() as usize;
     assert!(seconds < 50 + 40, "{seconds} s");
     let questions = asked.newest.load(Ordering::Relaxed);
-    assert!(questions <= seconds + 1, "{questions} in {seconds} s");
+    assert!(
+        questions <= seconds + 1,
+        "{questions} requests in {seconds} s"
+    );
     let lists = asked.lists.load(Ordering::Relaxed);
-    assert!(lists <= 1 + seconds / 30, "{lists} in {seconds} s");
+    assert!(lists <= 1 + seconds / 30, "{lists} lists in {seconds} s");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +107,10 @@ async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     sleep(Duration::from_millis(100)).await;
     let (second, third) = (ask(), ask());
     assert_eq!(first.await.unwrap(), 0);
-    assert_eq!(second.await.unwrap(), 1, "requested after the first");
-    assert_eq!(third.await.unwrap(), 1, "shared");
+    assert_eq!(
+        second.await.unwrap(),
+        1,
+        "not the response requested before the call"
+    );
+    assert_eq!(third.await.unwrap(), 1, "shared with the second");
 }

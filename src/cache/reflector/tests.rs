@@ -259,7 +259,7 @@ async fn callers_share_the_next_list_and_interrupt_none() {
     use futures::FutureExt;
     let reflector = Reflector::<Thing>::default();
     let begin = || feed(&reflector, vec![Change::ListBegin]);
-    // Each feed has a list of its own, so the end is set here.
+    // Each call of `feed` has its own list in progress, so the end of the list is recorded here.
     let end = || {
         reflector
             .seen

@@ -33,7 +33,7 @@ fn fold(previous: Option<&Pod>, sight: Sight, pod: &Value) -> Option<Pod> {
     slim(previous, sight, pod, &mut Interner::default())
 }
 
-/// The last state of a pod that was watched from the first of these on.
+/// The slim form of a pod after all these states were watched, in this order.
 fn watched(states: &[Value]) -> Pod {
     let fold_next =
         |previous: Option<Pod>, state: &Value| fold(previous.as_ref(), Sight::Watched, state);
@@ -253,12 +253,12 @@ fn a_pod_that_ended_at_once_has_a_reason() {
             None,
         ),
         (
-            // As the kubelet shows it after it was restarted.
+            // As a kubelet reports it after the kubelet was restarted.
             json!({"phase": "Failed", "containerStatuses": container(json!({"terminated": {"exitCode": 137}}))}),
             None,
         ),
         (
-            // Marked by the pod garbage collector.
+            // Set to Failed by the pod garbage collector.
             json!({"phase": "Failed", "containerStatuses": container(json!({"running": {}}))}),
             None,
         ),

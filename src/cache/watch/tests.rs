@@ -322,7 +322,7 @@ async fn a_streamed_list_without_progress_starts_again() {
     assert_eq!(changes, ["begin", "listed a", "begin", "listed a"]);
 }
 
-/// Every replica would keep it, and again after each restart.
+/// Otherwise every replica would keep such an object in memory, even after a restart.
 #[test]
 fn an_object_that_would_fill_the_memory_is_an_error_before_it_is_parsed() {
     let object = |maps: usize| {

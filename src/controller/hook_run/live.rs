@@ -16,7 +16,7 @@ use crate::provider::Call;
 use gamekeeper_core::api::{HookPhase, HookRunStatus};
 use gamekeeper_core::plan::hook_run::{Measured, Rules, assess, is_in_progress, next_number};
 
-/// How long the write of phase Running is delayed, so that the first result can share it.
+/// How long the write of phase Running is delayed, so that the first result can share the write.
 const RESULT_GRACE: Duration = Duration::from_millis(300);
 
 /// A run in progress.
@@ -33,7 +33,7 @@ pub(super) struct Live {
     saved: u64,
     /// Since when the status differs from the stored one.
     unsaved: Option<Instant>,
-    /// Whether it differs in more than phase Running.
+    /// Whether the status differs from the stored one in more than phase Running.
     urgent: bool,
     /// Whether the last write failed. Then no measurement starts, because it could not be recorded.
     failing: bool,
@@ -149,7 +149,7 @@ impl Live {
         if self.status.phase.is_completed() {
             self.end_calls();
             if self.unsaved.is_none() {
-                // A stale cache would resume the run, so this waits until it has observed the end.
+                // A stale cache would resume the run, so the run is kept until the cache has observed its end.
                 return match run.version() >= self.version {
                     true => RunAction::Over,
                     false => RunAction::Wait(None),

@@ -142,7 +142,7 @@ impl HookMetrics {
         self.measurements.observe(labels, took);
     }
 
-    /// The labels to count under: empty ones if the namespace has too many.
+    /// The labels to count under: empty ones if the namespace has too many pairs.
     fn bounded(&self, of: RunOwner, metric: &str) -> (RunOwner, String) {
         let mut pairs = self.pairs();
         let known = pairs.entry(of.namespace.clone()).or_default();

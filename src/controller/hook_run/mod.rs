@@ -46,13 +46,13 @@ pub(crate) struct HookRuns {
     writes: NamespaceLimiter,
 }
 
-/// Concurrent status writes.
+/// The limits of concurrent status writes.
 const WRITE_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
     reserved: 4,
 };
-/// The longest time until a run that expires later is reconciled again.
+/// The longest wait until a run that expires later is reconciled again.
 const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
 impl HookRuns {
@@ -131,7 +131,7 @@ impl HookRuns {
         }
     }
 
-    /// Forgets all runs and ends their calls, because another process may lead.
+    /// Forgets all runs and ends their calls, because another process may be leading.
     pub(crate) fn abandon(&self) {
         self.runs().clear();
     }
@@ -233,8 +233,8 @@ impl HookRuns {
         }
     }
 
-    /// Stops the remaining measurements of a run. This happens before its end is written, because after that a
-    /// restart would forget them.
+    /// Stops the remaining measurements of a run; false if one cannot be stopped. This happens before the run's end
+    /// is written, because after that a restart would forget the measurements.
     async fn stop_measurements(&self, key: &ObjectKey) -> bool {
         let mut calls = match self.runs().get_mut(key) {
             Some(live) => live.take_stopping(),

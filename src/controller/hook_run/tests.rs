@@ -28,7 +28,7 @@ struct Server {
     writes: AtomicUsize,
     refused: AtomicUsize,
     deletions: AtomicUsize,
-    /// Statuses of the next answers; a write that is answered 504 is done all the same.
+    /// Status codes of the next failures, the last one first. A write that fails with 504 is made nevertheless.
     failures: Mutex<Vec<u16>>,
 }
 
@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-/// A hook endpoint: counts calls, and responds with the next body, or repeats the last one.
+/// A hook endpoint: counts calls, and responds with the next body; the last one is repeated.
 struct Endpoint {
     url: String,
     calls: Arc<AtomicUsize>,
@@ -248,7 +248,7 @@ impl World {
         };
         timeout(Duration::from_secs(20), wait)
             .await
-            .unwrap_or_else(|_| panic!("never: {what}; status {}", self.status()));
+            .unwrap_or_else(|_| panic!("timed out waiting for: {what}; status {}", self.status()));
     }
 
     async fn until_phase(&self, phase: HookPhase) {
@@ -427,7 +427,7 @@ async fn another_run_of_the_same_name_starts_from_nothing() {
     assert_eq!(
         endpoint.calls(),
         2,
-        "what was measured for the old one does not count"
+        "measurements of the old run do not count"
     );
 }
 
@@ -438,7 +438,7 @@ async fn terminate_stops_a_run_despite_concurrent_status_writes() {
     world
         .until("one measurement", |world| world.writes() == 1)
         .await;
-    // The user's write is not seen yet when the next result is to be written.
+    // The cache does not show the user's write yet when the next result is written.
     world
         .server
         .change(|run| run["spec"]["terminate"] = json!(true));
@@ -465,7 +465,7 @@ async fn no_measurement_starts_while_status_writes_fail() {
     assert_eq!(
         endpoint.calls(),
         1,
-        "while the API server fails, no more calls"
+        "no more calls while the API server fails"
     );
     world.until_phase(HookPhase::Successful).await;
     assert_eq!((endpoint.calls(), world.writes()), (3, 3));
@@ -519,11 +519,11 @@ async fn a_run_is_deleted_after_its_time_to_live() {
     world
         .until("the deletion", |world| deletions(world) == 1)
         .await;
-    // Times in a status are whole seconds.
+    // Times in a status are whole seconds, so the two seconds may be little more than one.
     assert!(started.elapsed() > Duration::from_millis(900));
 }
 
-/// Parsing expressions takes long, and must not happen while all runs wait.
+/// Parsing expressions takes long, so the rules are kept until the spec changes.
 #[test]
 fn the_rules_of_a_spec_are_parsed_once() {
     let run = |generation: i64| {

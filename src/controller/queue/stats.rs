@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Queue, Requeue};
 use crate::metrics::{Timing, Value, encode_family};
 
-/// Buckets of client-go.
+/// The histogram buckets of client-go, in seconds.
 const BUCKETS: [f64; 12] = [
     1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0,
 ];
@@ -42,7 +42,7 @@ impl QueueStats {
         self.adds += 1;
     }
 
-    /// Counts the start of a reconcile whose object was ready at `since`.
+    /// Counts the start of a reconcile whose object had been ready since `since`.
     pub(super) fn started(&mut self, since: Instant, now: Instant) {
         self.waits.observe(now.duration_since(since));
     }
@@ -120,7 +120,7 @@ impl Collector for Queues {
     }
 }
 
-/// Encodes a value of each queue.
+/// Encodes a metric with one value for each queue.
 fn rows<V: Value>(
     to: &mut DescriptorEncoder<'_>,
     queues: &[QueueSnapshot],

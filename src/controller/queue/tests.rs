@@ -1,11 +1,11 @@
-//! When a queue returns keys, and that it loses none.
+//! Tests when a queue returns keys, and that it loses none.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Concurrent reconciles of a queue in tests.
+/// The limits of concurrent reconciles in tests.
 const DEFAULT_CAPACITY: Capacity = Capacity {
     shared: 64,
     per_namespace: 48,
@@ -70,7 +70,8 @@ async fn a_timer_fires_and_an_event_before_it_replaces_it() {
     assert_eq!(ready(&queue), None, "the old timer was removed");
 }
 
-/// How long an object with an event after its reconcile, or also during it, rests.
+/// How long an object rests, in milliseconds, if it has an event after its reconcile and, with `event_meanwhile`,
+/// also during it.
 async fn rest(requeue: Requeue, planning_ms: u64, event_meanwhile: bool) -> u128 {
     let queue = Queue::default();
     queue.add(key("a"));

@@ -94,7 +94,7 @@ impl Server {
         (200, next)
     }
 
-    /// Changes a field of the spec as another client.
+    /// Changes a field of the spec, as another client would.
     fn set(&self, field: &str, value: Value) {
         self.0.send_modify(|lease| {
             let lease = lease.as_mut().unwrap();
@@ -314,7 +314,7 @@ async fn a_lease_is_released_after_an_aborted_renewal() {
     let server = Server::default();
     let mut a = candidate(&server, "a");
     a.elector.acquire().await;
-    // It was written, but the response was not read.
+    // The renewal was written, but its response was not read.
     server.set("renewTime", json!("2001-01-01T00:00:00.000000Z"));
     a.elector.release().await;
     let holder = server.0.borrow().as_ref().unwrap()["spec"]["holderIdentity"].clone();

@@ -109,7 +109,7 @@ fn workload_point(run: &HookRun, owners: &Owners) -> Option<WorkloadPoint> {
     })
 }
 
-/// Raises the value of a key to at least this.
+/// Raises the value of a key to at least `seconds`.
 fn raise<K: Ord>(values: &mut BTreeMap<K, f64>, key: K, seconds: f64) {
     let value = values.entry(key).or_default();
     *value = value.max(seconds);

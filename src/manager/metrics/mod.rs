@@ -127,7 +127,8 @@ impl Collector for State {
         let owners = Owners::of(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
         if !leads {
-            // Only the leader exports the state of the cluster: sums would count it twice.
+            // Only the leader exports the state of the cluster; otherwise sums over replicas would count it more than
+            // once.
             (workloads, hooks) = Default::default();
         }
         workloads::encode(&workloads, now, &mut to)?;

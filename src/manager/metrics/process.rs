@@ -1,4 +1,4 @@
-//! Metrics of the process, under the names of all Prometheus clients.
+//! Metrics of the process, under the names that all Prometheus clients use.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use crate::metrics::encode_one;
 
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Since 1970.
+    /// The time since 1970.
     started_at: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Collector for Process {
 
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name in brackets, and may have spaces.
+    // The second field is the program's name in brackets, and may contain spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;

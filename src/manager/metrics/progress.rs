@@ -1,8 +1,8 @@
 //! How long each workload has made no progress towards its spec, which a single scrape cannot show.
 //!
-//! Progress is a count that is better than ever before. A pod that becomes ready a second time is none: a build that
-//! crashes repeatedly would look like one that comes up. Each replica keeps this history, also while another one
-//! leads, so that a change of the leader does not reset it.
+//! Progress is a count that is better than ever before. A pod that becomes ready a second time is no progress;
+//! otherwise a build that crashes repeatedly would look like one that comes up. Each replica keeps this history, also
+//! while another one leads, so that a change of the leader does not reset it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub(super) struct Snapshot {
     pub paused: bool,
     pub desired: i32,
     pub existing: i32,
-    /// Pods that are updated, updated and ready, available.
+    /// The numbers of pods that are updated, that are updated and ready, and that are available.
     pub counts: [i32; 3],
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Progress(Mutex<BTreeMap<WorkloadLabels, Best>>);
 #[derive(Clone, Debug)]
 struct Best {
     snapshot: Snapshot,
-    /// Since when.
+    /// When the workload last made progress.
     since: Timestamp,
 }
 
@@ -64,7 +64,8 @@ impl Best {
         Self { snapshot, since }
     }
 
-    /// Pods beyond the desired number do not count, so that scaling in and out again is no progress.
+    /// Updates the best counts. Pods beyond the desired number do not count, so that scaling in and out again is no
+    /// progress.
     fn updated(self, snapshot: Snapshot, now: Timestamp) -> Self {
         let best = self.snapshot;
         if best.target != snapshot.target {
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
     use gamekeeper_core::api::names::WorkloadKind;
 
-    /// The minutes without progress, at one scrape a minute.
+    /// The minutes without progress, with one scrape a minute.
     fn idle_minutes(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<i64> {
         let progress = Progress::default();
         let of = WorkloadLabels {

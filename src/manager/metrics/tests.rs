@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// A leader with a GameDeployment of this status, and a GameStatefulSet.
+    /// A leader of a cluster with a GameStatefulSet, and a GameDeployment with this status.
     fn leader(status: Value) -> Self {
         let world = World::new(Fence::always_open());
         world.show(vec![json!({

@@ -18,7 +18,7 @@ use gamekeeper_core::api::{
 pub(super) struct Workload {
     of: WorkloadLabels,
     desired: i32,
-    /// Pods at the stable revision, of a GameStatefulSet.
+    /// Pods at the stable revision; 0 for a GameDeployment.
     current: i32,
     status: WorkloadStatus,
     steps: usize,
@@ -108,7 +108,7 @@ impl Workload {
         (self.of.clone(), snapshot)
     }
 
-    /// Seconds since it stopped matching its spec; 0 while it matches.
+    /// Seconds since the workload stopped matching its spec; 0 while it matches, None while that is not known.
     fn age(&self, now: Timestamp) -> Option<f64> {
         let ready = self.status.condition(ConditionType::Ready)?;
         let since = now.duration_since(ready.last_transition_time.0);

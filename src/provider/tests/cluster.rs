@@ -1,4 +1,4 @@
-//! What measurements ask of the cluster: the pod they are about, and Secrets.
+//! Measurements that use the cluster: the pod that the run is about, and Secrets.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ use crate::provider::call_permit::CallLimits;
 use gamekeeper_core::api::HookPhase::{Error, Failed, Successful};
 use gamekeeper_core::api::names::RUN_POD_UID;
 
-/// What an API server was asked.
+/// The requests that an API server received.
 #[derive(Default)]
 struct RecordedRequest {
     patches: Mutex<Vec<Value>>,
@@ -31,7 +31,7 @@ fn cluster(asked: &Arc<RecordedRequest>) -> Client {
             asked.paths.lock().expect("paths").push(path);
             let secret = |labels: Value| {
                 json!({"metadata": {"labels": labels}, "data": {
-                    // s3cret, ann, and a byte that is no text
+                    // The values are s3cret, ann, and a byte that is not text.
                     "token": "czNjcmV0", "user": "YW5u", "binary": "/w==",
                 }})
             };
@@ -89,7 +89,7 @@ fn cluster(asked: &Arc<RecordedRequest>) -> Client {
 struct Played {
     outcome: Outcome,
     patches: Vec<Value>,
-    /// Paths that the API server was asked for.
+    /// The paths of the requests to the API server.
     paths: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
     play_of(spec, annotations, None).await
 }
 
-/// The same for a run of such a controller.
+/// Measures the first metric of a run whose controller is of this kind.
 async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) -> Played {
     let asked = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
@@ -247,7 +247,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     }});
     assert_eq!(played.patches, [expected]);
 
-    // A user who may create HookRuns can name any pod in one.
+    // A user who may create HookRuns can name any pod in them.
     for (annotations, kind) in [
         (&[][..], None),
         (&[], own),
@@ -272,7 +272,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
     assert_eq!((played.outcome.phase, played.patches.len()), (Error, 0));
 }
 
-/// An API server that answers requests about one namespace alone.
+/// The API server never responds to requests for one of the namespaces.
 #[tokio::test]
 async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting() {
     let service = tower::service_fn(|request: Request<Body>| async move {
@@ -309,7 +309,7 @@ async fn a_pod_that_would_fill_the_memory_is_not_looked_at() {
     assert_eq!((outcome.phase, outcome.message), (Error, Some(expected)));
 }
 
-/// A web metric whose body holds arguments from these keys of a Secret.
+/// A web metric whose body contains arguments from these keys of a Secret.
 fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
     let key = |key: &&str| json!({"name": secret, "key": key});
     let args = keys.iter().enumerate().map(
@@ -360,7 +360,7 @@ async fn what_secrets_hold_is_bounded() {
     }
 }
 
-/// A web metric whose URL and header hold an argument from a Secret.
+/// A web metric whose URL and header contain an argument from a Secret.
 fn with_secret(url: &str, secret: &str, key: &str) -> Value {
     json!({
         "args": [{"name": "token", "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}],
@@ -376,7 +376,7 @@ async fn secrets_are_sent_and_never_shown() {
     for (status, body) in [
         ("200 OK", "{\"echo\": \"s3cret\"}".to_owned()),
         ("500 Internal Server Error", "you sent s3cret".to_owned()),
-        // Cut in the middle of the secret, were it not hidden first.
+        // The text would be cut in the middle of the secret if the secret were not hidden first.
         (
             "500 Internal Server Error",
             format!("{}s3cret", "x".repeat(97)),
@@ -461,7 +461,7 @@ async fn calls_are_signed_with_basic_or_bearer_credentials() {
     }
 }
 
-/// Its server says how long a token is good, and may say anything.
+/// The token server reports the lifetime of a token, and may report any.
 #[tokio::test]
 async fn a_token_that_is_good_for_ever_is_taken() {
     let life = u64::MAX;

@@ -1,4 +1,4 @@
-//! Commands in containers, against an API server that speaks WebSocket and answers as a test wants it.
+//! Commands in containers, with an API server that speaks WebSocket and responds as the test specifies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,9 +31,9 @@ const STATUS: u8 = 3;
 /// What the API server does with a command.
 #[derive(Clone)]
 enum Answer {
-    /// Sends this on these channels, and closes the connection.
+    /// Sends these messages on their channels, and closes the connection.
     Ended(Vec<(u8, String)>),
-    /// Sends output for ever.
+    /// Sends output forever.
     Endless,
     /// Sends nothing.
     Silent,
@@ -43,11 +43,11 @@ enum Answer {
 
 struct ApiServer {
     answer: Answer,
-    /// What the pod's uid is, each time that it is read.
+    /// The pod's uid when it is read first, and when it is read again.
     uids: [&'static str; 2],
     controller: &'static str,
     reads: AtomicUsize,
-    /// The queries of commands.
+    /// The URL queries of the requests to run a command.
     commands: Mutex<Vec<String>>,
 }
 
@@ -145,13 +145,13 @@ where
             let chunk = "x".repeat(32 << 10);
             while socket.send(message(STDOUT, &chunk)).await.is_ok() {}
         }
-        // Until the client goes.
+        // Until the client closes the connection.
         Answer::Silent => while let Some(Ok(_)) = socket.next().await {},
         Answer::Refused => {}
     }
 }
 
-/// A status as it comes at the end of a command.
+/// The status that is sent at the end of a command.
 fn exit(code: i32) -> (u8, String) {
     let status = match code {
         0 => json!({"metadata": {}, "status": "Success"}),
@@ -191,7 +191,7 @@ fn run(command: &[&str]) -> HookRun {
     run
 }
 
-/// What becomes of a run where hooks may run commands in its namespace.
+/// Measures a run in a namespace in which hooks may run commands.
 async fn measured(server: &Arc<ApiServer>, run: HookRun) -> Outcome {
     let commands = Commands::In(ExecNamespaces::from_iter(["games"]));
     measured_with(commands, server, run).await
@@ -305,7 +305,7 @@ async fn an_argument_is_one_element_whatever_is_in_it() {
     );
 }
 
-/// No command is run but in the pod that the run is about, and in that only if it is of a workload.
+/// Commands are run only in the pod that the run is about, and only if a workload controls it.
 #[tokio::test]
 async fn what_a_run_may_not_do_is_not_begun() {
     let plain = || run(&["/game/ctl", "{{ args.map }}"]);

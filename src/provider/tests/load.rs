@@ -1,4 +1,4 @@
-//! What hooks of one namespace can do to those of another: nothing.
+//! Hooks of one namespace cannot delay those of another.
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -11,7 +11,7 @@ use gamekeeper_core::api::HookPhase::Successful;
 
 /// Longer than any of these tests may take.
 const TIMEOUT_SECONDS: i32 = 3_600;
-/// Longer than a call to a server of this machine takes, however busy it is.
+/// Longer than a call to a server on this machine takes, however busy the machine is.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A probe with few permits.
@@ -82,7 +82,7 @@ async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
     for _ in 0..5 {
         answered("another namespace", call(&probe, "game", &game)).await;
     }
-    // However many there are.
+    // The same holds when more namespaces call such servers.
     let more: Vec<_> = (0..10)
         .map(|number| call(&probe, &format!("tarpit-{}", number / 2), &tarpit))
         .collect();
@@ -91,7 +91,7 @@ async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
     assert_eq!(
         tarpit.requests().len(),
         9,
-        "more calls than there are turns"
+        "more calls than there are permits"
     );
     more.iter().for_each(JoinHandle::abort);
     stuck.iter().for_each(JoinHandle::abort);
@@ -111,13 +111,13 @@ async fn no_more_long_answers_are_held_than_there_is_memory_for() {
     answered("another namespace", call(&probe, "game", &long)).await;
     until("the waiting call", || long.requests().len() == 2).await;
     assert_eq!(probe.limits.long.taken(), 2);
-    assert!(!waiting.is_finished(), "it holds more than it may");
+    assert!(!waiting.is_finished(), "it did not wait for a permit");
     calls.iter().for_each(JoinHandle::abort);
-    answered("whoever waited", waiting).await;
+    answered("the waiting call", waiting).await;
     assert_eq!(probe.limits.long.taken(), 0);
 }
 
-/// A request is held until its answer is there, which its server may take an hour for.
+/// A request is kept in memory until its response arrives, which may take an hour.
 #[tokio::test]
 async fn no_more_long_requests_are_held_than_there_is_memory_for() {
     let probe = probe(MANY, capacity(2, 1, 1));
@@ -128,15 +128,15 @@ async fn no_more_long_requests_are_held_than_there_is_memory_for() {
         .map(|_| call_with(&probe, "tarpit", &tarpit, &long))
         .collect();
     until("calls to the tarpit", || tarpit.requests().len() == 2).await;
-    answered("a short one", call(&probe, "tarpit", &game)).await;
+    answered("a short request", call(&probe, "tarpit", &game)).await;
     answered("another namespace", call_with(&probe, "game", &game, &long)).await;
     assert_eq!(probe.limits.calls.taken(), 10);
-    assert_eq!(tarpit.requests().len(), 2, "it holds more than it may");
+    assert_eq!(tarpit.requests().len(), 2, "more than there are permits");
     calls.iter().for_each(JoinHandle::abort);
-    until("their end", || probe.limits.calls.taken() == 0).await;
+    until("the end of the calls", || probe.limits.calls.taken() == 0).await;
 }
 
-/// What waits to be assessed takes memory as well as what is on its way.
+/// A response that waits to be assessed uses as much memory as one that is being read.
 #[tokio::test]
 async fn an_answer_has_its_turn_until_it_is_assessed() {
     let one = capacity(1, 1, 0);
@@ -150,7 +150,7 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
     until("a call", || game.requests().len() == 1).await;
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
-    // Each of a namespace of its own, or the second one would wait behind the calls.
+    // Each job has a namespace of its own; otherwise the second one would wait behind the calls.
     let busy: Vec<_> = ["one", "two"]
         .into_iter()
         .map(|namespace| {
@@ -162,7 +162,7 @@ async fn an_answer_has_its_turn_until_it_is_assessed() {
         })
         .collect();
     late.add_permits(100);
-    // Meanwhile a call of another namespace is made and assessed.
+    // In the meantime, a call of another probe is made and assessed.
     answered(
         "another probe",
         call(&self::probe(one, MANY), "game", &game),

@@ -1,4 +1,4 @@
-//! Measurements against servers that do what a test tells them, byte by byte.
+//! Measurements with servers that respond as the test specifies, byte by byte.
 
 mod cluster;
 mod exec;
@@ -25,17 +25,17 @@ use gamekeeper_core::plan::hook_run::Outcome;
 enum Reply {
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// The same, and then nothing until the client ends; what it says at last is noted.
+    /// These bytes, then nothing. What the server reads last from the client is recorded.
     Kept(Vec<u8>),
-    /// The same, once it may.
+    /// These bytes, once there is a permit.
     Late(Arc<Semaphore>, Vec<u8>),
-    /// A byte a second, for ever.
+    /// A byte a second, forever.
     Trickle,
     /// A body that never ends.
     Endless,
-    /// Nothing, and the connection stays.
+    /// Nothing; the connection stays open.
     Silence,
-    /// The beginning of a long body, and no more.
+    /// The beginning of a long body, then nothing.
     Stuck,
 }
 
@@ -45,7 +45,7 @@ struct Server {
 }
 
 impl Server {
-    /// Answers connections in turn; the last answer is repeated.
+    /// A server that gives one reply to each connection, in turn; the last reply is repeated.
     async fn start(answers: &[Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -182,7 +182,7 @@ async fn measure(metric: Metric) -> Outcome {
     measure_with(metric, &[], HERE).await
 }
 
-/// The message with times and ports, which differ from run to run, taken out.
+/// The message without times and ports, which differ from run to run.
 fn message(outcome: &Outcome, server: &Server) -> String {
     let message = outcome
         .message

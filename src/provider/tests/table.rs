@@ -1,5 +1,5 @@
-//! The table of runs, played on the pure assessment: answers go through the web metric's judgment
-//! and the run's state machine, without a socket or a clock.
+//! Plays the table of runs without a socket or a clock: responses are judged as those of a web metric, and their
+//! outcomes are assessed by the run's state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ struct Row {
     phase: HookPhase,
     counts: [i32; 5],
     message: Option<String>,
-    /// Whether it depends on an order of events that only the pure assessment has.
+    /// Whether the row depends on an order of events that only the pure assessment guarantees.
     #[serde(default, rename = "pure")]
     _pure: bool,
 }
@@ -63,7 +63,7 @@ impl Row {
         }
     }
 
-    /// The answers of a metric, the next one last.
+    /// The responses for a metric, the next one last.
     fn answers(&self, metric: &str) -> Vec<HttpResponse> {
         let answers = self.answers.get(metric).unwrap_or(&self.answers);
         answers
@@ -97,7 +97,7 @@ fn answer(value: &Value) -> HttpResponse {
     }
 }
 
-/// Plays a row to its end, or until its answers are used up.
+/// Plays a row to its end, or until no responses are left.
 fn play(row: &Row) -> HookRunStatus {
     let mut spec = row.spec();
     let mut answers: Vec<_> = spec

@@ -195,7 +195,7 @@ async fn requests_are_made_as_the_metric_says() {
     assert!(requests[1].ends_with("\r\n\r\ngo red"), "{}", requests[1]);
 }
 
-/// A value of 1 MB, named 6,000 times, would be 6 GB.
+/// A value of 1 MB that is filled in 6,000 times would be 6 GB.
 #[tokio::test]
 async fn a_text_that_names_a_long_value_often_is_an_error() {
     let server = Server::answering("200 OK", "ok").await;
@@ -320,7 +320,7 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
     }
 }
 
-/// A server could fill the process with abandoned connections.
+/// Otherwise servers could fill the process with abandoned connections.
 #[tokio::test]
 async fn a_connection_ends_with_its_call() {
     let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec();
@@ -380,7 +380,7 @@ async fn an_answer_that_breaks_off_is_an_error() {
     }
 }
 
-/// A body may hold secrets that are meant for the first server alone.
+/// A body may contain secrets that are meant only for the first server.
 #[tokio::test]
 async fn a_redirect_takes_no_body_to_another_server() {
     for (status, url) in [
@@ -423,7 +423,7 @@ async fn a_redirect_takes_no_body_to_another_server() {
     }
 }
 
-/// A terminal does what control characters tell it to.
+/// A terminal would execute control characters.
 #[tokio::test]
 async fn what_a_server_answers_cannot_control_a_terminal() {
     let odd = "a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
@@ -469,7 +469,7 @@ async fn redirects_are_followed_but_not_to_refused_addresses() {
     );
     assert!(
         server.requests()[1].contains("s3cret"),
-        "the same host keeps what it was told"
+        "a redirect to the same host keeps the headers"
     );
     assert!(
         !target.requests()[0].contains("s3cret"),
@@ -510,7 +510,8 @@ async fn refused_addresses_are_not_called_unless_allowed() {
     assert!(!outcome.message.unwrap_or_default().contains("is refused"));
 }
 
-/// The operator serves its own metrics there, and neighbours in its pod what is meant for it alone.
+/// The operator serves its own metrics there, and other containers of its pod may serve what is meant only for the
+/// operator.
 #[tokio::test]
 async fn the_operator_itself_is_not_called_unless_allowed() {
     let server = Server::answering("200 OK", "metrics").await;

@@ -46,7 +46,7 @@ async fn writes_in_a_minute(code: u16) -> usize {
         AdmissionMetrics::default(),
     );
     let minute = timeout(Duration::from_secs(60), rotation.run()).await;
-    assert!(minute.is_err(), "it ended");
+    assert!(minute.is_err(), "the rotation ended");
     writes.load(Ordering::Relaxed)
 }
 

@@ -99,7 +99,10 @@ async fn a_caller_with_too_many_connections_is_refused_and_others_are_served() {
     assert_eq!(streams.iter().flatten().count(), 32);
     let started = std::time::Instant::now();
     webhook.is_served().await;
-    assert!(started.elapsed() < Duration::from_secs(4), "it waited");
+    assert!(
+        started.elapsed() < Duration::from_secs(4),
+        "the review waited"
+    );
 }
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::below;
 use crate::admission::Finding;
 
-/// The result of a walk through an object.
+/// Checks an object and collects what violates its schema.
 #[derive(Default)]
 pub struct Bounds {
     pub findings: Vec<Finding>,
-    /// Whether the API server would skip the rules.
+    /// Whether the API server would skip the CEL rules because of these findings.
     pub hides_rules: bool,
 }
 

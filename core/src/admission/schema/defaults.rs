@@ -1,11 +1,11 @@
-//! The preparation of an object: removes nulls, sets defaults, and finds unknown fields.
+//! Prepares an object for validation: removes nulls, sets defaults, and finds unknown fields.
 
 use serde_json::Value;
 
 use super::below;
 use crate::admission::{Finding, lies_in};
 
-/// Removes nulls and sets defaults like the API server.
+/// Removes nulls and sets defaults as the API server does.
 pub fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -34,8 +34,8 @@ pub fn complete(schema: &Value, value: &mut Value) {
 
 /// Fields that are not in the schema: misspelt or misplaced.
 ///
-/// The schemas of core types keep unknown fields, because a cluster may be newer. They are reported here, because
-/// the cluster may refuse the pods, claims or Jobs.
+/// The schemas of core types keep unknown fields, because a cluster may be newer. Such fields are reported here
+/// nevertheless, because the cluster may refuse the pods, claims or Jobs.
 pub fn unknown_fields(schema: &Value, object: &Value) -> Vec<Finding> {
     let mut found = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {

@@ -28,7 +28,7 @@ static KINDS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     kinds.collect()
 });
 
-/// The schemas of all kinds and their compiled rules.
+/// Checks objects against the schemas of all kinds, and keeps the compiled rules.
 #[derive(Default)]
 pub struct Schemas {
     rules: rules::Rules,
@@ -50,7 +50,7 @@ pub(super) fn unknown_in_jobs_and_claims(kind: &str, object: &Value) -> Vec<Find
 }
 
 impl Schemas {
-    /// The errors of the API server when the object is created. Sets its defaults.
+    /// The errors that the API server would return if the object were created. Sets the object's defaults.
     pub fn check(&self, kind: &str, object: &mut Value) -> Vec<Finding> {
         let Some(schema) = KINDS.get(kind) else {
             return Vec::new();
@@ -67,7 +67,7 @@ impl Schemas {
     }
 }
 
-/// The path of a field in an object.
+/// The path of a field of the object at `path`.
 fn below(path: &str, field: &str) -> String {
     match path {
         "" => field.to_owned(),

@@ -1,7 +1,8 @@
 //! The CEL rules of the CRDs (x-kubernetes-validations) for objects that are created.
 //!
-//! The evaluator of the crate `cel` has no limits. That is acceptable for own rules on files of the user who runs
-//! the linter. `duration` is implemented here, because that of the crate needs another date library.
+//! The evaluator of the crate `cel` has no limits. That is acceptable, because the rules are our own and the files
+//! belong to the user who runs the linter. `duration` is implemented here, because the crate's own needs another
+//! date library.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -63,8 +64,7 @@ impl Rules {
         }
         let program = self.program(source)?;
         let message = rule["message"].as_str().unwrap_or_default();
-        // The messages of the API server contain the value of a scalar only, and an empty value if the evaluation
-        // failed.
+        // The API server's message contains the value if it is a scalar, and an empty value if the evaluation failed.
         let why = match (program.execute(&self.context(value)), value) {
             (Ok(Cel::Bool(true)), _) => return None,
             (Ok(_), Value::Object(_) | Value::Array(_)) => message.to_owned(),
@@ -72,7 +72,7 @@ impl Rules {
             (Err(ExecutionError::FunctionError { function, .. }), _) => {
                 format!("\"\": {} evaluating rule: {message}", failed(&function))
             }
-            // Only the API server can evaluate it.
+            // Only the API server can evaluate this rule.
             (Err(_), _) => return None,
         };
         let field = rule["fieldPath"].as_str().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Rules {
         let mut context = Context::with_env(Arc::clone(&self.env));
         context.add_variable_from_value("self", of_json(value));
         context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(OptionalValue::none())));
-        // Fails only if the library has this function.
+        // Fails only if the library already has this function.
         let _ = context.add_function("duration", duration);
         context
     }
@@ -101,7 +101,7 @@ impl Rules {
     }
 }
 
-/// The API server's message of a failed conversion.
+/// The API server's message for a failed conversion.
 fn failed(function: &str) -> String {
     let to = match function {
         "duration" => "google.protobuf.Duration",

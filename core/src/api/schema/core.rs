@@ -80,7 +80,7 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
         "type": "array",
         "items": claim,
         "x-kubernetes-list-type": "atomic",
-        // Without a default, a claim template could be added later.
+        // Without a default, claim templates could be added later, because the rule needs an old value.
         "default": [],
         "x-kubernetes-validations": [immutable("create a new workload with the new claims")],
     })

@@ -1,4 +1,4 @@
-//! The four CustomResourceDefinitions, as `gamekeeper crds` prints them and `crds/` holds them.
+//! The four CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
@@ -96,14 +96,14 @@ mod tests {
 
     use super::*;
 
-    /// `kubectl apply` keeps the whole object in an annotation of at most 256 KiB.
+    /// `kubectl apply` stores the whole object in an annotation of at most 256 KiB.
     const LARGEST: usize = 256 * 1024;
 
     #[test]
     fn the_crds_folders_hold_what_the_types_say() {
         let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let files = |plural: &str| {
-            // A chart can only read what is inside it.
+            // A chart can only read its own files.
             ["crds", "charts/gamekeeper/files/crds"]
                 .map(|folder| top.join(folder).join(format!("{plural}.yaml")))
         };
@@ -125,7 +125,7 @@ mod tests {
             let found = std::fs::read_to_string(file).unwrap_or_default();
             assert!(
                 found == wanted,
-                "{} is not what the types say: run `make crds` and commit",
+                "{} does not match the types: run `make crds` and commit the result",
                 file.display()
             );
         }

@@ -20,7 +20,7 @@ fn count_needs_interval() -> Rule {
     )
 }
 
-/// A Job has no result for a condition.
+/// A Job has no result that a condition could check.
 fn a_job_decides_by_its_exit() -> Rule {
     rule(
         "provider",
@@ -45,8 +45,8 @@ pub fn job_rules() -> [Rule; 2] {
     ]
 }
 
-/// A condition, as a regular expression, that compares text `result` with a number literal: alone,
-/// so neither `asInt(result)` nor `result.age`, `result[0]` or `my_result`.
+/// A regular expression that finds comparisons of `result` with a number literal. It matches only `result`
+/// itself, not `asInt(result)`, `result.age`, `result[0]` or `my_result`.
 const TEXT_WITH_NUMBER: &str = concat!(
     r"(^|[^\w.])result\s*([=!]=|[<>]=?|in\s*\[)\s*-?[.]?[0-9]",
     r"|(^|[^\w.])[0-9.]+\s*([=!]=|[<>]=?)\s*result\s*($|[^\w.\[\s(])",
@@ -86,7 +86,7 @@ pub fn arguments_have_values() -> Rule {
     )
 }
 
-/// A rule by metric name must match a metric.
+/// Each entry of dryRun and measurementRetention must match a metric.
 pub fn rules_by_metric_name() -> [Rule; 2] {
     ["dryRun", "measurementRetention"].map(|field| {
         rule(
@@ -121,7 +121,7 @@ pub fn ca_or_insecure() -> Rule {
     )
 }
 
-/// Rules on the body, the method and the trust of a web call.
+/// Rules on the CA, the body and the method of a web call.
 pub fn web_rules() -> [Rule; 3] {
     [
         ca_or_insecure(),
@@ -138,7 +138,7 @@ pub fn web_rules() -> [Rule; 3] {
     ]
 }
 
-/// A JSONPath in client-go's dialect is a template, and without braces just text.
+/// A JSONPath in client-go's dialect is a template; without braces it is just text.
 pub fn in_braces() -> Rule {
     rule(
         "",

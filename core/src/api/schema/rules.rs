@@ -2,7 +2,7 @@
 
 use kube::core::{Message, Rule};
 
-/// A rule, the field that its message is shown at, and the message.
+/// A CEL rule whose message is reported at the field `at`; empty for the value itself.
 pub fn rule(at: &str, rule: impl Into<String>, message: impl Into<String>) -> Rule {
     let mut rule = Rule::new(rule);
     rule.message = Some(Message::Message(message.into()));
@@ -39,7 +39,7 @@ pub fn exactly_one_of(fields: &[&str]) -> Rule {
     )
 }
 
-/// The field cannot change; `instead` says what to do instead.
+/// The field cannot change; `instead` is what users can do instead.
 pub fn immutable(instead: &str) -> Rule {
     rule(
         "",

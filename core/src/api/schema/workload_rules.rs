@@ -5,8 +5,8 @@ use kube::core::Rule;
 use super::rules::{rule, unless_broken_before};
 use crate::api::names::MAX_WORKLOAD_NAME;
 
-/// The name of a workload leaves room for suffixes. Applies on create only: on the root it would otherwise
-/// refuse every write of an older object.
+/// The name of a workload must be short enough for suffixes. The rule applies on create only: on the root of the
+/// schema, it would otherwise refuse every write of an older object.
 pub fn workload_name() -> Rule {
     rule(
         "",
@@ -59,7 +59,7 @@ pub fn selector_matches_template() -> [Rule; 2] {
     })
 }
 
-/// A deadline would end matches without a hook.
+/// A deadline would terminate pods without running their hooks.
 pub fn no_deadline() -> Rule {
     rule(
         "activeDeadlineSeconds",
@@ -68,16 +68,16 @@ pub fn no_deadline() -> Rule {
     )
 }
 
-/// The paths of limits in an update strategy: a GameStatefulSet has two.
+/// The prefixes of the paths of limits in an update strategy; a GameStatefulSet has two.
 const ONE_PLACE: [&str; 1] = [""];
 const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];
 
-/// An expression: a limit is set in a place, and is 0.
+/// A CEL expression: the limit at `path` is set, and is 0.
 fn is_zero(path: &str) -> String {
     format!("{} && ({path} == 0 || {path} == '0%')", is_set(path))
 }
 
-/// An expression: a limit is set at one of the places, and is not 0.
+/// A CEL expression: the limit is set in one of the places, and is not 0.
 fn is_above_zero(places: &[&str], field: &str) -> String {
     let at_each: Vec<String> = places
         .iter()
@@ -87,7 +87,7 @@ fn is_above_zero(places: &[&str], field: &str) -> String {
     format!("({})", at_each.join(" || "))
 }
 
-/// An expression: a limit is set.
+/// A CEL expression: the limit at `path` is set.
 fn is_set(path: &str) -> String {
     match path.rsplit_once('.') {
         Some((parent, _)) if parent.ends_with("rollingUpdate") => {
@@ -127,7 +127,7 @@ pub fn game_deployment_limits() -> Vec<Rule> {
         .collect()
 }
 
-/// Limits of a GameStatefulSet: each at one place only.
+/// Limits of a GameStatefulSet: each may be set in one place only.
 pub fn game_stateful_set_limits() -> Vec<Rule> {
     ["partition", "maxUnavailable", "maxSurge"]
         .map(|field| {

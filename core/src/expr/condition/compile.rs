@@ -1,17 +1,17 @@
-//! Parses a source into a tree with known names, within limits.
+//! Parses an expression into a tree in which all names are resolved, within limits.
 
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::fix;
 use super::functions::Function;
 
-/// In bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_SOURCE: usize = 1024;
-/// The nesting of brackets, each of which takes about 200 kB of the parser's stack.
+/// The maximum nesting of brackets: each level takes about 200 kB of the parser's stack.
 const MAX_BRACKETS: usize = 24;
 const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 2_000;
-/// The nesting of all, exists, map and filter.
+/// The maximum nesting of loops such as all, exists, map and filter.
 const MAX_LOOPS: usize = 2;
 
 type Result<T> = std::result::Result<T, String>;
@@ -40,7 +40,7 @@ pub(super) enum Node {
     Or(Box<[Node; 2]>),
     Conditional(Box<[Node; 3]>),
     Binary(Operator, Box<[Node; 2]>),
-    /// The first, or the second if the first is missing or null.
+    /// The first operand, or the second if the first is missing or null.
     Default(Box<[Node; 2]>),
     Call(Function, Vec<Node>),
     Loop(Box<Loop>),

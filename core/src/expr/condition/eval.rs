@@ -8,7 +8,7 @@ use super::compile::{Loop, LoopKind, Node, Operator};
 use super::functions;
 use super::value::{List, Subject, Text, Val, number_order};
 
-/// The steps of one evaluation: about 20 ms, and at most 32 bytes each.
+/// The maximum number of steps of one evaluation, which take about 20 ms. A step covers up to 32 bytes.
 const BUDGET: usize = 500_000;
 
 /// Why an expression has no value.
@@ -138,7 +138,7 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    /// `&&` and `||`. As in CEL, an operand that decides does so even if the other one is an error.
+    /// `&&` and `||`. As in CEL, one operand can decide the result even if the other one is an error.
     fn until(&mut self, operands: &[Node; 2], decides: bool) -> Result<Val<'a>> {
         let left = match self.bool(&operands[0]) {
             Err(Fault::Spent) => return Err(Fault::Spent),
@@ -226,7 +226,7 @@ impl<'a> Eval<'a, '_> {
         }
     }
 
-    /// Whether the body gives `decides` for any element; then errors of other elements do not matter.
+    /// Whether the body returns `decides` for any element; if so, errors of other elements are ignored.
     fn any(
         &mut self,
         each: &Loop,

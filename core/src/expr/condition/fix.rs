@@ -1,9 +1,9 @@
-//! Fixes for invalid expressions. Users of bk-bcs and Argo know another language (expr), so its spellings are
-//! explained here.
+//! Suggests fixes for invalid expressions. Users of bk-bcs and Argo know another language (expr), so its spellings
+//! are recognized.
 
 use cel::ParseErrors;
 
-/// Spellings of expr, and those of CEL.
+/// Spellings in expr, and what to write in CEL.
 const SPELLINGS: [(&str, &str); 12] = [
     (
         " matches ",
@@ -37,7 +37,7 @@ const SPELLINGS: [(&str, &str); 12] = [
     ("..", "write x >= A && x <= B in place of x in A..B"),
 ];
 
-/// The errors of the parser in one line, or a known fix.
+/// The parser's first error in one line, or a known fix.
 pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
     if source.trim().is_empty() {
         return "it is empty: write a condition such as asInt(result) < 30".into();

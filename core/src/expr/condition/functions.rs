@@ -6,13 +6,13 @@ use super::eval::{Budget, Result, wrong};
 use super::value::{Text, Val};
 use crate::expr::jsonpath::text_of;
 
-/// Sizes of compiled regular expressions, in bytes, and their steps for each byte of text: the time of a match grows
-/// with the product of both.
+/// Maximum sizes of compiled regular expressions, in bytes, and the steps that each costs per byte of text: the time
+/// of a match grows with the size of the expression and the length of the text.
 const REGEX_SIZES: [(usize, usize); 4] = [(1 << 11, 1), (1 << 13, 4), (1 << 15, 16), (1 << 16, 32)];
-/// The steps of compiling a regular expression, in addition to its length.
+/// The steps that compiling a regular expression costs, in addition to its length.
 const REGEX_STEPS: usize = 2_000;
 
-/// The longest text that `string` creates.
+/// The maximum number of bytes for which `string` spends steps.
 const MAX_TEXT: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ fn as_int(of: &Val<'_>) -> Result<i64> {
     const RANGE: std::ops::Range<f64> = -9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0;
     let int = match of {
         Val::Int(int) => Some(*int),
-        // As in Go and CEL: towards zero.
+        // Rounded towards zero, as in Go and CEL.
         Val::Double(double) => RANGE.contains(double).then_some(*double as i64),
         Val::Text(text) => text.as_str().trim().parse().ok(),
         _ => None,

@@ -1,9 +1,10 @@
-//! Conditions: CEL on `result` (the selection of the jsonPath, scalars as text) and `value` (the same, typed).
+//! Conditions: CEL expressions over `result` (what jsonPath selects, with scalars as text) and `value` (the same,
+//! typed).
 //!
-//! The parser is that of the crate `cel`; its evaluator is not used, because it lacks three things: a limit of time
+//! The parser is that of the crate `cel`; its evaluator is not used, because it lacks three things: a limit on time
 //! and memory for any input; errors for comparisons of text with numbers (`result != 0` would hold for the text
-//! "0"); and messages that say what to write. So a source is parsed and checked ([`compile`]), and evaluated by a
-//! small tree walk ([`eval`]) that borrows the response and counts every step.
+//! "0"); and messages that suggest what to write. So [`compile`] parses and checks an expression, and [`eval`]
+//! evaluates it in a small tree walk that borrows the response and counts every step.
 //!
 //! The parser recurses deeply: call [`Condition::compile`] on a thread with a stack of
 //! [`STACK_BYTES`](super::STACK_BYTES).
@@ -21,7 +22,7 @@ pub use value::Subject;
 use crate::text::truncate;
 use compile::Node;
 
-/// The longest expression in a message.
+/// The longest expression in a message, in characters.
 const MAX_SHOWN: usize = 120;
 
 /// Why a condition is invalid or cannot be evaluated. Contains the expression and a fix.
@@ -87,7 +88,7 @@ impl Condition {
     /// Evaluates the condition.
     ///
     /// # Errors
-    /// If a value is missing or of a wrong type, or the evaluation takes too many steps.
+    /// If a value is missing or of the wrong type, or the evaluation takes too many steps.
     pub fn holds(&self, subject: &Subject<'_>) -> Result<bool, ConditionError> {
         self.check_types(subject)
             .and_then(|()| eval::holds(&self.root, subject))
@@ -98,7 +99,7 @@ impl Condition {
     }
 
     /// Refuses expressions whose result would depend on the type of `result` instead of its value, even if another
-    /// part of the expression decides.
+    /// part of the expression decides the result.
     fn check_types(&self, subject: &Subject<'_>) -> Result<(), String> {
         if subject.result_is_text() && self.root.compares_result_with_number() {
             return Err(

@@ -190,7 +190,7 @@ fn every_comparison_with_nan_is_false() {
 
 #[test]
 fn evaluation_errors_contain_a_fix() {
-    // Path, condition, what the message says.
+    // Path, condition, part of the message.
     let rows = [
         ("{$.age}", "result < 30", "write asInt(result)"),
         ("{$.age}", "result != 0", "write asInt(result)"),
@@ -385,7 +385,7 @@ fn the_steps_of_an_evaluation_are_limited() {
             let started = std::time::Instant::now();
             let message = evaluate(condition, "{$}", response).expect_err(condition);
             assert!(message.contains("too many steps"), "{condition}: {message}");
-            // Far from the limit of 200 ms in a release build; this one is a debug build.
+            // A debug build is slower: a release build stays far below 200 ms.
             assert!(
                 started.elapsed().as_millis() < 2_000,
                 "{condition}: {:?}",

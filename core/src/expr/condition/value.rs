@@ -81,12 +81,12 @@ impl<'a> Subject<'a> {
         matches!(self.result, Val::Text(_))
     }
 
-    /// Whether it is the selection of a filter. Then the number of matches decides whether `result` is a list.
+    /// Whether it was selected by a filter. If so, the number of matches decides whether `result` is a list.
     pub(super) fn is_filtered(&self) -> bool {
         self.filtered
     }
 
-    /// The value in a status.
+    /// The value as a status shows it.
     pub fn shown(&self) -> String {
         self.result.shown(MAX_SHOWN)
     }
@@ -180,7 +180,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The value in a message.
+    /// The value as a message shows it.
     pub(super) fn brief(&self) -> String {
         let shown = self.shown(MAX_BRIEF);
         match self {

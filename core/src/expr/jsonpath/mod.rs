@@ -1,7 +1,7 @@
 //! JSONPath in the dialect of client-go, `{$.players[0].name}`, as in kubectl and bk-bcs.
 //!
-//! A source is a template: paths in braces, text around them, `{range}` and `{end}`. Unlike in other dialects, a
-//! missing key is an error: a hook must not take it for a result.
+//! An expression is a template: paths in braces, text around them, `{range}` and `{end}`. Unlike in other dialects, a
+//! missing key is an error: a hook must not mistake it for a result.
 
 mod parse;
 mod select;
@@ -28,7 +28,7 @@ impl PathError {
 }
 
 const MAX_LENGTH: usize = 4096;
-/// The longest path in a message.
+/// The longest path in a message, in characters.
 const MAX_SHOWN: usize = 100;
 
 /// A parsed template.
@@ -51,16 +51,16 @@ pub struct JsonPath {
     parts: Vec<Part>,
 }
 
-/// The selection of a template.
+/// What a template selects.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection<'v> {
-    /// The value of a path that matches one value at most.
+    /// The value of a path that matches at most one value.
     One(&'v Value),
     /// The values of a path that can match several.
     Many {
         /// In document order.
         values: Vec<&'v Value>,
-        /// Whether it can match several only because of filters, so that a single match is meant.
+        /// Whether it can match several only because of filters, in which case users expect a single match.
         filtered: bool,
     },
     /// The text of a template with several parts or text.
@@ -158,7 +158,7 @@ impl JsonPath {
     }
 }
 
-/// Whether a path matches one value at most.
+/// Whether a path matches at most one value.
 fn is_single(steps: &[Step]) -> bool {
     steps.iter().all(|step| match step {
         Step::Field(_) | Step::Literal(_) => true,
@@ -176,8 +176,8 @@ fn is_filtered(steps: &[Step]) -> bool {
     others.len() < steps.len() && is_single(&others)
 }
 
-/// The text of a scalar, without quotes; the JSON of other values. As in Go, a number with a fraction of zero is a
-/// whole number.
+/// The text of a scalar, without quotes; the JSON of other values. As in Go, a number whose fraction is zero is
+/// written as a whole number.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

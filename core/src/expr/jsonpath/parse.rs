@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Filter, Operator, Part, Slice, Step};
 
-/// The nesting of filters, unions and ranges.
+/// The maximum nesting of filters, unions and ranges.
 const MAX_DEPTH: usize = 16;
 
 type Result<T> = std::result::Result<T, String>;

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::{Filter, Operator, Part, Selection, Slice, Step, is_filtered, is_single, text_of};
 
-/// The most values that a selection may visit: paths such as `{..*..*}` would exhaust the memory.
+/// The maximum number of values that a selection may visit: paths such as `{..*..*}` would exhaust the memory.
 const MAX_VISITS: usize = 500_000;
 
-/// The longest text that a template creates.
+/// The longest text that a template may create, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
 type Result<T> = std::result::Result<T, String>;
@@ -125,7 +125,7 @@ impl Walk {
         Ok(found)
     }
 
-    /// Finds non-empty lists and objects from here down.
+    /// Finds the non-empty lists and objects from this value downwards.
     fn descend<'v>(&mut self, place: &'v Value, found: &mut Vec<&'v Value>) -> Result<()> {
         self.visit(1)?;
         let mut inner = children(place).peekable();

@@ -1,4 +1,4 @@
-//! The dialect, held against what client-go itself makes of each template.
+//! The dialect, compared with client-go's own result for each template.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn document() -> Value {
     serde_json::from_str(include_str!("testdata/document.json")).expect("a document")
 }
 
-/// Selects, and shows what came out as text and as what kind.
+/// The kind and the text of a path's selection.
 fn select(path: &str, document: &Value) -> Result<(&'static str, String), PathError> {
     let path = JsonPath::parse(path)?;
     let selection = path.select(document)?;
@@ -34,9 +34,9 @@ fn as_text(selection: &Selection) -> String {
     }
 }
 
-/// Templates whose result in client-go is accidental.
+/// Templates that are errors here, because their result in client-go is accidental.
 const STRICTER: [&str; 3] = ["{$.list[]}", "{range $.players[*]}{.name}", "{$.null[0]}"];
-/// client-go evaluates the body of a range without items.
+/// Templates that are errors in client-go only, because it evaluates the body of a range without items.
 const KINDER: [&str; 1] = ["{range $.empty[*]}{.x}{end}"];
 
 #[test]

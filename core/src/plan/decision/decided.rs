@@ -1,4 +1,4 @@
-//! What rules decide about pods, one by one.
+//! What rules decide about individual pods, and the sum of these decisions.
 
 use jiff::Timestamp;
 
@@ -12,17 +12,17 @@ use crate::plan::time::earlier;
     reason = "most are actions, and none is kept for long"
 )]
 pub enum Decision {
-    /// Nothing, for now.
+    /// Do nothing for now.
     Wait,
-    /// Nothing before that moment.
+    /// Do nothing before this time.
     Until(Timestamp),
-    /// This action.
+    /// Carry out this action.
     Do(Action),
-    /// Nothing, and a condition tells why.
+    /// Do nothing, and report the reason in a condition.
     Blocked(Blocked),
 }
 
-/// What a rule decides about all of them.
+/// What a rule decides about all pods.
 #[derive(Debug, Default)]
 pub struct Decided {
     /// The actions.

@@ -1,33 +1,33 @@
 //! Arguments: `{{ args.NAME }}` in the texts of a metric.
 //!
-//! A name without a value is an error wherever it is met, never an empty string: a URL that lacks
-//! the pod's address must not turn into a call to somewhere else.
+//! A name without a value is always an error, never an empty string: a URL that lacks the pod's
+//! address must not become a call to another host.
 
 use std::collections::{HashMap, HashSet};
 
 use super::texts::visit_texts;
 use crate::api::{Argument, HookTemplateSpec, Metric};
 
-/// Longest text, in bytes, that the arguments of one measurement are filled into; all texts together.
+/// Maximum total length of the texts of one measurement with their arguments filled in, in bytes.
 pub const MAX_FILLED: usize = 1 << 20;
-/// Longest name of an argument.
+/// Longest name of an argument, in bytes.
 const MAX_NAME: usize = 253;
-/// References to arguments in a template, and in the texts of one measurement.
+/// Maximum number of references to arguments in a template, and in the texts of one measurement.
 const MAX_REFERENCES: usize = 4_096;
 
 /// Why arguments cannot be filled into a string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// No value is known for a name.
+    /// The argument has no value.
     #[error("argument {0} has no value: give it one in args")]
     NoValue(String),
-    /// Something else than `args.NAME` stands between the braces.
+    /// The braces contain something other than `args.NAME`.
     #[error("{{{{{0}}}}} is not an argument: write {{{{ args.NAME }}}}")]
     NotAnArgument(String),
-    /// Braces are opened and not closed.
+    /// Braces are opened but not closed.
     #[error("{{{{ is not closed: write {{{{ args.NAME }}}}")]
     NotClosed,
-    /// What is filled in would fill the memory.
+    /// The texts with their arguments filled in would be too long.
     #[error(
         "it is too long with its arguments filled in: the texts of a metric may have 1 MiB in total"
     )]
@@ -37,7 +37,7 @@ pub enum ArgumentError {
         "it contains too many references to arguments: at most {MAX_REFERENCES} are allowed in total"
     )]
     TooMany,
-    /// The JSON that they stand in is none.
+    /// The JSON that contains the references is invalid.
     #[error("the JSON cannot be read: {0}")]
     NoJson(String),
 }
@@ -56,7 +56,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// As much text as this, in bytes.
+    /// An allowance for this much text, in bytes.
     pub fn of(text: usize) -> Self {
         Allowance {
             text,
@@ -64,7 +64,7 @@ impl Allowance {
         }
     }
 
-    /// Takes so much text.
+    /// Uses up this much of the text, in bytes.
     pub(super) fn take(&mut self, text: usize) -> Result<(), ArgumentError> {
         self.text = self.text.checked_sub(text).ok_or(ArgumentError::TooLong)?;
         Ok(())
@@ -77,10 +77,10 @@ impl Allowance {
     }
 }
 
-/// A part of plain text, and the argument that comes after it (None at the end).
+/// A piece of plain text, and the argument that follows it (None at the end).
 type Part<'a> = (&'a str, Option<&'a str>);
 
-/// The parts of a string, up to the first that cannot be read.
+/// The parts of a string, up to and including the first error.
 fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ArgumentError>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -92,7 +92,7 @@ fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ArgumentError>> {
     })
 }
 
-/// The first part of a string, and what comes after its argument.
+/// The first part of a string, and the rest of the string after its argument.
 fn part(text: &str) -> Result<(Part<'_>, Option<&str>), ArgumentError> {
     let Some((plain, after)) = text.split_once("{{") else {
         return Ok(((text, None), None));
@@ -105,10 +105,10 @@ fn part(text: &str) -> Result<(Part<'_>, Option<&str>), ArgumentError> {
     Ok(((plain, Some(name)), Some(after)))
 }
 
-/// Replaces each `{{ args.NAME }}` by its value.
+/// Replaces each `{{ args.NAME }}` with its value.
 ///
 /// # Errors
-/// When a name has no value, the braces hold something else, or it would be too much.
+/// If a name has no value, braces contain something else or are not closed, or the allowance is exceeded.
 pub fn fill<'v>(
     text: &str,
     allowance: &mut Allowance,
@@ -129,13 +129,13 @@ pub fn fill<'v>(
     Ok(filled)
 }
 
-/// Names that the metrics use, each once, in order of appearance; of the references that there may be.
+/// Names that the metrics use, each once, in order of appearance. References beyond the maximum are ignored.
 fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut references = 0;
     for metric in metrics {
         visit_texts(metric, &mut |_, text| {
-            // A text that cannot be read fails its measurement with a message of its own.
+            // An invalid text makes its measurement fail with a message of its own.
             for name in arguments_in(text).unwrap_or_default() {
                 references += 1;
                 if references <= MAX_REFERENCES && !places.contains_key(name) {
@@ -152,7 +152,7 @@ fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> 
 /// Names of the arguments that a string uses, in order of appearance.
 ///
 /// # Errors
-/// When braces hold something else, or are not closed.
+/// If braces contain something else or are not closed.
 pub fn arguments_in(text: &str) -> Result<Vec<&str>, ArgumentError> {
     let names = parts(text).map(|part| part.map(|(_, name)| name));
     names.filter_map(Result::transpose).collect()
@@ -163,12 +163,12 @@ pub fn used_arguments(metric: &Metric) -> Vec<String> {
     used_names([metric])
 }
 
-/// Whether metrics refer to arguments more often than can be filled in.
+/// Whether metrics contain more references to arguments than the maximum.
 pub(super) fn refer_too_often(metrics: &[Metric]) -> bool {
     let mut references = 0;
     for metric in metrics {
         visit_texts(metric, &mut |_, text| {
-            // Each has its braces; what else has some cannot be filled in anyway.
+            // Each reference has braces; braces around anything else are an error anyway.
             references += text.matches("{{").count();
         });
     }
@@ -197,14 +197,15 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
     names.filter(is_missing).collect()
 }
 
-/// Arguments that say in which pod commands are run.
+/// Arguments that name the pod in which commands run.
 const POD_OF_COMMANDS: [&str; 2] = ["PodName", "PodNamespace"];
 
-/// The arguments of a run: those that the template declares, in its order, a given value before
-/// the template's own; then given ones that its metrics use without declaring them. A command uses those
-/// that say in which pod it is run.
+/// The arguments of a run: first those that the template declares, in its order, where a given value
+/// takes precedence over the template's own; then given ones that its metrics use without declaring
+/// them. A command also uses those that name its pod.
 ///
-/// What a template neither declares nor uses stays out, so that a HookRun shows what matters to it.
+/// Arguments that a template neither declares nor uses are left out, so that a HookRun shows only what
+/// matters to it.
 pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Argument> {
     let given = by_name(given);
     let declared = template.args.iter().filter_map(|argument| {
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
     use crate::api::{MetricProvider, RawJson, WebHeader, WebMetric};
 
-    /// With all that may be filled in.
+    /// Fills in arguments with the full allowance.
     fn fill<'v>(
         text: &str,
         value_of: impl Fn(&str) -> Option<&'v str>,
@@ -408,7 +409,7 @@ mod tests {
         );
         let more = fill(&"{{ args.a }}".repeat(more), value_of);
         assert_eq!(more, Err(ArgumentError::TooMany));
-        // All texts of a measurement together.
+        // All texts of a measurement share one allowance.
         let mut allowance = Allowance::of(10);
         assert_eq!(
             super::fill("123456", &mut allowance, value_of),

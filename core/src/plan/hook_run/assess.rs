@@ -1,7 +1,7 @@
-//! Where a run stands: the next status, what to measure now, and when to look again.
+//! Assesses a run: its next status, what to measure now, and when to assess it again.
 //!
-//! A run's state is its status alone, so an operator that starts again goes on where the last one
-//! stopped; a call that was in progress then is made again, under the same number.
+//! A run's state is its status alone, so a restarted operator continues where the last one stopped. A
+//! call that was in progress then is made again, under the same number.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use super::record::{entry, record, result, result_mut, take_in_progress};
 use super::schedule::{Due, schedule};
 use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
 
-/// What is said of a run that passes without having asked anything.
+/// The message of a run that is Successful because none of its metrics affects the result.
 const NOTHING_DECIDES: &str = "all metrics are dry runs: none affects the result";
 
-/// A call that has ended, and perhaps its measurement with it.
+/// A call that has ended. Its measurement may go on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Index of its metric in the spec.
@@ -31,21 +31,21 @@ pub struct Measured {
     pub outcome: Outcome,
 }
 
-/// How a measurement ended, or that it goes on.
+/// How a measurement ended, or that it is in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Successful, Failed, Inconclusive or Error; Running when it goes on.
+    /// Successful, Failed, Inconclusive or Error; Running if it is in progress.
     pub phase: HookPhase,
     /// What was measured, as text.
     pub value: Option<String>,
     /// Why it is not Successful.
     pub message: Option<String>,
-    /// After how long to look at one that goes on.
+    /// If it is in progress, how long to wait before it is checked again.
     pub resume_after: Option<SignedDuration>,
 }
 
 impl Outcome {
-    /// A measurement that gave nothing to judge.
+    /// A measurement that returned nothing to judge.
     pub fn error(message: impl Into<String>) -> Self {
         Outcome {
             phase: HookPhase::Error,
@@ -55,21 +55,21 @@ impl Outcome {
     }
 }
 
-/// What follows for a run.
+/// The result of assessing a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assessment {
-    /// Its status from now on.
+    /// The new status of the run.
     pub status: HookRunStatus,
     /// Metrics (by index) to measure now.
     pub start: Vec<usize>,
-    /// When to assess again though nothing happens until then.
+    /// When to assess the run again if nothing happens before.
     pub wake: Option<Timestamp>,
     /// Metrics (by index) whose measurement might be in progress although the run has ended.
     pub stop: Vec<usize>,
 }
 
 impl Assessment {
-    /// Of a run that is over.
+    /// The assessment of a run that has ended.
     fn over(status: HookRunStatus, stop: Vec<usize>) -> Self {
         Assessment {
             status,
@@ -80,8 +80,8 @@ impl Assessment {
     }
 }
 
-/// Assesses a run: `measured` has ended since `status`, `running` is being measured. `rules` are
-/// those of the spec.
+/// Assesses a run. `measured` are the calls that have ended since `status`, `running` the metrics (by
+/// index) with a call in progress, and `rules` those of the spec.
 pub fn assess(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -138,7 +138,7 @@ pub fn assess(
             let result = entry(spec, rules, &mut status, index);
             result.phase = HookPhase::Error;
             result.message = Some(why);
-            // A metric that decides nothing must not keep the run from its end.
+            // The error of a dry run must not decide the run, which continues with its other metrics.
             match result.dry_run {
                 true => assess(spec, rules, &status, &[], running, now),
                 false => finish(spec, rules, status, now),
@@ -147,12 +147,12 @@ pub fn assess(
     }
 }
 
-/// Whether a metric ends its run: it has ended otherwise than well, and counts.
+/// Whether a metric ends its run: it has ended without success, and is not a dry run.
 fn decides_badly(result: &MetricResult) -> bool {
     result.phase.has_failed() && !result.dry_run
 }
 
-/// Ends a metric whose counters say so.
+/// Ends a metric if its counters decide its result.
 fn settle(metric: &Metric, result: &mut MetricResult) {
     if result.phase.is_completed() {
         return;
@@ -163,7 +163,7 @@ fn settle(metric: &Metric, result: &mut MetricResult) {
     }
 }
 
-/// Ends the run: metrics that have not ended are judged as they stand, and the worst one decides.
+/// Ends the run: metrics that have not ended are judged by their counters so far, and the worst metric decides.
 fn finish(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -178,7 +178,7 @@ fn finish(
     for (index, metric) in spec.metrics.iter().enumerate() {
         let result = entry(spec, rules, &mut status, index);
         if !result.phase.is_completed() {
-            // It has measured nothing yet, and will not.
+            // A measurement in progress has no value yet, and will not get one.
             take_in_progress(result);
             let Verdict { phase, message } = metric::verdict_when_stopped(metric, result, &cause);
             result.phase = phase;
@@ -195,7 +195,7 @@ fn finish(
     Assessment::over(status, stop)
 }
 
-/// Worst first.
+/// The rank of a phase; the worst one has rank 0.
 fn severity(phase: HookPhase) -> u8 {
     match phase {
         HookPhase::Failed => 0,

@@ -1,17 +1,17 @@
-//! How large a status may grow. What the API server cannot store it refuses each time, and a run
-//! whose end cannot be written keeps its pod for ever.
+//! Limits the size of a status. The API server refuses a status that it cannot store, and a run whose
+//! end cannot be written would hold back its pod forever.
 
 use serde_json::to_string;
 
 use crate::api::{HookRunStatus, Measurement};
 
-/// Bytes that all measurements of a status may take together. The store takes 1.5 MiB, of which the
-/// spec and what the status says of its metrics need a part.
+/// Maximum total size of the measurements in a status, in bytes. etcd accepts 1.5 MiB, of which the
+/// spec and the other fields of the status need a part.
 const MEASUREMENTS: usize = 512 << 10;
-/// Bytes of one text.
+/// Maximum length of one text, in bytes.
 const TEXT: usize = 4 << 10;
 
-/// A text, cut to what a status can hold.
+/// Cuts a text to the maximum length.
 pub(super) fn cut(mut text: String) -> String {
     const MARK: &str = "...";
     if text.len() > TEXT {
@@ -21,8 +21,8 @@ pub(super) fn cut(mut text: String) -> String {
     text
 }
 
-/// Drops the oldest measurements that are too many for the store; the newest of each metric stays,
-/// because the next one counts from it.
+/// Drops the oldest measurements until the others fit. The newest of each metric is kept, because the
+/// next one is scheduled from its end.
 pub(super) fn keep_within(status: &mut HookRunStatus) {
     let sizes = { status.metric_results.iter() }.map(|result| result.measurements.iter().map(size));
     let mut total: usize = sizes.flatten().sum();
@@ -36,9 +36,9 @@ pub(super) fn keep_within(status: &mut HookRunStatus) {
     }
 }
 
-/// Bytes that a measurement takes as JSON.
+/// The size of a measurement as JSON, in bytes.
 fn size(measurement: &Measurement) -> usize {
-    // It is made of texts and times, which always can be written.
+    // It consists of texts and times, which can always be serialized.
     to_string(measurement).map_or(0, |json| json.len() + 1)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use crate::api::{HookPhase, HookRunSpec, MeasurementRetention, Metric};
     use crate::plan::hook_run::{Measured, Outcome, Rules, assess};
 
-    /// The largest run that there can be, and an answer that takes most.
+    /// The spec of the largest possible run.
     fn largest() -> HookRunSpec {
         let metric = |number| Metric {
             name: format!("{number:a>253}"),
@@ -74,7 +74,7 @@ mod tests {
         to_string(status).expect("a status").len()
     }
 
-    /// The status after each metric was measured so many times.
+    /// The status after each metric was measured `rounds` times, each time with this value and message.
     fn after(rounds: i64, text: &str) -> HookRunStatus {
         let spec = largest();
         let rules = Rules::of(&spec);
@@ -124,7 +124,7 @@ mod tests {
         let (least, most) = (kept.iter().min(), kept.iter().max());
         assert!(least >= Some(&7) && most <= Some(&8), "{kept:?}");
         assert!(stored(&status) > 500 << 10, "{}", stored(&status));
-        // What runs of the usual kind say is kept whole.
+        // The measurements of a usual run are all kept.
         let status = after(100, "32");
         assert!({ status.metric_results.iter() }.all(|result| result.measurements.len() == 100));
     }

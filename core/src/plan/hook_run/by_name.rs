@@ -1,28 +1,28 @@
-//! What a run says about its metrics by their names: `dryRun` and `measurementRetention`.
+//! The rules of a run that refer to metrics by name: `dryRun` and `measurementRetention`.
 
 use regex::{Regex, RegexBuilder};
 
 use super::template::unusable;
 use crate::api::{DryRun, HookRunSpec, Metric};
 
-/// Measurements kept in the status unless a rule says otherwise; the counters count all.
+/// Number of measurements per metric that the status keeps unless a rule says otherwise.
 const KEPT_MEASUREMENTS: usize = 10;
-/// Largest compiled expression, in bytes: enough for names, and read within a millisecond.
+/// Maximum size of a compiled expression, in bytes: enough for names, and compiled within a millisecond.
 const MAX_EXPRESSION: usize = 128 << 10;
 
-/// What a run's spec says beyond its metrics, resolved. Reading expressions costs more than a look at
-/// a run may cost, so it is done once for each spec.
+/// The rules of a run's spec, resolved for each metric. Compiling expressions is too expensive for every
+/// assessment of a run, so it is done once for each spec.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
     metrics: Vec<OfMetric>,
-    /// Why nothing can be made of the run.
+    /// Why the run cannot have a meaningful result; None if it can.
     pub(super) unusable: Option<String>,
 }
 
-/// What is said of one metric.
+/// What the rules say about one metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct OfMetric {
-    /// Whether it decides nothing.
+    /// Whether it has no effect on the result of the run.
     pub dry_run: bool,
     /// How many of its measurements the status keeps.
     pub kept: usize,
@@ -38,14 +38,14 @@ impl Default for OfMetric {
 }
 
 impl Rules {
-    /// Resolves what a spec says.
+    /// Resolves the rules of a spec.
     pub fn of(spec: &HookRunSpec) -> Self {
         let dry_runs: Vec<Rule> = { spec.dry_run.iter() }
             .map(|rule| Rule::read(&rule.metric_name))
             .collect();
         let retentions: Vec<(Rule, usize)> = { spec.measurement_retention.iter() }
             .map(|rule| {
-                // The next measurement counts from the end of the last one, so that one is always kept.
+                // The next measurement is scheduled from the end of the last one, which is therefore always kept.
                 let kept = usize::try_from(rule.limit).unwrap_or_default().max(1);
                 (Rule::read(&rule.metric_name), kept)
             })
@@ -64,14 +64,14 @@ impl Rules {
         }
     }
 
-    /// What is said of a metric, by its index.
+    /// What the rules say about the metric with this index.
     pub(super) fn of_metric(&self, index: usize) -> OfMetric {
         self.metrics.get(index).copied().unwrap_or_default()
     }
 }
 
-/// A name, or an expression that must match the whole name: one that matched a part would exclude
-/// metrics by accident.
+/// A name, or an expression that must match the whole name: if a part were enough, it would apply to
+/// other metrics by accident.
 struct Rule<'a> {
     name: &'a str,
     expression: Option<Regex>,
@@ -97,7 +97,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// A dry run that means no metric: its author thinks that some metric decides nothing.
+/// The first entry of dryRun that matches no metric. Its author expects that some metric has no effect.
 pub(super) fn without_metric<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Option<&'a str> {
     let names = rules.iter().map(|rule| rule.metric_name.as_str());
     let is_lost = |name: &&str| {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// It would be read on the threads that serve all runs.
+    /// It would be compiled on the threads that serve all runs.
     #[test]
     fn an_expression_that_takes_long_to_read_means_nothing_and_is_refused() {
         let metrics = [named("aaaa")];

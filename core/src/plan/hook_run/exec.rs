@@ -1,10 +1,9 @@
-//! Commands in containers: what admission refuses and a measurement met anyway fails with, in the same
-//! words.
+//! Commands in containers: the limits and messages that admission and measurements have in common.
 
 use std::collections::BTreeSet;
 
-/// Longest command with its arguments filled in, all elements together, in bytes. It is part of a URL,
-/// which may have 64 KiB, and each byte may take three there.
+/// Maximum total length of a command's elements with their arguments filled in, in bytes. The command is
+/// part of a URL of at most 64 KiB, in which each byte may take three.
 pub const MAX_COMMAND: usize = 16 << 10;
 /// Why a canary step cannot run a command.
 pub const NO_POD_OF_STEP: &str = "a canary step concerns no pod, so there is no container to run \
@@ -21,7 +20,7 @@ impl ExecNamespaces {
     /// Checks that hooks may run commands in a namespace.
     ///
     /// # Errors
-    /// Says that they may not, and which value of the chart allows it.
+    /// If they may not. The message names the value of the chart that allows it.
     pub fn check(&self, namespace: &str) -> Result<(), String> {
         match self.0.contains(namespace) {
             true => Ok(()),
@@ -52,7 +51,7 @@ mod tests {
             (&namespaces, ""),
             (&ExecNamespaces::default(), "games"),
         ] {
-            let why = namespaces.check(namespace).expect_err("it is off");
+            let why = namespaces.check(namespace).expect_err("a refusal");
             assert!(why.ends_with("the chart's value hooks.exec"), "{why}");
         }
     }

@@ -4,9 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::{HookPhase, HookRun};
 
-/// When a run is to go; None for one that stays.
+/// When a run is to be deleted; None if it is kept.
 ///
-/// A run that something controls stays: it is the proof on which its workload acts.
+/// A run with a controller is kept: it is the proof on which its workload acts.
 pub fn expires(run: &HookRun) -> Option<Timestamp> {
     let mut owners = run.metadata.owner_references.iter().flatten();
     if owners.any(|owner| owner.controller == Some(true)) {

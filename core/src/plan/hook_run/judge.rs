@@ -1,11 +1,11 @@
-//! What two conditions make of one measurement.
+//! Judges one measurement by its two conditions.
 
 use crate::api::HookPhase;
 
-/// The phase of a measurement, from whether its conditions hold (None where there is no such
+/// The phase of a measurement, derived from whether its conditions hold (None if there is no such
 /// condition).
 ///
-/// A failure weighs more than a success: where both hold, it is Failed.
+/// If both hold, the measurement is Failed.
 pub fn judge(success: Option<bool>, failure: Option<bool>) -> HookPhase {
     match (success, failure) {
         (_, Some(true)) | (Some(false), None) => HookPhase::Failed,

@@ -1,24 +1,24 @@
-//! When a metric ends, and how: its counters against its limits.
+//! Decides when and how a metric ends, by comparing its counters with its limits.
 
 use crate::api::{HookPhase, Metric, MetricResult};
 
-/// Errors in a row that are allowed unless the metric says otherwise.
+/// Number of consecutive errors to tolerate unless the metric says otherwise.
 const DEFAULT_CONSECUTIVE_ERROR_LIMIT: i32 = 4;
 
 /// How a metric has ended.
 #[derive(Debug, PartialEq)]
 pub(super) struct Verdict {
     pub phase: HookPhase,
-    /// None where there is nothing to explain: it ended well.
+    /// None if it ended Successful, because there is nothing to explain.
     pub message: Option<String>,
 }
 
-/// Measurements made so far.
+/// Number of measurements made so far, including errors.
 pub(super) fn made(result: &MetricResult) -> i32 {
     result.count.saturating_add(result.error)
 }
 
-/// Counts a measurement. Errors do not use up `count`: they measured nothing.
+/// Counts a measurement. Errors do not use up `count`, because they measured nothing.
 pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
     let add = |counter: &mut i32| *counter = counter.saturating_add(1);
     match phase {
@@ -40,7 +40,7 @@ pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
     }
 }
 
-/// The end that a metric has come to; None while it goes on.
+/// How a metric has ended; None while it goes on.
 pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
     passed_limit(metric, result).or_else(|| {
         if reached_success_limit(metric, result) {
@@ -54,8 +54,8 @@ pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict>
     })
 }
 
-/// The end of a metric that is stopped: what it has shown counts only if it had no end of its own
-/// to come to, for else it would pass without having met its condition.
+/// How a metric ends when it is stopped. Its successes count only if it would never have ended by itself:
+/// otherwise it would succeed without having reached its own end.
 pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause: &str) -> Verdict {
     let endless = metric.planned_count().is_none() && metric.success_limits().is_empty();
     if endless && result.successful > 0 {
@@ -76,8 +76,8 @@ pub(super) fn verdict_when_stopped(metric: &Metric, result: &MetricResult, cause
 }
 
 fn passed_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
-    // A metric that measures until it is Successful often enough is not ended by a failure, unless it
-    // says so (bk-bcs).
+    // As in bk-bcs, failures do not end a metric that runs until it was Successful often enough, unless
+    // its failureLimit is set.
     let default_failure_limit = match metric.success_limits().is_empty() {
         true => 0,
         false => i32::MAX,
@@ -116,7 +116,7 @@ fn passed_limit(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
         })
 }
 
-/// In words: the measurement that passed the limit, and where it was not the first, how many.
+/// Describes the measurement that exceeded the limit and, unless it was the first of its kind, how many there were.
 fn explain(
     metric: &Metric,
     result: &MetricResult,
@@ -157,8 +157,8 @@ fn reached_success_limit(metric: &Metric, result: &MetricResult) -> bool {
     })
 }
 
-/// All measurements are made and no limit is passed: that is a success only if enough of them were.
-/// Limits that allow every measurement to fail do not turn failures into a success.
+/// How a metric ends when all measurements are made and no limit is exceeded: Successful only if enough of them were
+/// Successful. Limits that allow every measurement to fail do not turn failures into a success.
 fn at_count(metric: &Metric, result: &MetricResult) -> Verdict {
     let limits = metric.success_limits();
     if limits.is_empty() && result.successful > 0 {

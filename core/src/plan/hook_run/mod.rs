@@ -1,7 +1,7 @@
-//! HookRuns: what may be asked of a template before a run is made of it, and where a run stands.
+//! HookRuns: checks of a template before a run is created from it, and the next state of a run.
 //!
-//! Pure, as all of `plan`: a run's next state follows from its spec, its status, the measurements
-//! that have ended and the moment. The calls themselves are made by `provider`.
+//! Pure, like all of `plan`: a run's next state follows from its spec, its status, the measurements
+//! that have ended and the time. The calls themselves are made by `provider`.
 
 mod arguments;
 mod assess;

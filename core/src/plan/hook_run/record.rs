@@ -1,4 +1,4 @@
-//! What a status says of its metrics, and how a measurement gets into it.
+//! The results of metrics in a status, and how measurements are recorded in them.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,7 +14,7 @@ pub fn next_number(status: &HookRunStatus, metric: &Metric) -> i32 {
     result(status, &metric.name).map_or(1, |result| metric::made(result) + 1)
 }
 
-/// Whether that measurement was begun already, and is only to be looked at again.
+/// Whether that measurement has already begun, and only has to be checked again.
 pub fn is_in_progress(status: &HookRunStatus, metric: &Metric) -> bool {
     result(status, &metric.name).is_some_and(|result| in_progress(result).is_some())
 }
@@ -36,19 +36,19 @@ pub(super) fn result_mut<'a>(
         .find(|result| result.name == name)
 }
 
-/// The measurement of a metric that takes its time.
+/// The measurement of a metric that is in progress.
 pub(super) fn in_progress(result: &MetricResult) -> Option<&Measurement> {
     let last = result.measurements.last();
     last.filter(|last| last.phase == HookPhase::Running)
 }
 
-/// Takes that measurement out of the list.
+/// Removes the measurement in progress from the list.
 pub(super) fn take_in_progress(result: &mut MetricResult) -> Option<Measurement> {
     in_progress(result)?;
     result.measurements.pop()
 }
 
-/// The entry of a metric, made when it is first needed, in the order of the spec.
+/// The result of a metric. It is created when it is first needed, in the order of the spec.
 pub(super) fn entry<'a>(
     spec: &HookRunSpec,
     rules: &Rules,
@@ -81,7 +81,7 @@ pub(super) fn entry<'a>(
     &mut results[place]
 }
 
-/// Writes down a measurement: one that has ended is counted, one that goes on is shown.
+/// Records a measurement. One that has ended is counted; one in progress is only shown.
 pub(super) fn record(
     spec: &HookRunSpec,
     rules: &Rules,

@@ -1,4 +1,4 @@
-//! Whose turn it is, and when: intervals, delays and the order of metrics.
+//! Decides which metrics are measured, and when: intervals, delays and the order of metrics.
 
 use std::collections::BTreeSet;
 
@@ -8,23 +8,23 @@ use super::record::{in_progress, result};
 use crate::api::{HookPhase, HookPolicy, HookRunSpec, HookRunStatus, Metric, MetricResult};
 use crate::plan::time::parse_duration;
 
-/// Time until a measurement that ended in an error is made again, where the metric has no interval.
+/// Time from an error to the next measurement if the metric has no interval.
 const ERROR_RETRY: SignedDuration = SignedDuration::from_secs(10);
 
-/// Shortest interval: what is stored with a shorter one is measured at this one. Each measurement is
-/// a write, and all runs share the operator.
+/// Minimum interval. It replaces shorter ones in objects that are already stored: each measurement is a
+/// write, and all runs share the operator.
 pub const SHORTEST_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
-/// What is due.
+/// The metrics that are due.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     /// Metrics (by index) to measure now.
     pub start: Vec<usize>,
-    /// When the next one comes.
+    /// When the next one is due.
     pub wake: Option<Timestamp>,
 }
 
-/// Finds out what is due.
+/// Finds the metrics that are due.
 ///
 /// # Errors
 /// The index of a metric that cannot be scheduled, and why.
@@ -49,7 +49,7 @@ pub(super) fn schedule(
     Ok(found)
 }
 
-/// Metrics that may be measured: all that have not ended, or when Ordered the first of them.
+/// Metrics that may be measured: all that have not ended or, with the policy Ordered, the first of them.
 fn open_metrics(spec: &HookRunSpec, status: &HookRunStatus) -> Vec<usize> {
     let open = (0..spec.metrics.len()).filter(|index| {
         let result = result(status, &spec.metrics[*index].name);
@@ -61,7 +61,7 @@ fn open_metrics(spec: &HookRunSpec, status: &HookRunStatus) -> Vec<usize> {
     }
 }
 
-/// When a metric's turn came: at the run's start, or when Ordered once the one before had ended.
+/// When a metric's turn came: at the run's start or, with the policy Ordered, when the one before it ended.
 fn turn(spec: &HookRunSpec, status: &HookRunStatus, index: usize, started: Timestamp) -> Timestamp {
     let before = match spec.policy {
         HookPolicy::Ordered => index
@@ -80,7 +80,7 @@ fn turn(spec: &HookRunSpec, status: &HookRunStatus, index: usize, started: Times
         .map_or(started, |finished| finished.0)
 }
 
-/// The waits of a metric.
+/// The waiting times of a metric.
 struct Waits {
     interval: Option<SignedDuration>,
     initial_delay: SignedDuration,
@@ -105,10 +105,10 @@ fn waits(metric: &Metric) -> Result<Waits, String> {
     }
 }
 
-/// Whether a metric can be scheduled at all.
+/// Checks that a metric can be scheduled.
 ///
 /// # Errors
-/// Names the field that stands against it, and the fix.
+/// If it cannot. The message names the field and the fix.
 pub(super) fn can_be_scheduled(metric: &Metric) -> Result<(), String> {
     waits(metric).map(drop)
 }
@@ -148,7 +148,7 @@ fn due(
     ))
 }
 
-/// A time with a wait added; what is beyond all time stays at its end.
+/// Adds a wait to a time; the result is at most `Timestamp::MAX`.
 pub(super) fn later(from: Timestamp, wait: SignedDuration) -> Timestamp {
     from.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

@@ -1,4 +1,4 @@
-//! What can be said of a template before it runs.
+//! Checks of a template before a run is created from it.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use super::by_name::without_metric;
 use super::schedule::can_be_scheduled;
 use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
 
-/// Whether runs of a template can end well by themselves.
+/// Checks that runs of a template can end Successful by themselves.
 ///
 /// # Errors
-/// Names the first metric that cannot, why, and what to write.
+/// If they cannot. The message contains the reason and a fix.
 pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
     usable(&template.metrics, &template.dry_run)?;
     if refer_too_often(&template.metrics) {
@@ -44,8 +44,8 @@ pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
     })
 }
 
-/// Why nothing can be made of a run, whatever is measured. Admission refuses such runs; one that
-/// got past it must not pass for want of something to fail.
+/// Checks that a run can have a meaningful result. Admission refuses runs that cannot; one that was admitted
+/// anyway must not succeed only because it contains nothing that could fail.
 pub(super) fn unusable(run: &HookRunSpec) -> Result<(), String> {
     usable(&run.metrics, &run.dry_run)
 }
@@ -88,7 +88,7 @@ fn has_one_provider(metric: &Metric) -> Result<(), String> {
 }
 
 impl Metric {
-    /// Measurements after which the metric ends; None when it goes on until something else ends it.
+    /// Number of measurements after which the metric ends; None if it goes on until something else ends it.
     pub(super) fn planned_count(&self) -> Option<i32> {
         match self.count.filter(|count| *count > 0) {
             None if self.interval.is_none() => Some(1),
@@ -96,7 +96,7 @@ impl Metric {
         }
     }
 
-    /// The limits of successes that are set, by field.
+    /// The limits on successes that are set, with their field names.
     pub(super) fn success_limits(&self) -> Vec<(&'static str, i32)> {
         [
             ("successfulLimit", self.successful_limit),
@@ -165,7 +165,7 @@ mod tests {
         );
     }
 
-    /// A template may have been stored before the API server knew today's rules.
+    /// A template may have been stored before today's rules existed.
     #[test]
     fn what_the_api_server_would_refuse_is_refused_with_the_field() {
         for (result, expected) in [

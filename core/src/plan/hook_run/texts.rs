@@ -1,7 +1,7 @@
 //! The strings of a metric into which arguments are filled, with their field paths.
 //!
-//! JSON is walked while it is read: parsed into maps it would take many times its length. Arguments are
-//! filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
+//! JSON is processed while it is parsed, because as maps it would take many times its length in memory.
+//! Arguments are filled into all strings of a jsonBody, and into command, args and env of a Job's containers.
 
 use std::fmt::{self, Display};
 
@@ -59,18 +59,18 @@ fn header_values(at: &str, headers: &[WebHeader], visit: Visit<'_>) {
     }
 }
 
-/// What a place in JSON is, as far as arguments go.
+/// What a place in JSON contains, as far as arguments are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// All strings in it are filled in, the names of fields left out.
+    /// Any JSON. Arguments are filled into all strings except the names of fields.
     Text,
-    /// Nothing is.
+    /// Any JSON. Arguments are not filled in.
     Plain,
     /// The spec of a Job.
     JobSpec,
-    /// The pod template in it.
+    /// The pod template of a Job.
     PodTemplate,
-    /// The pod's spec in that.
+    /// The spec of a pod template.
     PodSpec,
     /// A list of containers.
     Containers,
@@ -79,7 +79,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// What is in the field of this name.
+    /// The place of the field with this name.
     fn field(self, name: &str) -> Self {
         match (self, name) {
             (Place::Text, _) => Place::Text,
@@ -91,7 +91,7 @@ impl Place {
         }
     }
 
-    /// What is in a list.
+    /// The place of an item of a list.
     fn item(self) -> Self {
         match self {
             Place::Text => Place::Text,
@@ -101,15 +101,15 @@ impl Place {
     }
 }
 
-/// Visits the texts in JSON up to where it cannot be read: it fails there when it is used.
+/// Visits the texts in JSON up to the first syntax error, which is reported when the JSON is used.
 fn visit_json(json: &RawJson, at: &dyn Display, place: Place, visit: Visit<'_>) {
     let _ = walk(json, at, place, &mut Visiting(visit));
 }
 
-/// JSON with arguments filled in; the rest stays as it was written.
+/// JSON with arguments filled in; everything else is unchanged.
 ///
 /// # Errors
-/// When an argument cannot be filled in, or the JSON is malformed.
+/// If an argument cannot be filled in, or the JSON is malformed.
 pub fn fill_json<'v>(
     json: &RawJson,
     place: Place,
@@ -125,12 +125,12 @@ pub fn fill_json<'v>(
     Ok(writing.text)
 }
 
-/// Where a walk through JSON leads to.
+/// Receives the pieces of JSON in a walk.
 trait Sink {
-    /// A text in which arguments are filled in, and its field.
+    /// A text into which arguments are filled, and its field.
     fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError>;
 
-    /// Any other stretch of JSON.
+    /// Any other piece of JSON.
     fn json(&mut self, _: &str) -> Result<(), ArgumentError> {
         Ok(())
     }
@@ -198,10 +198,10 @@ fn walk(
 struct Walk<'a> {
     at: &'a dyn Display,
     place: Place,
-    /// What stands between this and what was before.
+    /// The JSON between the previous value and this one.
     before: &'a str,
     sink: &'a mut dyn Sink,
-    /// Why the sink takes no more: a reader's errors are of another kind.
+    /// Why the sink stopped the walk. Kept here, because the reader's errors have another type.
     stopped: &'a mut Option<ArgumentError>,
 }
 
@@ -218,7 +218,7 @@ impl Walk<'_> {
         })
     }
 
-    /// A walk through what is in this.
+    /// A walk through a value inside this one.
     fn below<'b>(&'b mut self, at: &'b dyn Display, place: Place, before: &'b str) -> Walk<'b> {
         Walk {
             at,

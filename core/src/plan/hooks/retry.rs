@@ -1,9 +1,9 @@
-//! `retry: true`: hooks that were not successful are run again, without deleting HookRuns by hand.
+//! `retry: true`: unsuccessful hooks are run again, without the need to delete HookRuns by hand.
 //!
 //! One patch sets `retry` back to false and records the generation in an annotation. Then the
 //! unsuccessful runs of that point that were created up to that generation are deleted, and then the
 //! annotation is removed. A crash in between loses nothing, and a run created after the retry is never
-//! taken for one before it.
+//! mistaken for an earlier one.
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,12 @@ use crate::plan::workload::Workload;
 use crate::api::names::{self, HookPoint};
 use crate::api::{HookPhase, HookRun};
 
-/// A retry in progress: an annotation on the workload.
+/// A retry in progress, as stored in an annotation of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// The workload's generation when it began.
     generation: i64,
-    /// Type labels of the points.
+    /// The hook points to retry, as in the type label of HookRuns.
     points: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Retry {
         serde_json::from_str(workload.annotations.get(names::RETRY_ANNOTATION)?).ok()
     }
 
-    /// Whether a run of that point is to be run again.
+    /// Whether an unsuccessful run of this hook point is to be repeated.
     pub fn covers(&self, point: HookPoint, run: &HookRun) -> bool {
         let made_at = run
             .annotations()
@@ -66,7 +66,7 @@ pub fn begin(workload: &Workload) -> Option<WorkloadPatch> {
     })
 }
 
-/// Removes the annotation.
+/// Ends a retry by removing the annotation.
 pub fn end() -> WorkloadPatch {
     WorkloadPatch::annotation(names::RETRY_ANNOTATION, None)
 }

@@ -1,7 +1,7 @@
-//! Hot patches: another image without a restart, for kubelets that can.
+//! Hot patches: a new image without a restart, on kubelets that support it.
 //!
-//! A kubelet that cannot restarts the container, which ends a match. So until one pod of a revision
-//! has shown the new image in the same container, no second one is patched.
+//! Other kubelets restart the container, which ends a match. So no second pod of a revision is patched until
+//! the first one reports the new image in the same container.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,14 +10,14 @@ use crate::plan::decision::{Blocked, Decision};
 use crate::plan::in_place::same_image;
 use crate::plan::observed::{Container, ContainerChange, Pod, RevisionName};
 
-/// What the hot-patched pods of a revision have shown.
+/// Whether hot patches to a revision work, as far as its pods show.
 #[derive(Clone, Copy, Debug)]
 pub enum Proof<'a> {
-    /// Nothing, because none is patched.
+    /// Unknown, because no pod is patched.
     None,
-    /// Nothing, because the first one is patched in this plan.
+    /// Unknown, because the first pod is patched in this plan.
     Begun,
-    /// Nothing yet: this pod is the first.
+    /// Unknown: this pod is the first, and does not report the new image yet.
     Awaited(&'a Pod),
     /// The new image runs in the same container.
     Works,
@@ -25,12 +25,12 @@ pub enum Proof<'a> {
     Restarted(&'a Pod),
 }
 
-/// Whether a hot patch of this pod has not shown yet.
+/// Whether the status of this pod does not show its hot patch yet.
 pub fn is_in_progress(pod: &Pod) -> bool {
     changes(pod).any(|(container, _)| !shows_image(container)) || is_behind(pod)
 }
 
-/// What the pods of a revision have shown.
+/// Whether hot patches to this revision work, as far as these pods show.
 pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     let mut proof = Proof::None;
     let patched = |pod: &&Pod| {
@@ -51,10 +51,10 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     proof
 }
 
-/// How long a hot patch may take before users are told: an image has to be pulled.
+/// How long a hot patch may take before a condition reports it: an image has to be pulled.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// The first hot patch, which all others wait for: when it has not shown for long, users are told.
+/// What to do about the first hot patch, which all others wait for: a condition reports it when it is overdue.
 pub fn overdue(pod: &Pod, now: Timestamp) -> Decision {
     let Some(patched_at) = pod.record.as_ref().map(|record| record.patched_at) else {
         return Decision::Wait;

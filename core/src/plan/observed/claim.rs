@@ -1,6 +1,6 @@
-//! A volume claim as far as the planner looks at it.
+//! The parts of a volume claim that the planner reads.
 
-/// A volume claim, slim.
+/// The slim form of a volume claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Namespace.
@@ -36,7 +36,7 @@ impl Claim {
         self.owners.iter().any(|owner| owner.uid == uid)
     }
 
-    /// Uid of the object that controls it.
+    /// Uid of the object that controls it, if any.
     pub fn controller(&self) -> Option<&str> {
         let mut owners = self.owners.iter();
         let owner = owners.find(|owner| owner.controller)?;

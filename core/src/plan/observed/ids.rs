@@ -1,4 +1,4 @@
-//! Names that are passed around, each of a type of its own, so that none is taken for another.
+//! A separate type for each kind of name, so that none is mistaken for another.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ pub struct RevisionName<'a>(&'a str);
 pub struct PodUid<'a>(&'a str);
 
 impl<'a> RevisionName<'a> {
-    /// As it is written.
+    /// Wraps a name.
     pub fn of(name: &'a str) -> Self {
         Self(name)
     }
 
-    /// As it is written.
+    /// The name as a string.
     pub fn as_str(self) -> &'a str {
         self.0
     }
 }
 
 impl<'a> PodUid<'a> {
-    /// As it is written.
+    /// Wraps a uid.
     pub fn of(uid: &'a str) -> Self {
         Self(uid)
     }

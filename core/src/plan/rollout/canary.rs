@@ -1,10 +1,10 @@
-//! Canary steps: where a rollout stands, and how far it may go. No more pods are updated than partition and
-//! steps allow (invariant 3); a pause is left by a user or its duration, and the step only grows (invariant 4).
+//! Canary steps: the current step of a rollout, and how far it may go. No more pods are updated than partition
+//! and steps allow (invariant 3); only a user or its duration ends a pause, and the step only grows (invariant 4).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with an annotation that
 //! names the revision, step list and step. A user who sets `paused: false` resumes. The annotation
-//! tells the operator's own pause from a user's, survives a crash at any point, and ends with the
-//! template or the steps, so a rollback is one patch of the image.
+//! distinguishes the operator's own pause from a user's, survives a crash at any point, and becomes void
+//! when the template or the steps change, so a rollback is one patch of the image.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -25,22 +25,22 @@ use crate::plan::world::World;
 /// How far a rollout may go right now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
-    /// Where it stands; goes into the status.
+    /// Its progress, as the status records it.
     pub progress: Progress,
     /// Pods to keep at the old revision.
     pub partition: i64,
-    /// Pods that are to be at the update revision: those beyond the partition, or fewer while a
-    /// step or a pause that began with fewer holds.
+    /// Pods that are to be at the update revision: those beyond the partition, or fewer while the
+    /// rollout is held by a step or a pause that began with fewer.
     pub target: i64,
     /// Whether no pod update may start.
     pub paused: bool,
     /// Why the hook of the current step cannot be created.
     pub problem: Option<CannotMake>,
-    /// A resume that came with an apply and was not followed.
+    /// Whether a resume is ignored because it came with an apply.
     pub resume_ignored: bool,
 }
 
-/// The pods as far as steps need to know: victims not counted.
+/// What steps depend on: counts of pods, without victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pods at the update revision.
@@ -51,17 +51,17 @@ pub struct Counts {
     pub half_changed: bool,
 }
 
-/// Where a rollout stands, and what that takes.
+/// The state of a rollout, and the actions that follow from it.
 #[derive(Debug)]
 pub struct Advance {
-    /// None: the steps start over, and HookRuns of an earlier round have to be deleted first, so that
-    /// none of them is taken for one of this round.
+    /// None if the steps start over and HookRuns of an earlier round have to be deleted first, so that
+    /// none of them is mistaken for one of this round.
     pub rollout: Option<Rollout>,
-    /// What is to be done for it.
+    /// The actions.
     pub draft: Draft,
 }
 
-/// Works out where the rollout to `update` stands.
+/// Computes the state of the rollout to `update`.
 pub fn advance(
     workload: &Workload,
     world: &World,
@@ -81,7 +81,7 @@ pub fn advance(
     progress.canary.pause_start_time = None;
     let started_over = seen.update() != update || seen.step_hash != hash;
     if started_over {
-        // What was held belongs to another rollout.
+        // The recorded number belongs to another rollout.
         progress.canary.held_replicas = None;
     }
     let runs = world.runs.iter().map(AsRef::as_ref);
@@ -139,33 +139,33 @@ struct Walk<'a> {
     lifted: bool,
     /// Whether this plan is the first of the rollout.
     started_over: bool,
-    /// Whether it has no steps, or a user lets it skip those that are left.
+    /// Whether the rollout has no steps, or a user lets it skip the remaining ones.
     skips_steps: bool,
-    /// Why the hook of the current step cannot be made.
+    /// Why the HookRun of the current step cannot be created.
     problem: Option<CannotMake>,
-    /// Whether a resume that came with an apply was not followed.
+    /// Whether a resume is ignored because it came with an apply.
     resume_ignored: bool,
-    /// What is to be done.
+    /// The actions so far.
     draft: Draft,
 }
 
-/// What a step says.
+/// Whether a rollout may leave a step.
 enum Step {
-    /// On to the next one.
+    /// It continues with the next step.
     Done,
-    /// Not yet.
+    /// It stays at this step.
     Wait,
 }
 
 impl<'a> Walk<'a> {
-    /// Goes from step to step until one holds.
+    /// Walks from step to step until one holds the rollout.
     fn from(mut self, mut progress: Progress) -> Advance {
         let last = i32::try_from(self.workload.steps.len()).unwrap_or(i32::MAX);
         let seen_index = self.workload.progress.step_index.unwrap_or(0);
         let mut index = progress.step_index.unwrap_or(0).clamp(0, last);
         if self.pause.is_some_and(|pause| pause.index < seen_index) {
-            // The status shows a later step: the annotation is no longer needed, and `paused` is the
-            // user's again.
+            // The status shows a later step: the annotation is no longer needed, and `paused` belongs to
+            // the user again.
             self.draft.patch_workload(remove());
         }
         if self.skips_steps {
@@ -203,8 +203,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What is kept and what is updated when no step holds the rollout. While a user pauses, no more pods
-    /// than now may be at the update revision: a scale-out must not grow a build that was stopped.
+    /// How many pods are kept and how many updated when no step holds the rollout. While a user pauses, no
+    /// more pods than now may be at the update revision: a scale-out must not spread a build that was stopped.
     fn after_steps(&self, index: i32, progress: &mut Progress) -> (i64, i64) {
         let is_stable = self.update == self.stable;
         let kept = if is_stable {
@@ -225,7 +225,7 @@ impl<'a> Walk<'a> {
         self.pause.filter(|pause| pause.index == index)
     }
 
-    /// Whether a user paused, and not the operator.
+    /// Whether the workload is paused by a user rather than by the operator.
     fn paused_by_user(&self, index: i32) -> bool {
         let ours = self.lifted || self.pause_at(index).is_some_and(|pause| !pause.over);
         self.workload.paused && !ours
@@ -244,7 +244,7 @@ impl<'a> Walk<'a> {
         pause.over || (!self.workload.paused && !self.workload.resume_by_apply)
     }
 
-    /// Entering a partition step records how many pods it updates.
+    /// Enters a step: a partition step records how many pods it updates.
     fn enter(&self, index: i32, progress: &mut Progress) {
         let held = &mut progress.canary.held_replicas;
         let is_new =
@@ -263,14 +263,15 @@ impl<'a> Walk<'a> {
         Some(partition(Some(partition_step), self.workload.replicas))
     }
 
-    /// Pods that the last partition step up to `index` keeps; None before the first one.
+    /// Number of pods that the last partition step up to `index` keeps at the old revision; None before the
+    /// first one.
     fn kept_at(&self, index: i32) -> Option<i64> {
         let mut steps = (0..=index).rev();
         steps.find_map(|index| self.partition_of(index))
     }
 
-    /// Pods to be at the update revision while step `index` holds: what the last partition step
-    /// recorded, and never more than it leaves; none before the first one.
+    /// Number of pods to be at the update revision while step `index` holds: what the last partition step
+    /// recorded, but at most what it allows; 0 before the first one.
     fn target(&self, index: i32, progress: &Progress) -> i64 {
         let Some(kept) = self.kept_at(index) else {
             return 0;
@@ -312,8 +313,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The operator's pause holds: shows it, ends it when its time is over, and pauses again after a
-    /// `paused: false` that came with an apply.
+    /// Holds the operator's own pause: shows it in the status, ends it when its duration is over, and pauses
+    /// again after a `paused: false` that came with an apply.
     fn hold_pause(&mut self, pause: &OwnPause, step: &CanaryStep, progress: &mut Progress) {
         progress.pause_conditions.push(PauseCondition {
             reason: pause.reason,
@@ -341,7 +342,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Pauses, once the status shows that the rollout has come to this step.
+    /// Pauses, once the status shows that the rollout has reached this step.
     fn pause(&mut self, index: i32, reason: PauseReason) {
         let seen = &self.workload.progress;
         if self.started_over || seen.step_index != Some(index) {

@@ -1,7 +1,7 @@
 //! The operator's own pause: an annotation on the workload, written in one patch with `paused: true`.
 //!
-//! The annotation tells it from a user's pause. It names the revision, step list and step, so that the
-//! pause ends with them.
+//! The annotation distinguishes it from a user's pause. It names the revision, step list and step, so that
+//! the pause ends when one of them changes.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,16 +17,16 @@ use crate::plan::workload::Workload;
 pub struct OwnPause {
     /// The update revision.
     pub revision: String,
-    /// The step list.
+    /// The hash of the step list.
     pub step_hash: String,
-    /// The step.
+    /// The index of the step.
     pub index: i32,
-    /// Why.
+    /// Why the rollout is paused.
     pub reason: PauseReason,
-    /// Since when.
+    /// When the pause began.
     pub time: Timestamp,
     /// Set together with `paused: false` when the duration is over, so that a user's pause right
-    /// after it is not taken for ours.
+    /// after it is not mistaken for ours.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
     /// Set when an apply wrote `paused: false` and the operator paused again.
@@ -68,7 +68,7 @@ pub fn remove() -> WorkloadPatch {
     WorkloadPatch::annotation(names::PAUSE_ANNOTATION, None)
 }
 
-/// Ends the pause of another rollout. If its duration was over, `paused` is the user's, and stays.
+/// Ends the pause of another rollout. If its duration was over, `paused` belongs to the user and stays.
 pub fn lift(workload: &Workload, pause: &OwnPause) -> WorkloadPatch {
     WorkloadPatch {
         paused: (workload.paused && !pause.over).then_some(false),

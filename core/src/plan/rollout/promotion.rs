@@ -1,9 +1,8 @@
-//! `kubectl game promote --full`: a user lets a rollout skip the canary steps that are left.
+//! `kubectl game promote --full`: a user lets a rollout skip the remaining canary steps.
 //!
-//! Like a pause, a promotion is an annotation on the workload. It says which revision and step list it
-//! is about, so that it does not apply to a later rollout, and is written together with `paused:
-//! false`: a pause, by a user or by a step, holds it back. Hooks of pods, budget and partition still
-//! apply.
+//! Like a pause, a promotion is an annotation on the workload. It names its revision and step list, so
+//! that it does not apply to a later rollout. It is written together with `paused: false`, because a
+//! pause, by a user or by a step, holds it back. Hooks of pods, budget and partition still apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +17,11 @@ use crate::plan::workload::Workload;
 pub struct Promotion {
     /// The update revision.
     pub revision: String,
-    /// The step list, as status.currentStepHash has it.
+    /// The hash of the step list, as in status.currentStepHash.
     pub step_hash: String,
 }
 
-/// Whether a user promoted the rollout to `update`, and not another one.
+/// Whether a user promoted this very rollout to `update`.
 pub fn is_promoted(workload: &Workload, update: RevisionName) -> bool {
     let text = workload.annotations.get(names::PROMOTE_ANNOTATION);
     let promotion = text.and_then(|text| serde_json::from_str(text).ok());

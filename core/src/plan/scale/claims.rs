@@ -1,8 +1,8 @@
 //! Volume claims: created before their pod, kept when it is deleted, given up only as the policy says.
 //!
-//! Claims are never deleted here. An owner reference says with which object one is deleted: the
-//! workload (whenDeleted), or a pod that is scaled in (whenScaled). The latter is added right before
-//! that pod is deleted, when its hook allows it, and removed when the pod stays.
+//! Claims are never deleted here. An owner reference determines with which object a claim is deleted: the
+//! workload (whenDeleted), or a pod that is scaled in (whenScaled). A reference to a pod is added right
+//! before that pod is deleted, when its hook allows that, and removed if the pod stays.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,26 +24,26 @@ pub struct Claims<'a> {
     world: &'a World,
     /// The owner reference on claims of pods that stay.
     owner_of_kept: Option<Value>,
-    /// Uids of pods that take their claims along, or are to.
+    /// Uids of pods that own their claims, or are about to, so that the claims are deleted with them.
     given: BTreeSet<PodUid<'a>>,
-    /// Their ordinals.
+    /// The ordinals of these pods.
     leaving: BTreeSet<i64>,
-    /// What is to be done.
+    /// The actions so far.
     actions: Vec<Action>,
 }
 
 /// Whether the claims of an ordinal can be used.
 pub enum Readiness {
-    /// All of them.
+    /// All of them can.
     Ready,
-    /// Not yet, but soon.
+    /// Some have yet to be created.
     Awaited,
-    /// Not before another object gives one up.
+    /// One is being deleted, or belongs to another object.
     Blocked(Blocked),
 }
 
 impl<'a> Claims<'a> {
-    /// The claims in this world.
+    /// The claims of a workload, as observed.
     pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
         let goes_with_us = identity.retention.when_deleted == PvcRetention::Delete;
         Self {
@@ -58,7 +58,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Creates the claims of an ordinal that are missing, and says whether all can be used.
+    /// Creates the missing claims of an ordinal, and returns whether all can be used.
     pub fn prepare(&mut self, ordinal: i64) -> Readiness {
         let mut readiness = Readiness::Ready;
         for template in &self.templates {
@@ -104,8 +104,8 @@ impl<'a> Claims<'a> {
         })
     }
 
-    /// Gives a pod that may go for good its claims to take along, where the policy says so. Says
-    /// whether it has them: only then may it be deleted.
+    /// If the policy says so, makes a pod that may be deleted for good the owner of its claims. Returns
+    /// whether the pod may be deleted: not before it is observed as their owner.
     pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
@@ -135,8 +135,8 @@ impl<'a> Claims<'a> {
         has_all
     }
 
-    /// What is to be done, with the owners of all claims set as the policy says. `wanted` says whether
-    /// an ordinal is to have a pod.
+    /// All actions, including those that set the owners of claims as the policy says. `wanted` says
+    /// whether an ordinal is to have a pod.
     pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.actions);
         if self.world.claims.is_empty() {
@@ -146,8 +146,7 @@ impl<'a> Claims<'a> {
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
-            // A pod keeps the claims that it owns when it is deleted for good, and its hook allowed
-            // that.
+            // A pod that is deleted for good, as its hook allowed, keeps the claims that it owns.
             let takes_along = |pod: &Pod| {
                 let going = pod.terminating || self.given.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
@@ -168,7 +167,7 @@ impl<'a> Claims<'a> {
             let is_free = claim.owners.iter().all(|it| remove.contains(&it.uid));
             let about_to_go = ordinal.is_some_and(|it| self.leaving.contains(&it));
             let is_kept = is_wanted && is_free && !goes_with_pod && !about_to_go;
-            // Owners are removed first, and added when that has been observed.
+            // Owners are removed first. A new one is added once that has been observed.
             let add = self.owner_of_kept.as_ref();
             let add = add.filter(|_| is_kept && remove.is_empty()).cloned();
             if add.is_some() || !remove.is_empty() {
@@ -183,7 +182,7 @@ impl<'a> Claims<'a> {
         actions
     }
 
-    /// Pods of this ordinal that own a claim: it is deleted with them.
+    /// The owners of a claim that are pods of this ordinal: the claim is deleted with them.
     fn owning_pods<'c>(
         &self,
         claim: &'c Claim,

@@ -2,7 +2,7 @@
 
 use crate::plan::observed::Pod;
 
-/// Pods that the rollout, as far as it goes, brings to the update revision.
+/// Pods that the rollout brings to the update revision, as far as it may go now.
 pub struct Moves<'a> {
     /// The candidates, in the order in which they are updated.
     pub old: Vec<&'a Pod>,

@@ -4,7 +4,7 @@ use crate::api::names::HookPoint;
 use crate::api::{ConditionType, PodHookCondition, WorkloadStatus};
 use crate::plan::decision::Event;
 
-/// Events for the change from one status to the next, of a workload with so many canary steps.
+/// Events for the change from one status to the next, of a workload with this many canary steps.
 pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {
     let mut events = failures(old, new);
     for ((point, new), (_, old)) in new.blocked_pods().into_iter().zip(old.blocked_pods()) {
@@ -99,7 +99,7 @@ fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Even
     events
 }
 
-/// Where a rollout stands in its steps, the first of which is step 0.
+/// An event about the current step of a rollout, counted from 0.
 fn canary_step(update: &str, index: i32, steps: usize) -> Option<Event> {
     let index = usize::try_from(index).ok()?;
     let message = match index < steps {
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// What is told when a rollout comes to this index of so many steps.
+    /// The messages of the events when a rollout reaches this step index.
     fn told(index: i32, steps: usize) -> Vec<String> {
         let status = |index: Option<i32>| {
             let status = json!({

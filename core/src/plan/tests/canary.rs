@@ -208,7 +208,7 @@ fn steps_taken_out_while_a_user_pauses_leave_no_more_pods_updated() {
     assert_eq!(story.images(), "v1 v1 v1 v1 v1 v2");
 }
 
-/// A canary of one of four that pauses, with its status lost.
+/// A canary that paused with one of four pods updated, and whose status is lost.
 fn without_status() -> Story {
     let steps = json!([{"partition": 3}, {"pause": {}}]);
     let mut story = story(4, json!({"updateStrategy": {"canary": {"steps": steps}}}));
@@ -325,7 +325,7 @@ fn runs_of_an_earlier_round_go_before_the_steps_start_over() {
     resume(&mut story);
     story.wait(60).settle();
     story.hooks_end("canary", HookPhase::Successful);
-    // The user changes the steps before anybody looks at the success.
+    // The user changes the steps before the operator observes the success.
     story.user(json!({"updateStrategy": {"canary": {"steps": [{"hook": {"templateName": "test"}}, {"pause": {}}]}}}));
     let first = story.plan();
     assert_eq!(first.status, None);
@@ -346,7 +346,7 @@ fn a_success_of_an_earlier_round_goes_with_the_runs_of_its_steps() {
         }),
     );
     story.settle();
-    // Both revisions are known, so nothing but the steps' runs is in the way of the next round.
+    // Both revisions are known, so only the runs of the steps delay the next round.
     story.image("v3").settle();
     story.image("v2").settle();
     story.hooks_end("canary", HookPhase::Successful);
@@ -370,7 +370,7 @@ fn a_settled_rollout_plans_nothing() {
     assert_eq!((plan.actions, plan.status), (vec![], None));
 }
 
-/// A canary of one pod that pauses, and the name of its stable revision, which was deleted.
+/// A canary that paused with one pod updated, and the name of its stable revision, which was deleted.
 fn paused_without_stable_revision(pods: i32) -> (Story, String) {
     let steps = json!([{"partition": pods - 1}, {"pause": {}}]);
     let mut story = story(

@@ -1,11 +1,11 @@
-//! Clocks that jump, or differ between kubelets and the operators that led one after the other.
+//! Clocks that jump, or that differ between kubelets and successive leaders.
 
 use serde_json::json;
 
 use super::story::story;
 use crate::plan::Gate;
 
-/// Two hours, by which a clock is set back.
+/// Seconds by which a clock is set back: two hours.
 const BACK: i64 = -7_200;
 
 #[test]

@@ -1,5 +1,5 @@
-//! The stories of the documents as golden plans: each line is an action, in the order of the plans, so that
-//! a change of what the operator does in them shows in a review.
+//! The stories of the documentation as golden plans: each line is an action, in the order of the plans, so that
+//! a review shows every change in what the operator does.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::story::{Story, story};
 use crate::api::HookPhase;
 use crate::plan::{Action, Planned, PodRef};
 
-/// An action without what differs from pod to pod.
+/// Describes an action, without details that differ from pod to pod.
 fn line(action: &Action) -> String {
     let pod = |pod: &PodRef| match pod.version {
         Some(_) => "a pod, unchanged since",
@@ -75,12 +75,12 @@ fn image(pod: &serde_json::Value) -> &str {
         .unwrap_or_default()
 }
 
-/// The point of a run, which its name begins with.
+/// The hook point of a run: the first word of its name.
 fn point(name: &str) -> &str {
     name.split('-').next().unwrap_or(name)
 }
 
-/// A story with a heading before what follows from each thing that happens.
+/// A story, and its text: a heading for each thing that happens, and the actions that follow from it.
 struct Golden<K> {
     story: Story<K>,
     text: String,
@@ -92,7 +92,7 @@ impl<K: Planned + Serialize> Golden<K> {
         Self { story, text }
     }
 
-    /// Something happens, and the operator reconciles until nothing changes.
+    /// Makes something happen, and reconciles until nothing changes.
     fn when(&mut self, heading: &str, happens: impl FnOnce(&mut Story<K>)) {
         happens(&mut self.story);
         let before = self.story.done.len();

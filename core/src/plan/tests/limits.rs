@@ -1,5 +1,5 @@
-//! What one plan may do at most, as a table: how many pods it creates, deletes and begins to change when a new
-//! template meets pods that are all available.
+//! The limits of a single plan, as tables: how many pods it creates, deletes and begins to change for a new
+//! template while all pods are available.
 
 use serde_json::{Value, json};
 
@@ -38,24 +38,24 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
 
 #[test]
 fn of_a_rolling_update() {
-    // replicas, maxUnavailable, maxSurge, partition: pods created and deleted at first
+    // replicas, maxUnavailable, maxSurge, partition; pods created and deleted by the first plan
     for (replicas, unavailable, surge, partition, created, deleted) in [
-        // The default is 20 % of them, rounded up, and no surge.
+        // The default is 20 % of the replicas, rounded up, and no surge.
         (10, json!(null), json!(null), json!(null), 0, 2),
         (4, json!(null), json!(null), json!(null), 0, 1),
         (1, json!(null), json!(null), json!(null), 0, 1),
         (10, json!(3), json!(0), json!(0), 0, 3),
         (10, json!("25%"), json!(0), json!(0), 0, 3),
-        // With surge a percentage of maxUnavailable is rounded down, and one of maxSurge up.
+        // With surge, a percentage in maxUnavailable is rounded down, and one in maxSurge up.
         (10, json!("25%"), json!("25%"), json!(0), 3, 2),
         (10, json!(0), json!(2), json!(0), 2, 0),
-        // They are never both 0.
+        // The resolved limits are never both 0.
         (10, json!(0), json!(0), json!(0), 0, 1),
-        // The partition keeps pods, and needs no surge for them.
+        // Pods that the partition keeps need no surge.
         (10, json!(5), json!(0), json!(8), 0, 2),
         (10, json!(0), json!(5), json!(8), 2, 0),
         (10, json!(5), json!(5), json!(10), 0, 0),
-        // A percentage is rounded up, but below 100 % one pod is updated.
+        // A percentage in partition is rounded up, but below 100 % at least one pod is updated.
         (3, json!(3), json!(0), json!("90%"), 0, 1),
         (10, json!(10), json!(0), json!("50%"), 0, 5),
     ] {
@@ -77,10 +77,10 @@ fn of_a_rolling_update() {
 
 #[test]
 fn of_an_update_in_place() {
-    // replicas, maxUnavailable, maxSurge, partition: pods created and changed at first
+    // replicas, maxUnavailable, maxSurge, partition; pods created and changed by the first plan
     for (replicas, unavailable, surge, partition, created, changed) in [
         (10, json!(null), json!(null), json!(null), 0, 2),
-        // Surge serves an update in place only where no pod may be unavailable.
+        // An in-place update uses surge only if no pod may be unavailable.
         (10, json!(2), json!(3), json!(0), 0, 2),
         (10, json!(0), json!(3), json!(0), 3, 0),
         (10, json!(5), json!(0), json!(8), 0, 2),

@@ -1,5 +1,5 @@
-//! Whether a pod has anything to lose is said by its containers, and what is done because none of
-//! them runs is done to the pod as it was seen, or not at all.
+//! Containers decide whether a pod has anything to lose. An action that is taken because none of them
+//! runs applies to the pod exactly as it was observed, or fails.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::story::{Story, merge, story};
 use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason, Gate, Pod, PodPhase};
 
-/// A world with one more setting, behind a hook.
+/// A settled workload with a hook at this point, and with these settings.
 fn behind(point: &str, spec: Value) -> Story {
     let mut guarded = json!({});
     guarded[format!("{point}UpdateStrategy")] = json!({"hook": {"templateName": "test"}});
@@ -23,7 +23,7 @@ fn two_containers() -> Value {
     json!({"template": {"spec": {"containers": containers}}})
 }
 
-/// A kubelet that stands still, and the pod that goes or changes next.
+/// Stops the kubelets, and returns the pod that is deleted or changed next.
 fn first(story: &mut Story) -> String {
     story.kubelet = false;
     let name = story.names()[0].clone();
@@ -49,7 +49,7 @@ fn version_of(story: &Story, name: &str) -> Option<u64> {
 fn a_pending_pod_whose_game_runs_is_asked() {
     let mut story = behind("preDelete", two_containers());
     let name = first(&mut story);
-    // The image of the sidecar does not arrive.
+    // The sidecar waits for its image.
     story.edit_pod(&name, |pod| {
         pod.phase = PodPhase::Pending;
         let status = pod.containers[1].status.as_mut().expect("a status");
@@ -79,12 +79,12 @@ fn a_native_sidecar_that_runs_is_something_to_lose() {
 fn a_pod_that_shows_as_ended_while_its_game_runs_is_asked() {
     let mut story = behind("preDelete", json!({}));
     let name = first(&mut story);
-    // As the garbage collector writes it of a pod whose Node is deleted.
+    // The garbage collector does this to a pod whose Node is deleted.
     story.edit_pod(&name, |pod| pod.phase = PodPhase::Failed);
     story.settle();
     assert!(story.names().contains(&name));
     assert_eq!(story.runs().len(), 1);
-    assert_eq!(story.pods().len(), 3, "it counts for nothing meanwhile");
+    assert_eq!(story.pods().len(), 3, "it is replaced meanwhile");
     story.stop_containers(&name);
     story.settle();
     assert!(!story.names().contains(&name));
@@ -168,7 +168,7 @@ fn a_pod_that_started_meanwhile_stays_and_is_asked() {
     story.user(json!({"replicas": 1}));
     let plan = story.plan();
     assert_eq!(plan.actions.len(), 1);
-    // The cache has not seen this yet.
+    // The plan was made before the cache observed this.
     story.kubelet = true;
     story.kubelets_act();
     story.refused.clear();
@@ -178,7 +178,7 @@ fn a_pod_that_started_meanwhile_stays_and_is_asked() {
     assert_eq!(story.pods().len(), 2);
     assert_eq!(story.runs().len(), 1);
     story.hooks_end("", HookPhase::Failed);
-    // Its hook does not answer, because it is dead.
+    // The game is dead, so its hook does not answer.
     story.kubelet = false;
     story.stop_containers(&name);
     story.refused.clear();
@@ -186,7 +186,7 @@ fn a_pod_that_started_meanwhile_stays_and_is_asked() {
     assert_eq!(story.pods().len(), 1);
     assert!(
         story.refused.is_empty(),
-        "nothing else is written to it first"
+        "nothing else is written to the pod first"
     );
     assert!(story.runs().is_empty());
 }
@@ -255,7 +255,7 @@ fn a_crashed_server_is_changed_behind_its_gate() {
         let then = then.as_ref().expect("the change follows");
         assert_eq!(pod.version, seen.filter(|_| is_guarded), "{point}");
         assert_eq!(then.pod.version, pod.version);
-        // The change itself is made, and a PostInplace hook waits for what it may find well.
+        // The change itself is made. A PostInplace hook waits until the containers run.
         story.sync();
         assert_eq!(story.images(), "v1 v2", "{point}");
         assert!(story.refused.is_empty());

@@ -375,7 +375,7 @@ fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
     );
 }
 
-/// Condition FailedScale, or FailedUpdate, when such attempts were refused.
+/// Type and reason of the condition FailedScale or FailedUpdate after these attempts were refused.
 fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
     let mut world = story.world.clone();
     for attempt in attempts {
@@ -437,7 +437,7 @@ fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
         let mut story = story(3, spec.clone());
         story.settle();
         story.user(change.clone());
-        // The revision is made, and the API server asked whether it takes it.
+        // First the revision is created, and the API server is asked whether it accepts it.
         while !story
             .plan()
             .actions
@@ -454,7 +454,7 @@ fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
     }
 }
 
-/// Pods made while a kubelet rejects all of them for so many seconds.
+/// Number of pods created while a kubelet rejects all of them for this many seconds.
 fn made_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
     let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
     let before = story.count(is_creation);
@@ -472,7 +472,7 @@ fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly() {
         story.settle();
         let running = story.names();
         story.user(json!({"replicas": 5}));
-        // Two at first, and again at once, after 10, 30 and 70 s.
+        // Two at first, and two more at once, after 10 and after 30 s. The next ones are due after 70 s.
         assert_eq!(made_while_rejected(&mut story, 69), 8);
         assert!(running.iter().all(|name| story.names().contains(name)));
         let (reason, message) = story.condition("FailedScale").expect("condition");
@@ -524,7 +524,7 @@ fn a_rollout_whose_pods_end_at_once_says_so() {
     assert_eq!(
         story.images(),
         "v1 v1 v1",
-        "what lost its revision need not wait"
+        "pods of an abandoned revision need not wait"
     );
 }
 
@@ -553,7 +553,7 @@ fn a_scale_in_of_thousands_starts_its_hooks_little_by_little() {
             .iter()
             .filter(|pod| pod.marked_deleting)
             .count();
-        assert_eq!(marked, story.runs().len(), "who is marked waits for a hook");
+        assert_eq!(marked, story.runs().len(), "each marked pod has a hook");
     }
     assert_eq!(started, [500, 1_000, 1_200]);
 }

@@ -1,4 +1,4 @@
-//! Stories of volume claims.
+//! Stories about volume claims.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ fn a_policy_that_changes_is_followed() {
     assert_eq!(
         story.claims(),
         "data-game-0: data-game-1:",
-        "also of pods that are gone"
+        "also for pods that no longer exist"
     );
     story
         .user(json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}))
@@ -123,7 +123,7 @@ fn a_claim_is_given_up_only_after_the_hook_and_kept_when_called_off() {
     assert_eq!(
         story.pods().len(),
         2,
-        "the pod goes after its claim was given to it"
+        "the pod is deleted only once it owns its claim"
     );
     story.user(json!({"replicas": 2})).settle();
     assert!(
@@ -194,7 +194,7 @@ fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
     let mut story = settled(1, "Retain", "Delete");
     story.user(json!({"replicas": 0})).settle();
     story.user(json!({"replicas": 1})).settle();
-    // The garbage collector is late: the claim is there, owned by a pod that is gone.
+    // The garbage collector is late: the claim still exists, owned by a pod that is gone.
     story.world.pods.clear();
     let claim = Arc::make_mut(story.world.claims.get_mut("data-game-0").expect("claim"));
     claim.owners = vec![ClaimOwner {

@@ -1,19 +1,19 @@
-//! Invariant 2: how many healthy pods may be touched: only while enough others stay available. A pod holds its
-//! slot from the moment its hook starts, so a hook that never answers stops after maxUnavailable pods.
+//! Invariant 2: healthy pods are touched only while enough others stay available. A pod holds its slot from the
+//! moment its hook starts, so if hooks never answer, the update stops after maxUnavailable pods.
 //!
-//! A pod that is ready, though not for minReadySeconds yet, may have players. It is one of those that
-//! are unavailable, so it has a slot already when there are no more of them than maxUnavailable, and
-//! is not touched when there are.
+//! A pod that is ready, but has not been for minReadySeconds yet, may have players. It counts as
+//! unavailable, so it already has a slot if at most maxUnavailable pods are unavailable, and is not
+//! touched if more are.
 
 use crate::plan::observed::Pod;
 use crate::plan::pods::availability::{available_at, is_available};
 use crate::plan::update::Scene;
 
-/// Available pods beyond those that must stay available; negative where there are too few.
+/// Number of available pods beyond those that must stay available; negative if there are too few.
 pub struct Budget(i64);
 
 impl Budget {
-    /// The slots of a plan.
+    /// The budget of a plan.
     pub fn of(scene: &Scene) -> Self {
         let Scene {
             workload,
@@ -29,7 +29,7 @@ impl Budget {
         Self(available - (workload.replicas - workload.max_unavailable))
     }
 
-    /// No slot, whatever is available.
+    /// A budget without slots, whatever is available.
     pub fn spent() -> Self {
         Self(-1)
     }

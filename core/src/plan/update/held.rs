@@ -9,7 +9,7 @@ use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
-/// Pods that ended at once and keep their place until their next round is due.
+/// Pods that ended at once and keep their place until the next round of replacements is due.
 #[derive(Default)]
 pub struct Held<'a> {
     pods: BTreeMap<PodUid<'a>, &'a Pod>,
@@ -17,8 +17,8 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Pods that ended at once and are to be replaced, at most so many, unless that is due. Pods of a
-    /// revision that is no longer used do not wait: the next build may work.
+    /// The pods that ended at once and are to be replaced, at most `most` of them; none if the next round
+    /// is due. Pods of a revision that is no longer used do not wait: the next build may work.
     pub fn of(
         own: &[&'a Pod],
         is_replaced: impl Fn(&Pod) -> bool,
@@ -40,23 +40,23 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// When they are replaced.
+    /// When they are replaced; None if there are none.
     pub fn wake(&self) -> Option<Timestamp> {
         (!self.pods.is_empty()).then_some(self.due)
     }
 
-    /// How many these are.
+    /// The number of these pods.
     pub fn count(&self) -> i64 {
         self.pods.len() as i64
     }
 
-    /// Those of these pods that are not held.
+    /// Those of `pods` that are not held.
     pub fn others(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let is_free = |pod: &&&Pod| !self.pods.contains_key(&pod.uid());
         pods.iter().filter(is_free).copied().collect()
     }
 
-    /// Why pods are not replaced: those of a revision that is being rolled out belong to the update.
+    /// Why pods are not replaced. Those of a revision that is being rolled out block the update, others scaling.
     pub fn obstacles(&self, update: RevisionName, stable: RevisionName) -> Obstacles {
         let is_updated = |pod: &&Pod| pod.revision() == update && stable != update;
         let (updated, others): (Vec<&Pod>, Vec<_>) =

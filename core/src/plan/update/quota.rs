@@ -1,13 +1,13 @@
 //! A full quota refuses one pod more, but not one pod instead of another.
 //!
-//! A dry run cannot tell the two apart: the old pod still counts. The refusal says what was asked
-//! for, used and limited, so it is worked out here.
+//! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
+//! amounts requested, used and limited, so that the answer can be computed here.
 
 use serde_json::Value;
 
 use crate::plan::quantity;
 
-/// Whether a refusal by a quota would be none if a pod of the old template were gone.
+/// Whether a quota that refused a pod would accept it if a pod of the old template were gone.
 pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
     let Some((_, exceeded)) = refusal.split_once("exceeded quota: ") else {
         return false;
@@ -27,7 +27,7 @@ pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
         })
 }
 
-/// `pods=1,requests.cpu=500m` up to the next part of the sentence.
+/// Parses `pods=1,requests.cpu=500m`, up to the next part of the message.
 fn amounts(list: &str) -> impl Iterator<Item = (&str, &str)> {
     let end = list.find(", ").unwrap_or(list.len());
     list[..end]
@@ -41,7 +41,7 @@ fn amount<'a>(list: &'a str, resource: &str) -> Option<&'a str> {
         .map(|(_, amount)| amount)
 }
 
-/// What a pod of this template gives back when it goes, in thousandths.
+/// The amount of a resource that the deletion of a pod of this template frees, in thousandths of its unit.
 fn freed(template: &Value, resource: &str) -> i128 {
     let (kind, name) = match resource {
         "pods" | "count/pods" => return 1000,

@@ -1,6 +1,6 @@
-//! What the pods of a GameStatefulSet keep from one to the next: name, host name, ordinal, volumes.
+//! What a pod of a GameStatefulSet has in common with its predecessor: name, host name, ordinal, volumes.
 //!
-//! A pod's name says its ordinal, and names are unique: so there are never two pods of one ordinal.
+//! A pod's name contains its ordinal, and names are unique, so there are never two pods with one ordinal.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use crate::api::{GameStatefulSet, GameWorkload, PodManagementPolicy, PvcRetentio
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
-/// What pods keep.
+/// What determines the identities of a GameStatefulSet's pods.
 #[derive(Clone, Copy)]
 pub struct Identity<'a> {
     /// The first ordinal.
@@ -19,14 +19,14 @@ pub struct Identity<'a> {
     /// The headless service that governs their names.
     pub service: &'a str,
     set: &'a GameStatefulSet,
-    /// What happens to claims.
+    /// When claims are deleted.
     pub retention: PvcRetentionPolicy,
-    /// Whether pods that cannot end, because their node is lost, are forced to.
+    /// Whether pods on lost nodes are force-deleted.
     pub forced_off_lost_nodes: bool,
 }
 
 impl<'a> Identity<'a> {
-    /// As a GameStatefulSet has it.
+    /// The identity that a GameStatefulSet gives to its pods.
     pub fn of(gsts: &'a GameStatefulSet) -> Self {
         let spec = &gsts.spec;
         Self {
@@ -39,7 +39,7 @@ impl<'a> Identity<'a> {
         }
     }
 
-    /// The claims that each pod gets.
+    /// The templates of the claims that each pod gets.
     pub fn claim_templates(&self) -> impl Iterator<Item = ClaimTemplate<'a>> {
         let templates = self.set.claim_templates().iter();
         let templates = templates.zip(self.set.claim_prefixes());
@@ -51,11 +51,11 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// A claim that each pod gets.
+/// The template of a claim that each pod gets.
 pub struct ClaimTemplate<'a> {
     /// Its name, which is the name of a volume too.
     name: &'a str,
-    /// What the names of its claims begin with; the ordinal follows.
+    /// The prefix of its claims' names; the ordinal follows.
     pub prefix: String,
     template: &'a Value,
 }
@@ -73,14 +73,14 @@ impl Workload<'_> {
         format!("{}-{ordinal}", self.name)
     }
 
-    /// A pod's ordinal, as its name says; None for a name that this workload does not give.
+    /// A pod's ordinal, taken from its name; None if the name is not one that this workload gives.
     pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
         let after = pod.name.strip_prefix(&self.name)?;
         names::ordinal_after("-", after)
     }
 }
 
-/// Labels that say which pod it is.
+/// Labels that identify a pod.
 pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
     [
         (names::POD_NAME_LABEL, name.to_owned()),
@@ -89,7 +89,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Gives a pod its identity. Volumes of the template give way to claims of the same name.
+/// Gives a pod its identity. Claims replace volumes of the template that have the same name.
 pub fn give(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"]
         .as_str()
@@ -119,7 +119,7 @@ pub fn give(identity: &Identity, ordinal: i64, pod: &mut Value) {
     spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
 }
 
-/// The claim of this name, as it is to be created from its template.
+/// The claim to create with this name from its template.
 pub fn claim(
     workload: &Workload,
     template: &ClaimTemplate,

@@ -1,7 +1,7 @@
 //! Did `paused: false` come from a person or from a manifest?
 //!
 //! A GitOps tool writes the whole manifest again at each sync. If that resumed a canary's pause,
-//! every sync would promote the build. So a resume counts only when a person meant just that.
+//! every sync would promote the build. So a resume counts only if a person intended it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::api::names;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Field managers of commands by which a user changes one thing, and our own.
+/// Field managers of commands with which users change single fields, and our own.
 const DELIBERATE: [&str; 4] = [
     names::FIELD_MANAGER,
     names::PLUGIN_FIELD_MANAGER,
@@ -19,8 +19,8 @@ const DELIBERATE: [&str; 4] = [
 ];
 
 /// Whether spec.updateStrategy.paused has its value from an apply: server-side (the field belongs
-/// to an Apply entry), or client-side (it stands in the last-applied annotation, and no deliberate
-/// command wrote it since).
+/// to an Apply entry), or client-side (it is in the last-applied annotation, and no deliberate
+/// command has written it since).
 pub fn paused_came_with_an_apply(meta: &ObjectMeta) -> bool {
     let owners: Vec<&ManagedFieldsEntry> = meta
         .managed_fields

@@ -1,11 +1,11 @@
 //! Pods that ended as soon as they were started: rejected by their kubelet (no cpu left, an affinity
-//! that no longer holds), or of a build that ends at once. Replaced without a pause, they would come
-//! and go as fast as the API server lets them.
+//! that no longer holds), or of a build that ends at once. Replaced without delay, they would be created
+//! and deleted as fast as the API server allows.
 //!
-//! The first are replaced at once: their node may just have been overtaken by another pod. What ends
-//! so soon after that is left where it is, to be looked at, and replaced together after 10 s, then
-//! 20 s, up to five minutes, until none has ended so for twice as long. The rounds are counted in the
-//! operator's memory: a new leader begins with one at once.
+//! The first ones are replaced at once: another pod may just have taken the resources of their node.
+//! Pods that end so soon after that are left for inspection, and replaced together after 10 s, then
+//! 20 s, up to five minutes, until none has ended like that for twice as long. The rounds are counted in
+//! the operator's memory: a new leader begins with an immediate round.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +14,7 @@ use crate::plan::time::whole_seconds;
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
-/// How often in a row pods that ended at once were replaced, and when last.
+/// How many times in a row pods that ended at once were replaced, and when they were last replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     rounds: u32,
@@ -22,7 +22,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// After one more round.
+    /// The backoff after one more round.
     pub fn after(before: Option<Self>, now: Timestamp) -> Self {
         let before = before.filter(|it| !it.is_over(now));
         Self {
@@ -41,7 +41,7 @@ impl Backoff {
         doubled.min(LONGEST)
     }
 
-    /// Whether the next pod that ends at once is the first of a new row.
+    /// Whether the next round is the first of a new series.
     fn is_over(&self, now: Timestamp) -> bool {
         let end = self.last.checked_add(self.pause() * 2);
         end.is_ok_and(|end| end <= now)

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Concern, DeletionReason};
 
-/// A sort of action that the API server may refuse.
+/// A kind of action that the API server may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attempt {
     /// Creating a pod.
@@ -27,7 +27,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// The sort of an action; None for one that only prepares.
+    /// The kind of an action; None if the action only prepares others.
     pub fn of(action: &Action) -> Option<Self> {
         match action {
             Action::CreatePod(_) => Some(Self::CreatePod),
@@ -58,7 +58,7 @@ impl Attempt {
         }
     }
 
-    /// What it is done for.
+    /// Whether it serves scaling or an update.
     fn concern(self) -> Concern {
         match self {
             Self::CreatePod | Self::PrepareClaim | Self::RemovePod | Self::StartRemovalHook => {
@@ -68,7 +68,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it takes a pod away, or restarts it, for an update.
+    /// Whether it deletes a pod, or changes it in place, for an update.
     pub fn updates(self) -> bool {
         matches!(self, Self::ChangePod | Self::RecreatePod)
     }
@@ -85,27 +85,27 @@ impl Attempt {
     }
 }
 
-/// What the API server said to the last action of each sort, where that was no.
+/// The API server's message for each kind of action that was refused last time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Failures(BTreeMap<Attempt, String>);
 
 impl Failures {
-    /// Records that an attempt was refused, in words for a condition.
+    /// Records that an attempt was refused, with the message for the condition.
     pub fn note(&mut self, attempt: Attempt, message: String) {
         self.0.insert(attempt, message);
     }
 
-    /// Forgets those that are over.
+    /// Forgets the refusals of attempts for which `is_left` is false.
     pub fn retain(&mut self, is_left: impl Fn(Attempt) -> bool) {
         self.0.retain(|attempt, _| is_left(*attempt));
     }
 
-    /// What was said to the last attempt of this sort.
+    /// The API server's message if the last attempt of this kind was refused.
     pub fn of(&self, attempt: Attempt) -> Option<&str> {
         self.0.get(&attempt).map(String::as_str)
     }
 
-    /// What holds a concern up, as far as it is still attempted.
+    /// The refusal that blocks a concern, if its action is still attempted.
     pub fn blocked(&self, concern: Concern, is_asked: impl Fn(Attempt) -> bool) -> Option<Blocked> {
         let is_told = |attempt: Attempt| attempt.concern() == concern && is_asked(attempt);
         let (attempt, message) = self.0.iter().find(|(attempt, _)| is_told(**attempt))?;

@@ -15,14 +15,14 @@ use serde_json::Value;
 use crate::api::{HookRun, HookTemplate};
 use crate::plan::observed::{Claim, Pod, RevisionName};
 
-/// Everything about one workload's surroundings at one moment. The workload itself is a separate
-/// argument, because its kind decides the planner.
+/// Everything observed around one workload at one moment. The workload itself is a separate argument,
+/// because its kind decides which planner is used.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// The moment.
+    /// The current time.
     pub now: Timestamp,
-    /// Pods that the workload controls, and orphans in its namespace that its selector matches. An
-    /// orphan shows its name, uid, labels, resourceVersion, phase, and whether it is Terminating.
+    /// Pods that the workload controls, and orphans in its namespace that its selector matches. Of an
+    /// orphan, only the name, uid, labels, resourceVersion, phase and Terminating are known.
     pub pods: Vec<Arc<Pod>>,
     /// HookRuns that the workload controls.
     pub runs: Vec<Arc<HookRun>>,
@@ -36,18 +36,18 @@ pub struct World {
     pub node_costs: BTreeMap<String, i64>,
     /// Nodes that pods are bound to and that no longer answer.
     pub lost_nodes: BTreeSet<String>,
-    /// Nodes that pods are bound to and whose kubelet ignores other images of native sidecars, with its
-    /// version.
+    /// Nodes that pods are bound to and whose kubelet ignores image changes of native sidecars, with the
+    /// kubelet's version.
     pub old_kubelets: BTreeMap<String, Arc<str>>,
-    /// Claims by name, as far as they are named after pods of the workload, or owned by it.
+    /// Claims that are named after pods of the workload, or owned by it; by name.
     pub claims: BTreeMap<String, Arc<Claim>>,
-    /// What the API server said of revisions.
+    /// Whether the API server accepts pods of a revision, by the revision's name.
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to belong to other objects.
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
-    /// How often in a row pods that ended at once were replaced.
+    /// The backoff for the replacement of pods that ended at once.
     pub backoff: Option<Backoff>,
 }
 
@@ -73,16 +73,16 @@ impl Revision {
     }
 }
 
-/// What the API server said of pods of a revision.
+/// Whether the API server accepts pods of a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// A pod of it was created, or a strict server dry-run passed.
     Accepted,
     /// A dry-run or a creation was refused.
     Refused {
-        /// The API server's words.
+        /// The API server's message.
         message: String,
-        /// When; it is asked again some time later.
+        /// When it was refused. The API server is asked again some time later.
         at: Timestamp,
     },
 }

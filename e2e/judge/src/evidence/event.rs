@@ -16,7 +16,7 @@ pub struct Event {
     pub uri: String,
     /// The client's user.
     pub user: User,
-    /// The client's program.
+    /// The client's user agent.
     #[serde(default)]
     pub user_agent: String,
     /// The object; None for a request without one.
@@ -77,7 +77,7 @@ pub struct ResponseStatus {
 }
 
 impl Event {
-    /// Parses a line.
+    /// Parses a line of the log.
     pub(crate) fn parse(line: &[u8]) -> Result<Self> {
         serde_json::from_slice(line).with_context(|| {
             let start = &line[..line.len().min(200)];
@@ -85,7 +85,7 @@ impl Event {
         })
     }
 
-    /// Whether it is a completed write and no dry run.
+    /// Whether this is a completed write other than a dry run.
     pub fn is_write(&self) -> bool {
         self.stage == "ResponseComplete"
             && matches!(

@@ -20,7 +20,7 @@ pub struct AuditLog {
     read: Mutex<Sorted>,
 }
 
-/// What was read so far.
+/// The part of the log that was read so far, sorted by namespace.
 #[derive(Debug, Default)]
 struct Sorted {
     offset: u64,
@@ -77,7 +77,7 @@ impl Sorted {
         file.seek(SeekFrom::Start(self.offset))?;
         let mut new = Vec::new();
         self.offset += file.read_to_end(&mut new)? as u64;
-        // The last line may be incomplete. What follows the cut is read next time.
+        // The last line may be incomplete. The rest of it is read next time.
         self.unfinished.push_str(&String::from_utf8_lossy(&new));
         let end = self.unfinished.rfind('\n').map_or(0, |at| at + 1);
         let rest = self.unfinished.split_off(end);

@@ -38,14 +38,14 @@ struct Unexplained<'a> {
 }
 
 /// Whether a write has no response. A write without a body (other than a deletion, which needs none) was
-/// aborted before it was read.
+/// aborted before the API server had read it.
 fn is_lost(event: &Event) -> bool {
     event.is_write()
         && event.code() >= 500
         && (event.request_object.is_some() || event.verb == "delete")
 }
 
-/// Whether a response does not contain the resulting version, as for the scheduler's bindings.
+/// Whether a write succeeded with a response that lacks the resulting version, as the scheduler's bindings do.
 fn has_no_version(event: &Event) -> bool {
     let reference = event.object_ref.as_ref();
     event.is_write() && event.succeeded() && reference.is_some_and(|it| it.subresource == "binding")
@@ -196,15 +196,15 @@ mod tests {
         let other = event("patch", 200, 3, new.clone());
         assert!(
             found("patch", &[other], &[&after]).is_empty(),
-            "another client wrote it"
+            "another client wrote this version"
         );
         assert!(
             found("delete", &[], &[&after]).is_empty(),
-            "it still exists"
+            "the object still exists"
         );
         assert!(
             found("patch", &[], &[&observation(1, new, false)]).is_empty(),
-            "it was observed before"
+            "the version was observed before the write"
         );
     }
 
@@ -232,10 +232,13 @@ mod tests {
         let created = observation(1, object(5, "Running"), false);
         let scheduled = observation(2, object(6, "Running"), false);
         let seen = [&created, &scheduled];
-        assert!(found("create", &[], &seen).is_empty(), "it existed already");
+        assert!(
+            found("create", &[], &seen).is_empty(),
+            "the object existed already"
+        );
         assert!(
             found("patch", &[bound], &seen).is_empty(),
-            "the scheduler did it"
+            "the binding explains this version"
         );
     }
 

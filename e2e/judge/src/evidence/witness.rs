@@ -57,7 +57,7 @@ struct Kind {
     api: Api<DynamicObject>,
 }
 
-/// Watches a namespace until it is dropped.
+/// The watches of a namespace. They end when this is dropped.
 #[derive(Debug)]
 pub struct Witness {
     kinds: Vec<Kind>,
@@ -66,7 +66,7 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Starts the watches. Writes after this returns are observed.
+    /// Starts the watches. Writes that begin after this returns are observed.
     pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
         let mut witness = Witness {
             kinds: Vec::new(),
@@ -143,7 +143,7 @@ fn record(
     is_deleted: bool,
 ) -> Result<()> {
     let mut object = serde_json::to_value(object)?;
-    object["kind"] = kind.name.into(); // The items of a list have no kind.
+    object["kind"] = kind.name.into(); // Items of a list have no kind.
     let observation = Observation {
         at: Timestamp::now(),
         resource: kind.plural.to_owned(),

@@ -1,8 +1,8 @@
 //! Sorts the writes of a namespace into the order in which they took effect, each with the object before and
 //! after it.
 //!
-//! The log is in the order of responses, which is not that in etcd. The resourceVersion in a response gives
-//! the order; the few responses without one (deletions of custom resources) are placed by time.
+//! The log is in the order of responses, which may differ from the order in etcd. The resourceVersion in a
+//! response gives that order; the few responses without one (deletions of custom resources) are placed by time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) struct Write {
     pub(crate) name: String,
     /// status, scale, resize, ... or empty.
     pub(crate) subresource: String,
-    /// Whether it has a resourceVersion as a precondition, so that it fails after any other write.
+    /// Whether it has a resourceVersion as a precondition, so that it fails after any other write to the object.
     pub(crate) has_version_precondition: bool,
     /// The object before; None if it did not exist.
     pub(crate) before: Option<Arc<Value>>,
@@ -152,7 +152,7 @@ fn in_order(events: &[Event]) -> Vec<&Event> {
     placed.into_iter().map(|(_, event)| event).collect()
 }
 
-/// The names of an event's objects: one, or all of a resource for a deletecollection.
+/// The names of the objects that an event changes: one, or all of the resource for a deletecollection.
 fn names_of(
     event: &Event,
     reference: &ObjectRef,

@@ -1,7 +1,7 @@
 //! Rebuilds objects from responses that contain only metadata.
 //!
-//! The operator requests only metadata in responses, so the log has its request and the resulting metadata.
-//! Together with the previous object they give the object after the write.
+//! The operator requests only metadata in responses, so the log has the body of its request and the resulting
+//! metadata. Together with the previous object they determine the object after the write.
 
 use json_patch::Patch;
 use serde_json::Value;

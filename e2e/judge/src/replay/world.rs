@@ -13,8 +13,8 @@ use crate::object::{
     is_terminating, phase, ready_since, restarts, revision, runs, uid,
 };
 
-/// How old the state may be that a write is based on. Later changes may have happened while the request was
-/// in flight.
+/// The maximum age of the state on which a write may be based. Later changes may have happened while the
+/// request was in flight.
 pub(crate) const LAG: SignedDuration = SignedDuration::from_secs(1);
 
 /// A namespace at one point in time.
@@ -44,15 +44,15 @@ pub(crate) struct Workload {
 pub(crate) struct Pod {
     /// The newest version.
     pub(crate) object: Arc<Value>,
-    /// Since when a container is running.
+    /// Since when a container has been running.
     pub(crate) running_since: Option<Timestamp>,
     /// When it was ready: start and end of each period.
     pub(crate) ready: Vec<(Timestamp, Option<Timestamp>)>,
-    /// Since when a container is not ready.
+    /// Since when a container has not been ready.
     pub(crate) unready_since: Option<Timestamp>,
     /// The update in progress.
     pub(crate) ongoing_update: Option<OngoingUpdate>,
-    /// The write from which on it is no longer active.
+    /// The write that made it inactive.
     pub(crate) end: Option<End>,
 }
 
@@ -74,7 +74,7 @@ impl End {
     }
 
     /// Whether the client of a write may not have observed this: another client wrote it, at most [`LAG`]
-    /// before.
+    /// earlier.
     pub(crate) fn may_be_unseen_by(&self, write: &Write) -> bool {
         self.by != write.user && self.at + LAG >= write.received
     }
@@ -190,8 +190,8 @@ impl World {
             .filter(move |pod| controller(&pod.object) == Some(workload))
     }
 
-    /// The pods of a workload that are active in a writer's view: those that are, and those whose end it may
-    /// not have observed.
+    /// The pods of a workload that are active in a writer's view: those that are active, and those whose end the
+    /// writer may not have observed.
     pub(crate) fn pods_seen_by<'a>(
         &'a self,
         write: &'a Write,

@@ -1,5 +1,5 @@
 //! A running pod with the readiness gate is changed in place only while the gate is closed, so that no traffic
-//! reaches a container that is restarted.
+//! reaches a container that restarts.
 
 use super::Found;
 use super::start::{Act, Start};
@@ -7,7 +7,7 @@ use crate::object::has_gate;
 use crate::replay::history::Write;
 use crate::replay::world::World;
 
-/// The rule.
+/// Checks a write of the operator. `world` is the state before it.
 pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of(world, write)?;
     let is_open = has_gate(&start.pod.object) && start.pod.ongoing_update.is_none();

@@ -1,6 +1,6 @@
 //! Invariant 3, for limits that are not in the spec: during a user's pause of a rollout without steps, a
-//! scale-out adds no pods of the update revision; and after a loss of its status, a workload is not treated
-//! as if its rollout were complete, which would allow to update every pod.
+//! scale-out adds no pods of the update revision; and a workload that has lost its status is not treated as if
+//! its rollout were complete, which would allow every pod to be updated.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, World};
 
-/// By workload: how many pods of a revision there were when the operator first reported a pause.
+/// By workload: the update revision, and how many pods had it when the operator first reported a pause.
 #[derive(Debug, Default)]
 pub(crate) struct Holds(BTreeMap<String, (String, i64)>);
 

@@ -15,7 +15,7 @@ use crate::replay::world::{End, LAG, Run, World};
 /// How long a success is valid.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
-/// The rule.
+/// Checks a write of the operator. `world` is the state before it.
 pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     let start = Start::of_any(world, write)?;
     let is_free = match start.act {
@@ -41,7 +41,7 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
     Some(("hooks", wrong_under_all(start.versions, wrong)?))
 }
 
-/// The hook that must be Successful before this, and its point.
+/// The hook that must be Successful before a pod is deleted or changed, and its point.
 fn required_hook<'a>(
     world: &World,
     start: &Start,
@@ -59,7 +59,7 @@ fn required_hook<'a>(
     }
 }
 
-/// A hook that had to be Successful.
+/// A hook that had to be Successful before a write.
 struct RequiredHook<'a> {
     point: &'static str,
     hook: Hook<'a>,

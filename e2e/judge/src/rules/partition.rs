@@ -7,7 +7,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, Workload, World};
 
-/// The rule.
+/// Checks a write of the operator. `world` is the state before it.
 pub(crate) fn partition(world: &World, write: &Write) -> Option<Found> {
     let after = write
         .after

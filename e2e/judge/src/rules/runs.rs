@@ -7,7 +7,7 @@ use crate::object::{annotation, point};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::World;
 
-/// The rule.
+/// Checks a write of the operator. `world` is the state before it.
 pub(crate) fn runs(world: &World, write: &Write) -> Option<Found> {
     let is_new = write.resource == Resource::HookRun && write.verb == "create";
     let new = write.after.as_ref().filter(|_| is_new)?;

@@ -10,10 +10,10 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
 
-/// How long the last status write or event may take after a workload has settled.
+/// How long after settling a workload may still get a last status write or event.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
-/// Since when all workloads are settled.
+/// Since when all workloads have been settled.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     since: Option<Timestamp>,

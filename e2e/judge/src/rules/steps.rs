@@ -1,6 +1,6 @@
 //! Invariant 4: a pause step ends only by a user or after its duration, and a hook step only by its success or
-//! by a user. Within one rollout the step index only grows. The operator ends no pause of a user, and promotes
-//! no rollout itself.
+//! by a user. Within one rollout the step index only grows. The operator neither ends a user's pause nor promotes
+//! a rollout on its own.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct Pauses(BTreeMap<String, Known>);
 /// The pause of a workload.
 #[derive(Debug, Default)]
 struct Known {
-    /// The operator's last pause, until a user replaces it by one of their own.
+    /// The operator's last pause, until a user replaces it with one of their own.
     own: Option<Pause>,
 }
 
@@ -144,7 +144,7 @@ impl Known {
         })
     }
 
-    /// Whether there is a pause that may end. It may end only once.
+    /// Whether a step may be left because its pause may end. Each pause ends only one step.
     fn leave_pause(&mut self, step: &Value, write: &Write) -> bool {
         if pause_of(step).is_some_and(|length| length.is_zero()) {
             return true;

@@ -1,6 +1,6 @@
 //! A client that makes only the unavoidable writes: one to create a pod, another to open its readiness
-//! gate if it has one, one to change its image, one to delete it. It decides nothing, keeps no status
-//! and survives no crash.
+//! gate if it has one, one to change its image, one to delete it. It makes no decisions, keeps no status
+//! and does not survive a crash.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -14,10 +14,10 @@ use crate::{MAX_UNAVAILABLE, PODS};
 
 /// The readiness gate of pods that are updated in place.
 pub const GATE: &str = "InPlaceUpdateReady";
-/// Requests at a time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 32;
 
-/// The client.
+/// The bare client.
 pub struct Bare<'a> {
     api: Api<Pod>,
     pods: &'a Pods,
@@ -50,7 +50,7 @@ impl<'a> Bare<'a> {
         .await
     }
 
-    /// Changes the image of all pods, of no more at a time than may be away.
+    /// Changes the image of all pods, of at most [`MAX_UNAVAILABLE`] at a time.
     pub async fn update(&self, image: &str) -> Result<()> {
         for_each(MAX_UNAVAILABLE, async |name| {
             let patch = json!({"spec": {"containers": [{"name": "game", "image": image}]}});

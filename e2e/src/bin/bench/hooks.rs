@@ -1,4 +1,4 @@
-//! 10,000 HookRuns at once, each with three measurements a second apart, against a server on this
+//! Measures 10,000 HookRuns at once, each with three measurements a second apart, against a server on this
 //! machine: how late they start, and what they cost.
 
 use std::collections::HashMap;
@@ -19,35 +19,35 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// HookRuns, unless the command line asks for another number.
+/// The default number of HookRuns.
 pub const RUNS: usize = 10_000;
-/// Measurements of each.
+/// The number of measurements per HookRun.
 const MEASUREMENTS: usize = 3;
-/// Requests of the bench at a time.
+/// The number of concurrent requests by the benchmark.
 const AT_ONCE: usize = 64;
-/// How long all of it may take.
+/// How long each wait may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// When each path was called.
 type Calls = Arc<Mutex<HashMap<String, Vec<Instant>>>>;
 
-/// What was measured.
+/// The results.
 pub struct Measured {
     runs: usize,
-    /// From the creation of a run to its first call, the shortest first.
+    /// Times from the creation of a run to its first call, in ascending order.
     lags: Vec<Duration>,
-    /// From the first creation to the last run's end.
+    /// Time from the first creation to the end of the last run.
     time: Duration,
-    /// Creations a second.
+    /// Creations per second.
     creations: f64,
-    /// Status writes a second that a client makes which does nothing else.
+    /// Status writes per second by a client that does nothing else.
     raw_writes: f64,
     status_writes: usize,
     memory: u64,
     processor: Duration,
 }
 
-/// Measures once.
+/// Measures this number of HookRuns.
 pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bench-hooks-{}", std::process::id()));
     let mut case = Case::open(plane, "bench-hooks", &folder).await?;
@@ -107,7 +107,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     })
 }
 
-/// Waits until the operator leads and works: a first run shows it.
+/// Waits until a first run has ended, which shows that the operator leads and works.
 async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<()> {
     let object: DynamicObject = serde_json::from_value(run(url, usize::MAX))?;
     let created = api.create(&PostParams::default(), &object).await?;
@@ -116,7 +116,7 @@ async fn warm_up(api: &Api<DynamicObject>, url: &str, calls: &Calls) -> Result<(
         let run = api.get(&name).await?;
         ensure!(
             run.data["status"]["phase"] == "Successful",
-            "{name} goes on"
+            "{name} is still running"
         );
         Ok(())
     })
@@ -130,7 +130,7 @@ fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<String, Vec<Instant>>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A server that answers each call at once, and notes when it came.
+/// Starts a server that answers each call at once and records when it arrived. Returns its URL.
 async fn serve(calls: Calls) -> Result<String> {
     let answer = async |State(calls): State<Calls>, uri: Uri| {
         let now = Instant::now();
@@ -163,7 +163,7 @@ fn run(url: &str, index: usize) -> Value {
     })
 }
 
-/// Creates the runs; tells when each was there.
+/// Creates the runs. Returns when the creation of each was requested.
 async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<(usize, Instant)>> {
     stream::iter(0..runs)
         .map(async |index| {
@@ -177,7 +177,7 @@ async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<
         .await
 }
 
-/// How many status writes a second the API server takes from a client that does nothing else.
+/// How many status writes per second the API server accepts from a client that does nothing else.
 async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
     let begun = Instant::now();
     stream::iter(0..runs)

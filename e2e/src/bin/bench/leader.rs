@@ -1,5 +1,5 @@
-//! How soon the standby is at work when the leader goes: from kill -9 or SIGTERM to the first pod that
-//! it makes for a game that was scaled meanwhile.
+//! How soon the standby takes over when the leader ends: the time from kill -9 or SIGTERM to the standby's first
+//! write to a pod of a workload that was scaled meanwhile.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use e2e::cluster::control_plane::ControlPlane;
 use e2e::takeover::{End, takeover};
 use e2e::workload::manifest::Game;
 
-/// Takeovers of each sort, unless the command line asks for another number.
+/// The default number of takeovers of each kind.
 pub const RUNS: usize = 20;
 
-/// The longest that a takeover may last after kill -9: the lease's fifteen seconds, and two more.
+/// The longest allowed takeover after kill -9: the lease duration of fifteen seconds, plus two.
 const KILLED: Duration = Duration::from_secs(17);
-/// The longest after SIGTERM, when the lease is given back.
+/// The longest allowed takeover after SIGTERM, when the lease is released.
 const TERMINATED: Duration = Duration::from_secs(2);
 
-/// What was measured, the shortest first.
+/// The measured times, in ascending order.
 pub struct Measured {
     killed: Vec<Duration>,
     terminated: Vec<Duration>,
 }
 
-/// Measures takeovers of each sort.
+/// Measures this number of takeovers of each kind.
 pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measured> {
     Ok(Measured {
         killed: series(plane, "bench-killed", End::Killed, runs).await?,
@@ -46,7 +46,7 @@ async fn series(
     standby.start().await?;
     let mut times = Vec::new();
     for run in 0..runs {
-        // One pod more, one pod less: each time there is something to do.
+        // One pod more, then one pod less, so that there is something to do each time.
         let replicas = if run % 2 == 0 { 2 } else { 1 };
         times.push(takeover(&mut case, &mut standby, end, replicas).await?);
     }
@@ -58,7 +58,7 @@ async fn series(
 }
 
 impl Measured {
-    /// Fails when the worst takeover of a sort lasted too long.
+    /// Fails if the longest takeover of a kind exceeded its limit.
     pub fn in_time(&self) -> Result<()> {
         for (name, times, limit) in [
             ("kill -9", &self.killed, KILLED),

@@ -1,15 +1,15 @@
-//! `make bench`: how fast 1,000 pods come, change in place and go, and how many writes that takes;
-//! how 10,000 HookRuns do, how soon another operator leads, and what one tenant can cost another.
-//! `bench deployments`, `sets`, `hooks`, `leader` and `tenants` measure a part of it; a number after that
-//! is how many rounds, HookRuns, takeovers or rollouts.
-//! `bench scale` is what 10,000 pods cost, and no part of the rest: it takes an hour. `scale set` and the
-//! like measure a part of that; a number after it is how many pods.
+//! `make bench`: how fast 1,000 pods are created, updated in place and deleted, and how many writes that takes;
+//! how 10,000 HookRuns perform, how soon another operator leads, and what one tenant can cost another.
+//! `bench deployments`, `sets`, `hooks`, `leader` and `tenants` each measure a part of this; a number after that
+//! sets the number of rounds, HookRuns, takeovers or rollouts.
+//! `bench scale` measures what 10,000 pods cost. It takes an hour, so `make bench` does not include it. `scale set`
+//! and the like measure a part of that; a number after it sets the number of pods.
 //!
-//! Machines are noisy, so nothing here is an absolute figure: in each round the operator, a native
-//! Deployment or StatefulSet, and a bare client, which makes only the writes that nobody can do
-//! without, do the same work one after the other on the same cluster. The table shows medians over
-//! the rounds, and medians of the rounds' ratios. Takeovers alone have a limit, because a lease's times
-//! are the same on every machine: over it, the bench ends with an error.
+//! Machines are noisy, so no figure here is absolute: in each round the operator, a native Deployment or
+//! StatefulSet, and a bare client that makes only the unavoidable writes do the same work, one after the other, on
+//! the same cluster. The table shows medians over the rounds, and medians of the rounds' ratios. Only takeovers have
+//! a limit, because the durations of a lease are the same on every machine; if a takeover exceeds it, the benchmark
+//! ends with an error.
 
 mod bare;
 mod hooks;
@@ -26,11 +26,11 @@ use e2e::cluster::control_plane::ControlPlane;
 use report::{Report, Round};
 use subject::Subject;
 
-/// Pods of each subject.
+/// The number of pods of each subject.
 const PODS: usize = 1000;
-/// Pods that may be away during an update.
+/// The number of pods that may be unavailable during an update.
 const MAX_UNAVAILABLE: usize = 100;
-/// Rounds, unless the command line asks for another number.
+/// The default number of rounds.
 const ROUNDS: usize = 3;
 
 #[tokio::main]
@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
     in_time
 }
 
-/// A part, or all of it; and whether what is promised holds.
+/// Measures a part, or everything. Returns the tables, and an error if a limit was exceeded.
 async fn run(
     plane: &'static ControlPlane,
     part: Option<&str>,

@@ -1,4 +1,4 @@
-//! The pods of a namespace as they come and go, for telling when a phase is over.
+//! Follows the pods of a namespace, to detect when a phase is over.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,22 +23,22 @@ pub struct Pods {
     task: JoinHandle<()>,
 }
 
-/// The pods that there are.
+/// The existing pods.
 #[derive(Default)]
 pub struct Running {
-    /// Images by pod; None while it is not ready.
+    /// The image of each pod; None while the pod is not ready.
     pods: HashMap<String, Option<String>>,
-    /// How many are ready, by image.
+    /// The number of ready pods by image.
     ready: HashMap<String, usize>,
 }
 
 impl Running {
-    /// How many there are.
+    /// The number of pods.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// How many are ready with an image.
+    /// The number of ready pods with an image.
     pub fn ready(&self, image: &str) -> usize {
         self.ready.get(image).copied().unwrap_or(0)
     }
@@ -66,7 +66,7 @@ impl Running {
 }
 
 impl Pods {
-    /// Starts to watch.
+    /// Starts the watch.
     pub fn watch(client: Client, namespace: &str) -> Self {
         let running = Arc::new(Mutex::new(Running::default()));
         let (tell, changed) = watch::channel(());
@@ -90,7 +90,7 @@ impl Pods {
         }
     }
 
-    /// Waits until something holds of the pods.
+    /// Waits until a condition holds for the pods.
     pub async fn until(&self, what: &str, holds: impl Fn(&Running) -> bool) -> Result<()> {
         let mut changed = self.changed.clone();
         let over = async {
@@ -104,10 +104,10 @@ impl Pods {
         };
         timeout(LIMIT, over)
             .await
-            .with_context(|| format!("after {LIMIT:?} not {what}"))?
+            .with_context(|| format!("after {LIMIT:?} still not {what}"))?
     }
 
-    /// Waits until so many pods are ready with an image.
+    /// Waits until this many pods are ready with an image.
     pub async fn until_ready(&self, count: usize, image: &str) -> Result<()> {
         self.until("ready", |pods| pods.ready(image) == count).await
     }

@@ -1,4 +1,4 @@
-//! The table: medians, because one round proves nothing.
+//! The result table. It shows medians, because a single round proves nothing.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use judge::Counts;
 use crate::PODS;
 use crate::subject::{Measured, Phase, Subject};
 
-/// All rounds.
+/// The results of all rounds.
 #[derive(Debug)]
 pub struct Report {
-    /// Who was measured.
+    /// The subjects that were measured.
     pub subjects: &'static [Subject],
-    /// Rounds.
+    /// The results of each round.
     pub rounds: Vec<Round>,
 }
 
-/// One round.
+/// The results of one round, by subject.
 pub type Round = Vec<(Subject, Measured)>;
 
 type Pick = fn(&Measured) -> Option<&Phase>;
@@ -33,7 +33,7 @@ fn of(round: &Round, subject: Subject) -> Option<&Measured> {
         .map(|(_, measured)| measured)
 }
 
-/// Pods a second; nothing for what was not measured.
+/// Pods per second; NaN if the phase was not measured.
 fn rate(phase: Option<&Phase>) -> f64 {
     phase.map_or(f64::NAN, |phase| PODS as f64 / phase.time.as_secs_f64())
 }
@@ -53,7 +53,7 @@ impl Report {
         median(measured.map(value).collect())
     }
 
-    /// Median of the ratios to a neighbour in the same round.
+    /// Median over the rounds of the ratio between the rates of two subjects in the same round.
     fn ratio(&self, subject: Subject, to: Subject, pick: Pick) -> f64 {
         let both = |round| Some((of(round, subject)?, of(round, to)?));
         let pairs = self.rounds.iter().filter_map(both);

@@ -1,4 +1,4 @@
-//! Who is measured, and how.
+//! The subjects that are measured, and how.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::bare::{Bare, GATE};
 use crate::pods::Pods;
 use crate::{MAX_UNAVAILABLE, PODS};
 
-/// Who is measured.
+/// A client or controller that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The operator, with pods that have the readiness gate.
@@ -23,7 +23,7 @@ pub enum Subject {
     Bare,
     /// The bare client, with pods that have the readiness gate.
     BareGated,
-    /// The operator, with pods that have none, because they were made for rolling updates.
+    /// The operator, with pods without the gate, because they were created for rolling updates.
     Plain,
     /// A native Deployment.
     Deployment,
@@ -33,32 +33,32 @@ pub enum Subject {
     StatefulSet,
 }
 
-/// What one phase took.
+/// The cost of one phase.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// Time from the order to the last pod.
+    /// Time from the request to the last pod.
     pub time: Duration,
     /// Writes of the subject.
     pub writes: Counts,
-    /// Writes of the kubelets, which follow from those.
+    /// Writes of the kubelets that result from them.
     pub kubelets: usize,
 }
 
-/// What a subject took for each phase.
+/// What each phase cost a subject.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// From none to all pods.
+    /// Creating all pods.
     pub create: Phase,
-    /// All pods to another image; None where pods would be recreated one by one.
+    /// Updating all pods to another image; None where pods would be recreated one by one.
     pub update: Option<Phase>,
-    /// From all pods to none.
+    /// Deleting all pods.
     pub delete: Phase,
-    /// Bytes of memory that came with the pods; None for what is no process of its own.
+    /// Memory in bytes that the pods added to the operator; None for other subjects.
     pub memory: Option<u64>,
 }
 
 impl Subject {
-    /// In the order in which they are measured: what is compared is neighbours.
+    /// The subjects of `bench deployments`, in the order of measurement. Those that are compared are neighbors.
     pub const DEPLOYMENTS: [Subject; 5] = [
         Subject::BareGated,
         Subject::Gated,
@@ -66,15 +66,15 @@ impl Subject {
         Subject::Plain,
         Subject::Deployment,
     ];
-    /// Those whose pods have ordinals.
+    /// The subjects of `bench sets`.
     pub const SETS: [Subject; 3] = [Subject::BareGated, Subject::Set, Subject::StatefulSet];
 
-    /// Whether the operator does it.
+    /// Whether the subject is the operator.
     pub fn is_ours(self) -> bool {
         matches!(self, Subject::Gated | Subject::Plain | Subject::Set)
     }
 
-    /// The bare client that does the same to pods of the same sort.
+    /// The bare client that does the same work on pods of the same kind.
     pub fn bare(self) -> Subject {
         match self {
             Subject::Gated | Subject::Set => Subject::BareGated,
@@ -82,7 +82,7 @@ impl Subject {
         }
     }
 
-    /// The native controller that does the same.
+    /// The native controller that does the same work.
     pub fn native(self) -> Subject {
         match self {
             Subject::Set => Subject::StatefulSet,
@@ -130,9 +130,9 @@ impl Subject {
 
 /// Writes so far.
 struct Writes {
-    /// The subject's.
+    /// Those of the subject.
     own: Counts,
-    /// The kubelets'.
+    /// The number of those of the kubelets.
     kubelets: usize,
 }
 
@@ -177,7 +177,7 @@ impl Run<'_> {
         })
     }
 
-    /// A last status may follow, and belongs to the phase.
+    /// Waits until the subject writes nothing more: a last status write may follow, and belongs to the phase.
     async fn until_quiet(&self) -> Result<Writes> {
         let mut last = (self.writes()?.own, Instant::now());
         let quiet = Duration::from_secs(2);
@@ -200,7 +200,7 @@ impl Run<'_> {
             Subject::Deployment | Subject::StatefulSet => {
                 event.user_agent.starts_with("kube-controller-manager")
             }
-            // What has no name of its own: neither kwok nor the scheduler nor kubectl.
+            // This process has no user agent of its own, so its writes are those of no other known client.
             Subject::Bare | Subject::BareGated => {
                 let others = ["kwok", "kube-", "kubectl"];
                 !others
@@ -208,7 +208,7 @@ impl Run<'_> {
                     .any(|other| event.user_agent.starts_with(other))
             }
         };
-        // An operator renews its lease for ever; that is no work of the subject's.
+        // An operator renews its lease all the time, which is not part of the measured work.
         let is_lease = |event: &Event| {
             let about = event.object_ref.as_ref();
             about.is_some_and(|it| it.resource == "leases")
@@ -221,7 +221,7 @@ impl Run<'_> {
         })
     }
 
-    /// Makes the workload, with no pods yet.
+    /// Creates the workload, without pods.
     async fn prepare(&self) -> Result<()> {
         match self.subject {
             Subject::Gated => {
@@ -250,7 +250,7 @@ impl Run<'_> {
         Bare::new(self.case.plane().client(), &self.case.namespace, &self.pods)
     }
 
-    /// Gives the order for a phase, in the moment from which it is measured.
+    /// Sends the patch that starts a phase.
     async fn order(&self, operations: Value) -> Result<()> {
         let namespace = &self.case.namespace;
         let path = match self.subject {

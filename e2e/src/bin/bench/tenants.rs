@@ -1,6 +1,6 @@
-//! How an attack by one tenant slows down another that rolls out behind hooks: the victim's hooks, reconciles
-//! and API writes alone, under each attack, and under all attacks at once. The attacker, the API server and
-//! the operator share the machine's processors.
+//! How an attack by one tenant slows down another whose rollouts wait for hooks: the victim's hooks, reconciles
+//! and API writes without attacks, under each attack, and under all attacks at once. The attacker, the API server
+//! and the operator share the machine's processors.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::tenants::{ATTACKS, Attack, Figures, Lease, Stage};
 use futures::future::join_all;
 
-/// Rollouts of the victim per row, by default.
+/// The default number of the victim's rollouts per row.
 pub const ROLLOUTS: usize = 15;
 /// Pods of the victim.
 const PODS: i64 = 20;
@@ -20,7 +20,7 @@ pub struct Measured {
     peak: u64,
 }
 
-/// Measures this number of rollouts alone, under each attack and under all.
+/// Measures this number of rollouts without attacks, under each attack, and under all attacks at once.
 pub async fn measure(rollouts: usize) -> Result<Measured> {
     let folder = std::env::temp_dir().join(format!("bench-tenants-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -62,7 +62,7 @@ async fn play(stage: &Stage, rollouts: usize) -> Result<Measured> {
     })
 }
 
-/// Rolls out while these attacks run.
+/// Measures rollouts while these attacks run.
 async fn under(
     stage: &Stage,
     attacks: &'static [Attack],

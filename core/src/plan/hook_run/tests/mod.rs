@@ -1,4 +1,4 @@
-//! Runs played through: a table of histories.
+//! Histories of whole runs, played with given answers.
 
 mod properties;
 
@@ -17,7 +17,7 @@ fn start() -> Timestamp {
     "2020-11-10T09:02:05Z".parse().expect("a time")
 }
 
-/// Assesses a run whose rules are not resolved yet.
+/// Resolves the rules of a run, and assesses it.
 fn look(
     spec: &HookRunSpec,
     status: &HookRunStatus,
@@ -28,12 +28,12 @@ fn look(
     assess(spec, &Rules::of(spec), status, measured, running, now)
 }
 
-/// A run that is played: each call takes a second.
+/// A run that is played with given answers. Each call takes a second.
 struct Play {
     spec: HookRunSpec,
     status: HookRunStatus,
     now: Timestamp,
-    /// Answers still to come, by metric.
+    /// Answers still to come, by metric, in reverse order.
     answers: Vec<Vec<HookPhase>>,
     /// When each call was made: metric, number, seconds since the start.
     calls: Vec<(usize, i32, i64)>,
@@ -86,7 +86,7 @@ impl Play {
             if !measured.is_empty() {
                 self.now += SignedDuration::from_secs(1);
             } else if let Some(wake) = next.wake {
-                assert!(wake > self.now, "a wake in the past");
+                assert!(wake > self.now, "the wake is in the past");
                 self.now = wake;
             } else {
                 return self;
@@ -161,7 +161,7 @@ fn histories_end_as_the_design_says() {
         change(&mut metric);
         metric
     };
-    // Metric, answers, phase, and of the answers those that were asked for.
+    // Metric, answers, phase, number of calls.
     let rows = [
         (metric(|_| {}), "S", Successful, 1),
         (metric(|_| {}), "F", Failed, 1),
@@ -209,7 +209,7 @@ fn histories_end_as_the_design_says() {
             Inconclusive,
             3,
         ),
-        // A poll: failures end it only where failureLimit says so.
+        // A poll: failures end it only if failureLimit is set.
         (
             endless(|m| m.successful_limit = Some(1)),
             "FFFFFFS S",
@@ -274,7 +274,7 @@ fn histories_end_as_the_design_says() {
     }
 }
 
-/// The statuses that the users' documents show.
+/// A status that the user documentation shows.
 #[test]
 fn the_first_failure_ends_a_run_of_two_measurements() {
     let played = play(counted(2), "F");
@@ -375,7 +375,7 @@ fn a_dry_run_decides_nothing() {
     let dry = played.result(0);
     assert_eq!((dry.phase, dry.failed, dry.dry_run), (Failed, 1, true));
     assert!(!played.result(1).dry_run);
-    // What counts still counts, and a dry run is waited for.
+    // Other metrics still decide, and the run waits for the dry run.
     let played = Play::new(spec.clone(), &["S", "F", "S"]).play();
     assert_eq!(played.status.phase, Failed);
     spec.metrics[0] = Metric {
@@ -386,7 +386,7 @@ fn a_dry_run_decides_nothing() {
     let played = Play::new(spec.clone(), &["FFS", "S", "S"]).play();
     assert_eq!(played.status.phase, Successful);
     assert_eq!(played.calls.len(), 5);
-    // Nor does it stop those that come after it.
+    // A failed dry run does not stop the metrics after it either.
     spec.policy = HookPolicy::Ordered;
     spec.metrics[0].failure_limit = None;
     let played = Play::new(spec, &["F", "S", "S"]).play();
@@ -600,7 +600,7 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
         Some(start())
     );
     assert_eq!(result.measurements[0].resume_at, None);
-    // The interval counts from its end.
+    // The interval counts from the end of the measurement.
     assert_eq!(over.wake, Some(later + SignedDuration::from_secs(60)));
 
     let mut terminated = spec;

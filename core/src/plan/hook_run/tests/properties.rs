@@ -1,5 +1,5 @@
-//! What must hold of any run, whatever is measured, and whenever the operator is restarted, calls
-//! are lost, Jobs take their time or the user stops it.
+//! What must hold for any run, whatever is measured, and whenever the operator is restarted, calls
+//! are lost, Jobs take long or the user terminates the run.
 
 use proptest::prelude::*;
 
@@ -74,9 +74,9 @@ fn any_answer() -> impl Strategy<Value = HookPhase> {
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     answer: HookPhase,
-    /// The operator starts again, from what is written.
+    /// Whether the operator restarts from the written status.
     restart: bool,
-    /// And the calls under way are lost.
+    /// Whether a restart loses the calls in progress.
     lost: bool,
     terminate: bool,
 }
@@ -92,13 +92,13 @@ fn any_moments() -> impl Strategy<Value = Vec<Moment>> {
     proptest::collection::vec(moment, 1..80)
 }
 
-/// What the API server would hand back: whole seconds, and nothing that lives in memory only.
+/// What the API server would return: times in whole seconds, and nothing that exists in memory only.
 fn restarted(status: &HookRunStatus) -> HookRunStatus {
     let written = serde_json::to_value(status).expect("a status");
     serde_json::from_value(written).expect("a status")
 }
 
-/// Whether a metric met its own condition, told from the answers that it was given.
+/// Whether a metric met its own condition, derived from its answers alone.
 fn met(metric: &Metric, answers: &[HookPhase]) -> bool {
     let successes = count_of(answers, Successful);
     let in_a_row = answers
@@ -127,7 +127,7 @@ fn count_of(answers: &[HookPhase], phase: HookPhase) -> i32 {
     answers.iter().filter(|answer| **answer == phase).count() as i32
 }
 
-/// A run on its way, and the answers that each metric was given.
+/// A run, and the answers that each metric was given so far.
 struct History {
     spec: HookRunSpec,
     status: HookRunStatus,
@@ -158,7 +158,7 @@ impl History {
                 break;
             }
             let waits = !next.start.is_empty() || next.wake.is_some();
-            prop_assert!(waits, "a run that waits for nothing");
+            prop_assert!(waits, "the run has not ended, but waits for nothing");
             for metric in next.start {
                 let number = next_number(&status, &spec.metrics[metric]);
                 prop_assert_eq!(number as usize, given[metric].len() + 1);
@@ -210,7 +210,7 @@ proptest! {
             };
             let counted = result.successful + result.failed + result.inconclusive;
             prop_assert_eq!(result.count, counted);
-            // After its end a metric counts no more.
+            // A metric that has ended does not count further answers.
             if !result.phase.is_completed() {
                 prop_assert_eq!(result.successful, count_of(given, Successful));
                 prop_assert_eq!(result.failed, count_of(given, Failed));
@@ -222,7 +222,7 @@ proptest! {
             let rule = rules.find(|rule| rule.metric_name == metric.name);
             let kept = rule.map_or(10, |rule| rule.limit as usize);
             prop_assert!(result.measurements.len() <= kept, "{:?}", metric);
-            // What goes on is the last one, and nothing goes on in a metric that has ended.
+            // Only the last measurement can be in progress, and none is once the metric has ended.
             let going = result.measurements.iter().filter(|it| it.phase == Running).count();
             let last = result.measurements.last().is_some_and(|it| it.phase == Running);
             prop_assert_eq!(going, usize::from(last));

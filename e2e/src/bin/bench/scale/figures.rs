@@ -1,4 +1,4 @@
-//! What the operator's /metrics say, and processor time as the machine counts it.
+//! Figures from the operator's /metrics, and the processor time of processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 
-/// The histogram of how long plans take.
+/// The histogram of planning durations.
 const PLANNING: &str = "gamekeeper_planning_duration_seconds";
-/// Lists of all objects of a kind.
+/// The counter of lists of all objects of a kind.
 const LISTS: &str = "gamekeeper_cache_lists_total";
 
 /// Processor time used so far.
@@ -23,7 +23,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// At this moment.
+    /// Reads the processor time used up to now; zero for an operator that is not running.
     pub fn now(case: &Case) -> Result<Self> {
         let plane = case.plane();
         let operator = match case.operator.is_running() {
@@ -37,7 +37,7 @@ impl Times {
         })
     }
 
-    /// What came on top since an earlier moment.
+    /// The processor time used since an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             operator: self.operator.saturating_sub(earlier.operator),
@@ -47,20 +47,20 @@ impl Times {
     }
 }
 
-/// What a page of metrics says.
+/// The values read from a page of metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// How many plans took at most so many microseconds.
+    /// A cumulative histogram: how many plans took at most this many microseconds.
     plans: BTreeMap<u64, u64>,
-    /// Lists begun, of whatever kind.
+    /// Lists started, of all kinds together.
     pub lists: u64,
 }
 
 impl Page {
-    /// Reads the operator's.
+    /// Reads the operator's page.
     pub async fn read(case: &Case) -> Result<Self> {
         let (code, page) = case.operator.get("/metrics").await?;
-        ensure!(code == 200, "/metrics says {code}: {page}");
+        ensure!(code == 200, "/metrics returns {code}: {page}");
         Ok(Self::parse(&page))
     }
 
@@ -85,7 +85,7 @@ impl Page {
         parsed
     }
 
-    /// What came on top since an earlier page.
+    /// The increase since an earlier page.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |bound| earlier.plans.get(bound).copied().unwrap_or(0);
         let plans = self.plans.iter();
@@ -97,19 +97,20 @@ impl Page {
         }
     }
 
-    /// How many plans were made.
+    /// The number of plans.
     pub fn plans(&self) -> u64 {
         self.plans.values().copied().max().unwrap_or(0)
     }
 
-    /// How long so much of the plans took at most, in milliseconds, evenly spread within a bucket.
+    /// The quantile `share` of the planning durations in milliseconds, interpolated linearly within a bucket; NaN
+    /// without plans.
     pub fn planning(&self, share: f64) -> f64 {
         let rank = self.plans() as f64 * share;
         let mut below = (0, 0);
         for (&bound, &count) in &self.plans {
             if count > 0 && count as f64 >= rank {
                 let within = (rank - below.1 as f64) / (count - below.1) as f64;
-                // Of what is beyond the last bound, no more is known.
+                // The last bucket has no upper bound, so its lower bound is used.
                 let bound = if bound == u64::MAX { below.0 } else { bound };
                 return (below.0 as f64 + within * (bound - below.0) as f64) / 1e3;
             }

@@ -1,4 +1,4 @@
-//! What is measured at scale, and the orders that it is given.
+//! The fleets of pods that are measured at scale, and the patches that drive them through a phase.
 
 use anyhow::Result;
 use e2e::case::Case;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use crate::pods::Running;
 
-/// Pods of each workload where there are many.
+/// The number of pods per workload in a fleet of many workloads.
 const FEW: usize = 10;
-/// Orders of the bench at a time.
+/// The number of concurrent patches by the benchmark.
 const AT_ONCE: usize = 16;
 
-/// Who has the pods.
+/// The workloads that own the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fleet {
     /// One GameDeployment.
     Deployment,
-    /// One GameStatefulSet: Parallel, with a claim for each pod that goes with it.
+    /// One GameStatefulSet: Parallel, with a claim per pod, which is deleted along with the pod.
     Set,
     /// GameDeployments of ten pods each.
     Many,
@@ -41,7 +41,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// In tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Create => "created",
@@ -51,7 +51,7 @@ impl Phase {
         }
     }
 
-    /// The image of pods with which it is done.
+    /// The image that pods have once this phase is complete.
     fn image(self) -> &'static str {
         match self {
             Phase::Create | Phase::Delete => "game:v1",
@@ -60,7 +60,7 @@ impl Phase {
         }
     }
 
-    /// Whether it has come to so many of all pods.
+    /// Whether exactly `done` of `of` pods have completed this phase.
     pub fn is_at(self, done: usize, of: usize, pods: &Running) -> bool {
         match self {
             Phase::Create => pods.ready(self.image()) == done,
@@ -69,7 +69,7 @@ impl Phase {
         }
     }
 
-    /// How many pods it has come to.
+    /// How many of `of` pods have completed this phase.
     pub fn progress(self, of: usize, pods: &Running) -> usize {
         match self {
             Phase::Delete => of.saturating_sub(pods.len()),
@@ -79,7 +79,7 @@ impl Phase {
 }
 
 impl Fleet {
-    /// In tables.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Fleet::Deployment => "GameDeployment",
@@ -89,12 +89,12 @@ impl Fleet {
         }
     }
 
-    /// Whether it is one workload of ours.
+    /// Whether it is a single GameDeployment or GameStatefulSet.
     pub fn is_one_of_ours(self) -> bool {
         matches!(self, Fleet::Deployment | Fleet::Set)
     }
 
-    /// Makes it, with no pods yet.
+    /// Creates the workloads, without pods.
     pub async fn prepare(self, case: &mut Case, pods: usize) -> Result<()> {
         let game = Game::in_place(0).max_unavailable("10%");
         match self {
@@ -114,7 +114,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Orders that a phase go on from so many pods to so many of all.
+    /// Patches the workloads so that a phase continues from `from` to `to` of `of` pods.
     pub async fn order(
         self,
         case: &Case,
@@ -144,7 +144,7 @@ impl Fleet {
         if self.is_one_of_ours()
             && let Some(operations) = operations.as_array_mut()
         {
-            // The last step may have ended during a pause.
+            // The previous step may have ended while the workload was paused.
             operations
                 .push(json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": false}));
         }
@@ -153,12 +153,12 @@ impl Fleet {
     }
 }
 
-/// The name of one of many.
+/// The name of a workload in a fleet of many.
 fn few(n: usize) -> String {
     format!("few-{n:04}")
 }
 
-/// What makes a workload of `of` pods go on to `to` of them.
+/// The patch that makes a phase continue to `to` of the `of` pods of a workload.
 fn operations(phase: Phase, to: usize, of: usize) -> Value {
     let set = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
     let image = set(
@@ -177,8 +177,8 @@ fn operations(phase: Phase, to: usize, of: usize) -> Value {
     }
 }
 
-/// A GameStatefulSet whose claims no volume is looked for, and whose pods run without them: volumes
-/// are other controllers' work. A claim that names a volume that is not there waits without a word.
+/// A GameStatefulSet whose claims stay unbound and whose pods run without volumes, because binding volumes would be
+/// the work of other controllers. A claim that names a missing volume waits silently.
 fn set() -> Game {
     let claim = json!([{
         "metadata": {"name": "data"},

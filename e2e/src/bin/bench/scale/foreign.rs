@@ -1,4 +1,4 @@
-//! What pods cost that are not ours: memory, and processor time when they change.
+//! The cost of pods that no GameDeployment or GameStatefulSet controls: memory, and processor time when they change.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,26 +15,26 @@ use tokio::time::interval;
 use super::figures::Times;
 use super::{open, rest};
 
-/// Requests of the bench at a time.
+/// The number of concurrent requests by the benchmark.
 const AT_ONCE: usize = 32;
-/// Changes a second.
+/// Changes per second.
 const CHANGES: u32 = 100;
-/// For how long they go on.
+/// How long the changes continue.
 const CHANGING: Duration = Duration::from_secs(30);
 
-/// What was measured.
+/// The results.
 pub struct Measured {
     pods: usize,
-    /// Bytes of memory that came with pods of another controller.
+    /// Memory in bytes that pods of another controller added.
     controlled: u64,
-    /// Bytes of memory that came with pods that nothing controls.
+    /// Memory in bytes that pods without a controller added.
     orphans: u64,
     changes: usize,
-    /// Processor time of the operator while they changed, what it takes at rest included.
+    /// Processor time of the operator during the changes, including what it uses at rest.
     processor: Duration,
 }
 
-/// Measures once: the first half of the pods is another controller's, the second nobody's.
+/// Measures half of the pods with another controller, and the other half without a controller.
 pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measured> {
     let (mut case, folder) = open(plane, "foreign").await?;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
@@ -67,7 +67,7 @@ pub async fn measure(plane: &'static ControlPlane, pods: usize) -> Result<Measur
     })
 }
 
-/// Creates pods that no node takes.
+/// Creates pods that are never scheduled.
 async fn create(
     api: &Api<Pod>,
     numbers: std::ops::Range<usize>,
@@ -84,7 +84,7 @@ async fn create(
         .await
 }
 
-/// Changes pods evenly for a while; gives how many changes were made.
+/// Changes pods at an even rate for [`CHANGING`]. Returns the number of changes.
 async fn change(api: &Api<Pod>, pods: usize) -> Result<usize> {
     let begun = Instant::now();
     let mut beat = interval(Duration::from_secs(1) / CHANGES);
@@ -92,7 +92,7 @@ async fn change(api: &Api<Pod>, pods: usize) -> Result<usize> {
     let mut under_way = tokio::task::JoinSet::new();
     while begun.elapsed() < CHANGING {
         beat.tick().await;
-        // A step that is prime to the number of pods comes to all of them.
+        // A stride that is coprime to the number of pods reaches all of them.
         let name = name(changes * 7_919 % pods);
         let (api, change) = (api.clone(), changes);
         under_way.spawn(async move {
@@ -112,7 +112,7 @@ fn name(number: usize) -> String {
     format!("other-{number:05}-8dd69fd8")
 }
 
-/// A pod as large as pods are: environment, volumes, probes.
+/// A pod of realistic size, with environment variables, volumes and probes.
 fn pod(number: usize, owner: Option<&Value>) -> Value {
     let variables = (0..20).map(|n| {
         let reference = json!({"fieldPath": "metadata.annotations['variable']"});

@@ -1,10 +1,10 @@
 //! `bench scale`: what ten thousand pods cost, and whether the last thousand cost more than the first.
 //!
-//! Each phase goes in three steps, from none to a tenth, to nine tenths, to all of the pods, and a step
-//! is over when the operator rests again: so nothing of one is counted for another. Processor time of
-//! the operator is what is compared, because it grows where a loop is quadratic, whatever the machine
-//! does besides. `scale deployment`, `hot-patch`, `set`, `many`, `native` and `foreign` are parts of their own, for
-//! each takes minutes; a number after that is how many pods there are to be.
+//! Each phase has three steps: to a tenth of the pods, to nine tenths, and to all of them. A step ends when the
+//! operator is at rest again, so that no work of one step is counted for another. The operator's processor time is
+//! compared, because it grows where a loop is quadratic, whatever else the machine does. `scale deployment`,
+//! `hot-patch`, `set`, `many`, `native` and `foreign` measure one part each, because each takes minutes; a number
+//! after that sets the number of pods.
 
 mod figures;
 mod fleet;
@@ -26,27 +26,27 @@ use self::pause::Pauses;
 use self::report::{Measured, PhaseMeasured, Step};
 use crate::pods::Pods;
 
-/// Pods, unless the command line asks for another number.
+/// The default number of pods.
 pub const PODS: usize = 10_000;
-/// An operator that takes less of a core than this rests.
+/// The share of a core below which an operator is at rest.
 const REST: f64 = 0.05;
-/// For how long it must.
+/// How long it must stay below that share.
 const REST_FOR: Duration = Duration::from_secs(2);
-/// How long it may take until it does: the garbage collector deletes the claims of thousands of pods long after
-/// them, and each of these deletions is an event for the operator.
+/// How long to wait until an operator is at rest. The garbage collector deletes the claims of thousands of pods long
+/// after the pods, and each of these deletions is an event for the operator.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// A part of this bench.
+/// A part of this benchmark.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
-    /// A fleet through some phases.
+    /// A fleet, and the phases that it goes through.
     Fleet(Fleet, &'static [Phase]),
-    /// Pods that are not ours.
+    /// Pods that no GameDeployment or GameStatefulSet controls.
     Foreign,
 }
 
 impl Part {
-    /// All of them, with their names.
+    /// All parts, with their names.
     pub const ALL: [(&'static str, Part); 6] = [
         (
             "deployment",
@@ -77,7 +77,7 @@ impl Part {
         ("foreign", Part::Foreign),
     ];
 
-    /// Measures it once, and says what came of it.
+    /// Measures it once, and returns its table.
     async fn measure(
         self,
         plane: &'static ControlPlane,
@@ -93,7 +93,7 @@ impl Part {
     }
 }
 
-/// Measures one part, or all of them one after the other, and gives their tables.
+/// Measures one part, or all of them one after the other, and returns their tables.
 pub async fn measure(
     plane: &'static ControlPlane,
     part: Option<&str>,
@@ -165,7 +165,7 @@ impl Run<'_> {
         };
         for &phase in phases {
             measured.phases.push(self.phase(phase).await?);
-            // What was measured is not lost when a later phase fails.
+            // Printed now, so that the results are not lost if a later phase fails.
             eprintln!("{measured}");
             if phase == Phase::Create {
                 let now = self.case.operator.memory().ok();
@@ -231,7 +231,7 @@ impl Run<'_> {
     }
 }
 
-/// Waits until the operator rests, or kube-controller-manager where there is none.
+/// Waits until the operator is at rest, or kube-controller-manager if no operator is running.
 async fn rest(case: &Case) -> Result<()> {
     let busy = |times: Times| match case.operator.is_running() {
         true => times.operator,

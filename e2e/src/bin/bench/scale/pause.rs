@@ -1,4 +1,4 @@
-//! How long it takes until a pause in the middle of a phase is seen in the status.
+//! How long it takes until the status shows a pause in the middle of a phase.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use super::Run;
 use super::fleet::Phase;
 
-/// Pauses in one phase.
+/// The number of pauses in one phase.
 const PAUSES: usize = 5;
-/// How long one may take to be seen.
+/// How long it may take until the status shows a pause.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What was seen.
+/// The measured pauses.
 #[derive(Debug, Default)]
 pub struct Pauses {
-    /// How long each pause took to be seen.
+    /// How long it took until the status showed each pause.
     pub seen: Vec<Duration>,
 }
 
 impl Pauses {
-    /// Pauses the workload and lets it go on, again and again on its way; never ends but by an error.
-    /// Only an update stops then.
+    /// Pauses and resumes the workload several times during a phase. Returns only if there is an error. A pause stops
+    /// only an update, so in other phases it is enough that the status has observed it.
     pub async fn measure(
         &mut self,
         run: &Run<'_>,
@@ -52,7 +52,7 @@ impl Pauses {
     }
 }
 
-/// Pauses the workload, or lets it go on; gives the generation with which that is so.
+/// Pauses or resumes the workload, and returns its new generation.
 async fn paused(run: &Run<'_>, paused: bool) -> Result<i64> {
     let field = json!({"op": "add", "path": "/spec/updateStrategy/paused", "value": paused});
     let path = run.case.path();

@@ -6,47 +6,47 @@ use std::time::Duration;
 use super::figures::{Page, Times};
 use super::fleet::{Fleet, Phase};
 
-/// What one fleet took.
+/// The results of one fleet.
 #[derive(Debug)]
 pub struct Measured {
-    /// Who.
+    /// The fleet.
     pub fleet: Fleet,
-    /// How many pods.
+    /// The number of pods.
     pub pods: usize,
-    /// Phase by phase.
+    /// The results of each phase.
     pub phases: Vec<PhaseMeasured>,
-    /// Bytes of memory that came with the pods; None where there is no operator.
+    /// Memory in bytes that the pods added to the operator; None without an operator.
     pub memory: Option<u64>,
-    /// Lists of all objects of a kind since the first phase began.
+    /// How often the operator has listed all objects of a kind since the first phase began.
     pub lists: u64,
 }
 
-/// What one phase took.
+/// The results of one phase.
 #[derive(Debug)]
 pub struct PhaseMeasured {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// The first tenth, what is between, the last tenth.
+    /// The steps: the first tenth of the pods, those between, and the last tenth.
     pub steps: Vec<Step>,
-    /// How long pauses took to be seen.
+    /// How long it took until the status showed each pause.
     pub pauses: Vec<Duration>,
-    /// What the operator counted meanwhile.
+    /// The increase of the operator's metrics during the phase.
     pub page: Page,
 }
 
-/// What one step of a phase took.
+/// The results of one step of a phase.
 #[derive(Debug)]
 pub struct Step {
-    /// Pods in it.
+    /// The number of pods in it.
     pub pods: usize,
-    /// From the order to the last pod.
+    /// Time from the patch to the last pod.
     pub took: Duration,
-    /// Processor time until all was at rest.
+    /// Processor time used until the operator was at rest.
     pub times: Times,
 }
 
 impl Step {
-    /// Milliseconds of processor time a pod.
+    /// Milliseconds of processor time per pod.
     fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
         pick(&self.times).as_secs_f64() * 1e3 / self.pods as f64
     }
@@ -62,7 +62,7 @@ impl PhaseMeasured {
         self.steps.iter().map(|step| step.pods as f64).sum()
     }
 
-    /// Milliseconds of processor time a pod, over all steps.
+    /// Milliseconds of processor time per pod, over all steps.
     fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
         let times = self.steps.iter().map(|step| pick(&step.times));
         times.sum::<Duration>().as_secs_f64() * 1e3 / self.pods()
