@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod admission;
 mod api;
 mod batches;
+mod bk_bcs_fields;
 mod canary;
 mod chart;
 mod chart_values;
@@ -50,6 +51,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let tests = [
         walkthroughs::tests(),
         histories::tests(),
+        bk_bcs_fields::tests(),
         canary::tests(),
         chart::tests(),
         chart_values::tests(),

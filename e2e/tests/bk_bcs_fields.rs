@@ -1,0 +1,393 @@
+//! Manifests with every field of bk-bcs' newest CRDs: all are stored, and each takes effect. `tests/fields.rs` checks
+//! that none is missing in the manifests.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use e2e::addons::prometheus::Prometheus;
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::view::{Pod, View};
+use e2e::workload::{GAME, SET};
+use judge::Event;
+use judge::object::text;
+use serde_json::{Value, json};
+
+use crate::run::until_phase;
+
+e2e::tests![
+    every_field_is_stored_as_written,
+    every_field_of_a_game_deployment_takes_effect,
+    every_field_of_a_game_stateful_set_takes_effect,
+    every_field_of_a_hook_run_takes_effect,
+];
+
+/// A manifest; the test's servers take the place of `http://hooks` and `http://prometheus`.
+fn manifest(case: &Case, name: &str, prometheus: &str) -> Result<Value> {
+    let path = repository().join(format!("e2e/manifests/bk-bcs/{name}.yaml"));
+    let text = std::fs::read_to_string(path)?;
+    let text = text
+        .replace("http://hooks", &case.hooks.url(""))
+        .replace("http://prometheus", prometheus)
+        .replace("test-class", &case.namespace);
+    Ok(serde_yaml_ng::from_str(&text)?)
+}
+
+/// The template `room`, whose argument is a path.
+fn room_template(case: &Case) -> Value {
+    json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1",
+        "kind": "HookTemplate",
+        "metadata": {"name": "room"},
+        "spec": {
+            "args": [{"name": "room"}],
+            "metrics": [{
+                "name": "open",
+                "successCondition": "asInt(result) > 30",
+                "provider": {"web": {"url": case.hooks.url("/{{ args.room }}"), "jsonPath": "{$.age}"}},
+            }],
+        },
+    })
+}
+
+/// Whether a stored value holds all that was written.
+fn holds(stored: &Value, written: &Value) -> bool {
+    match (stored, written) {
+        (Value::Object(stored), Value::Object(written)) => written
+            .iter()
+            .all(|(key, value)| stored.get(key).is_some_and(|it| holds(it, value))),
+        (Value::Array(stored), Value::Array(written)) => {
+            let mut pairs = stored.iter().zip(written);
+            stored.len() == written.len() && pairs.all(|(stored, written)| holds(stored, written))
+        }
+        _ => stored == written,
+    }
+}
+
+async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
+    case.operator.terminate().await?;
+    for (name, resource) in [
+        ("hook-template", "hooktemplates/every-field".to_owned()),
+        ("hook-run", "hookruns/every-field".to_owned()),
+        ("game-deployment", format!("gamedeployments/{GAME}")),
+        ("game-stateful-set", format!("gamestatefulsets/{SET}")),
+    ] {
+        let written = manifest(case, name, "http://prometheus")?;
+        let apply = ["apply", "--validate=strict", "-f", "-"];
+        case.kubectl_with(&apply, &written.to_string()).await?;
+        let stored = case.get(&resource).await?;
+        ensure!(holds(&stored["spec"], &written["spec"]), "{stored:#}");
+    }
+    Ok(())
+}
+
+/// Applies a workload with its hooks while no operator runs, and then starts one.
+async fn play(case: &mut Case, name: &str) -> Result<Prometheus> {
+    let prometheus = Prometheus::scrape(case, &[]).await?;
+    case.hooks
+        .answer("/players", Answer::Json(json!({"players": 0})));
+    case.operator.terminate().await?;
+    case.operator.allow_commands();
+    case.apply(room_template(case)).await?;
+    for name in ["hook-template", name] {
+        let manifest = manifest(case, name, &prometheus.url)?;
+        case.apply(&manifest).await?;
+    }
+    case.operator.start().await?;
+    Ok(prometheus)
+}
+
+/// Waits until the first pods have been created in batches of this size.
+async fn until_created(case: &Case, batch: usize, replicas: i64) -> Result<View> {
+    case.until("the first batch is created", |view| {
+        view.game["status"]["creatingInBatches"] == true && view.pods.len() == batch
+    })
+    .await?;
+    case.until_settled(replicas).await
+}
+
+/// Sets the image of each container to a version.
+async fn set_version(case: &Case, containers: &[&str], version: &str) -> Result<()> {
+    let containers = containers.iter().enumerate();
+    let patch: Vec<Value> = containers
+        .map(|(index, name)| {
+            let path = format!("/spec/template/spec/containers/{index}/image");
+            json!({"op": "replace", "path": path, "value": format!("{name}:{version}")})
+        })
+        .collect();
+    case.patch(&case.workload(), json!(patch)).await?;
+    Ok(())
+}
+
+/// The names and values of arguments with which the operator has created HookRuns of a template.
+fn arguments_of_runs(case: &Case, template: &str) -> Result<BTreeSet<(String, String)>> {
+    let mut found = BTreeSet::new();
+    for event in case.events()? {
+        let is_run = event
+            .object_ref
+            .as_ref()
+            .is_some_and(|it| it.resource == "hookruns");
+        let Some(run) = event
+            .request_object
+            .filter(|_| is_run && event.verb == "create")
+        else {
+            continue;
+        };
+        if !text(&run, "/metadata/name").contains(template) {
+            continue;
+        }
+        for argument in run["spec"]["args"].as_array().into_iter().flatten() {
+            found.insert((
+                text(argument, "/name").to_owned(),
+                text(argument, "/value").to_owned(),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+fn has_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
+    let arguments = arguments_of_runs(case, template)?;
+    let wanted = (name.to_owned(), value.to_owned());
+    ensure!(arguments.contains(&wanted), "{template}: {arguments:?}");
+    Ok(())
+}
+
+/// Patches of pods by the operator: the pod's name and the operations of a JSON patch.
+fn json_patches(events: &[Event]) -> Vec<(String, Vec<Value>)> {
+    let patches = events.iter().filter_map(|event| {
+        let pod = event
+            .object_ref
+            .as_ref()
+            .filter(|it| it.resource == "pods")?;
+        let operations = event.request_object.as_ref()?.as_array()?.clone();
+        (event.verb == "patch").then(|| (pod.name.clone(), operations))
+    });
+    patches.collect()
+}
+
+/// How many images a JSON patch replaces.
+fn images_in(operations: &[Value]) -> usize {
+    let replaces = |it: &&Value| it["op"] == "replace" && text(it, "/path").ends_with("/image");
+    operations.iter().filter(replaces).count()
+}
+
+/// Whether the readiness gate of in-place updates is closed.
+fn is_closed(pod: &Pod) -> bool {
+    let conditions = pod.0["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it["type"] == "InPlaceUpdateReady" && it["status"] == "False")
+}
+
+fn retries_are_off(view: &View) -> bool {
+    ["preDelete", "preInplace", "postInplace"]
+        .iter()
+        .all(|point| {
+            let retry = &view.game["spec"][format!("{point}UpdateStrategy")]["retry"];
+            retry.is_null() || *retry == false
+        })
+}
+
+/// Waits through the steps of an update: a partition, a pause that ends by itself, and a hook; then all pods are
+/// updated.
+async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
+    let view = case
+        .until("the pause step pauses", |view| {
+            view.pause_reasons() == ["PausedByCanaryPauseStep"]
+        })
+        .await?;
+    view.ensure(view.with_image("game:v2") == 1 && view.step() == 1)?;
+    let view = case.until_settled(replicas).await?;
+    view.ensure(view.ready_with("game:v2") == usize::try_from(replicas)? && view.step() == 3)?;
+    for room in ["step", "before", "after"] {
+        has_run_with(case, "room", "room", room)?;
+        ensure!(!case.hooks.calls(&format!("/{room}")).is_empty(), "{room}");
+    }
+    Ok(())
+}
+
+/// Recreates all pods but one, which the partition keeps: without steps, with a surge pod, behind the PreDelete hook.
+async fn recreate_but_one(
+    case: &Case,
+    partition: &str,
+    containers: &[&str],
+    pods: usize,
+) -> Result<View> {
+    let patch = json!([
+        {"op": "remove", "path": "/spec/updateStrategy/canary"},
+        {"op": "replace", "path": "/spec/updateStrategy/type", "value": "RollingUpdate"},
+    ]);
+    case.patch(&case.workload(), patch).await?;
+    case.replace(partition, 1).await?;
+    set_version(case, containers, "v3").await?;
+    case.until("a surge pod is created", |view| view.pods.len() > pods)
+        .await?;
+    let view = case
+        .until("one pod is left at its revision", |view| {
+            view.pods.len() == pods && view.ready_with("game:v3") == pods - 1
+        })
+        .await?;
+    has_run_with(case, "every-field", "limit", "0")?;
+    Ok(view)
+}
+
+async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Result<()> {
+    let prometheus = play(case, "game-deployment").await?;
+    let containers = ["game", "voice"];
+    let view = until_created(case, 2, 4).await?;
+    let gate = "/spec/readinessGates/0/conditionType";
+    view.ensure(
+        view.pods
+            .iter()
+            .all(|pod| text(&pod.0, gate) == "InPlaceUpdateReady"),
+    )?;
+    let listed = view.game.pointer("/spec/scaleStrategy/podsToDelete");
+    ensure!(
+        listed.is_none_or(|it| *it == json!([])),
+        "podsToDelete: {listed:?}"
+    );
+    case.until("retry is taken back", retries_are_off).await?;
+
+    set_version(case, &containers, "v2").await?;
+    case.until("traffic is kept away before the image changes", |view| {
+        view.pods
+            .iter()
+            .any(|pod| is_closed(pod) && pod.image() == "game:v1")
+    })
+    .await?;
+    finish_steps(case, 4).await?;
+    let patches = json_patches(&case.events()?);
+    let changes: Vec<usize> = patches.iter().map(|(_, it)| images_in(it)).collect();
+    ensure!(changes.iter().sum::<usize>() == 8, "{changes:?}");
+
+    let view = recreate_but_one(case, "/spec/updateStrategy/partition", &containers, 4).await?;
+    let status = &view.game["status"];
+    view.ensure(status["currentRevision"] != status["updateRevision"])?;
+    case.replace("/spec/updateStrategy/partition", 0).await?;
+    case.until_settled(4).await?;
+    case.eventually("old revisions are deleted", async || {
+        let revisions = case.list("controllerrevisions").await?.len();
+        ensure!(revisions <= 2, "{revisions} revisions");
+        Ok(())
+    })
+    .await?;
+    let named = case.view().await?;
+    let named = named.pods.first().context("a pod")?.name().to_owned();
+    let path = "/spec/scaleStrategy/podsToDelete";
+    let patch = json!([{"op": "add", "path": path, "value": [named]}]);
+    case.patch(&case.workload(), patch).await?;
+    case.until("the named pod is replaced", |view| {
+        !view.pod_names().contains(&named.as_str()) && view.is_settled(4)
+    })
+    .await?;
+    prometheus.stop().await
+}
+
+async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Result<()> {
+    case.is_about_a_set();
+    let class = case.namespace.clone();
+    let volumes = (0..8).map(|number| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": format!("{class}-{number}")},
+            "spec": {
+                "storageClassName": class, "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": "/tmp"},
+            },
+        })
+    });
+    let volumes: Vec<Value> = volumes.collect();
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
+        .await?;
+    let prometheus = play(case, "game-stateful-set").await?;
+    let view = until_created(case, 1, 3).await?;
+    let ordinals = [0, 2, 3].map(|ordinal| format!("{SET}-{ordinal}"));
+    let names: BTreeSet<&str> = view.pod_names().into_iter().collect();
+    view.ensure(names == ordinals.iter().map(String::as_str).collect())?;
+    for pod in &view.pods {
+        view.ensure(text(&pod.0, "/spec/subdomain") == "worlds")?;
+        view.ensure(pod.0["spec"]["readinessGates"].is_null())?;
+        case.get(&format!("persistentvolumeclaims/data-{}", pod.name()))
+            .await?;
+    }
+    case.until("retry is taken back", retries_are_off).await?;
+    set_version(case, &["game"], "v2").await?;
+    finish_steps(case, 3).await?;
+    let view = recreate_but_one(
+        case,
+        "/spec/updateStrategy/rollingUpdate/partition",
+        &["game"],
+        3,
+    )
+    .await?;
+    view.ensure(view.pod(&ordinals[0])?.image() == "game:v2")?;
+    case.until("the status shows the pod at the stable revision", |view| {
+        let status = &view.game["status"];
+        status["currentReplicas"] == 1 && status["currentRevision"] != status["updateRevision"]
+    })
+    .await?;
+    prometheus.stop().await
+}
+
+async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
+    let prometheus = play(case, "game-deployment").await?;
+    let view = case.until_settled(4).await?;
+    let pod = view.pods.first().context("a pod")?.name().to_owned();
+    // The judge allows no writes next to a settled workload.
+    case.replace("/spec/updateStrategy/paused", true).await?;
+    set_version(case, &["game"], "v2").await?;
+    let players = |number: i64| Answer::Json(json!({"players": number}));
+    let late = Answer::Delayed(std::time::Duration::from_secs(3), Box::new(players(0)));
+    // An error after timeoutSeconds, a failure, an inconclusive measurement, and two successes.
+    let answers = [late, players(5), players(-1), players(0), players(0)];
+    case.hooks.answer_in_sequence("/players", answers);
+    let mut run = manifest(case, "hook-run", &prometheus.url)?;
+    run["spec"]["args"][0]["value"] = json!(pod);
+    case.apply(&run).await?;
+    let status = until_phase(case, "every-field", "Successful").await?;
+    let results = status["metricResults"].as_array().context("results")?;
+    let names: Vec<&str> = results.iter().map(|it| text(it, "/name")).collect();
+    ensure!(
+        names == ["players", "up", "marked", "command"],
+        "{status:#}"
+    );
+    let expected = json!({
+        "phase": "Successful", "count": 4, "successful": 2, "failed": 1, "inconclusive": 1, "error": 1,
+        "consecutiveSuccessful": 2,
+    });
+    ensure!(holds(&results[0], &expected), "{status:#}");
+    let measurements = results[0]["measurements"]
+        .as_array()
+        .context("measurements")?;
+    let time = |value: &Value| -> Result<jiff::Timestamp> {
+        Ok(value.as_str().context("a time")?.parse()?)
+    };
+    let delay = time(&measurements[0]["startedAt"])?.duration_since(time(&status["startedAt"])?);
+    ensure!(delay.as_secs() >= 1, "initialDelay: {status:#}");
+    let pause =
+        time(&measurements[2]["startedAt"])?.duration_since(time(&measurements[1]["finishedAt"])?);
+    ensure!(pause.as_secs() >= 1, "interval: {status:#}");
+    ensure!(
+        measurements.len() == 5 && measurements[4]["value"] == "0",
+        "{status:#}"
+    );
+    let last = &measurements[4]["finishedAt"];
+    let next = &results[1]["measurements"][0]["startedAt"];
+    ensure!(time(last)? <= time(next)?, "policy Ordered: {status:#}");
+    let calls = case.hooks.calls("/players");
+    let has_header = |header: Option<&String>| header.is_some_and(|it| it == "0");
+    ensure!(
+        calls
+            .iter()
+            .all(|call| has_header(call.headers.get("x-limit"))),
+        "{calls:?}"
+    );
+
+    run["metadata"]["name"] = json!("ended");
+    run["spec"]["terminate"] = json!(true);
+    case.apply(&run).await?;
+    until_phase(case, "ended", "Inconclusive").await?;
+    prometheus.stop().await
+}

@@ -1,0 +1,171 @@
+//! docs/bk-bcs-fields.md says what each field of bk-bcs does: its fields are those of the CRDs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Fields whose own fields are Kubernetes'.
+const OPAQUE: [&str; 3] = [
+    "spec.template",
+    "spec.selector",
+    "spec.volumeClaimTemplates",
+];
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A field in a row of the page.
+struct Listed {
+    kind: String,
+    /// Such as `spec.args[].name`.
+    field: String,
+    /// What it does here.
+    here: String,
+}
+
+/// The fields of the page.
+fn listed() -> Vec<Listed> {
+    let page = read("docs/bk-bcs-fields.md");
+    let mut listed = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [kinds, fields, here] = cells[..] else {
+            panic!("{line}");
+        };
+        for kind in kinds.split(", ") {
+            let fields = fields.split('`').skip(1).step_by(2).flat_map(expanded);
+            listed.extend(fields.map(|field| Listed {
+                kind: kind.to_owned(),
+                field,
+                here: here.to_owned(),
+            }));
+        }
+    }
+    listed
+}
+
+/// All names that a field with alternatives such as `{a,b}` stands for.
+fn expanded(field: &str) -> Vec<String> {
+    let Some((before, rest)) = field.split_once('{') else {
+        return vec![field.to_owned()];
+    };
+    let (alternatives, after) = rest.split_once('}').expect("a brace is closed");
+    let names = alternatives.split(',');
+    names
+        .flat_map(|name| expanded(&format!("{before}{name}{after}")))
+        .collect()
+}
+
+/// The fields of a CRD that have no fields of their own.
+fn leaves(kind: &str) -> Vec<String> {
+    let crd = read(&format!("crds/{}s.yaml", kind.to_lowercase()));
+    let crd: Value = serde_yaml_ng::from_str(&crd).expect("a CRD");
+    let root = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let mut found = Vec::new();
+    for part in ["spec", "status"] {
+        add_leaves(&root[part], part, &mut found);
+    }
+    found
+}
+
+fn add_leaves(schema: &Value, field: &str, found: &mut Vec<String>) {
+    let item = &schema["items"]["properties"];
+    let (fields, name) = match item.is_object() {
+        true => (item, format!("{field}[]")),
+        false => (&schema["properties"], field.to_owned()),
+    };
+    match fields.as_object().filter(|_| !OPAQUE.contains(&field)) {
+        Some(fields) => {
+            for (inner, schema) in fields {
+                add_leaves(schema, &format!("{name}.{inner}"), found);
+            }
+        }
+        None if schema.is_null() => {}
+        None => found.push(field.to_owned()),
+    }
+}
+
+/// Whether a field is this one, or below it.
+fn is_within(leaf: &str, field: &str) -> bool {
+    let rest = leaf.strip_prefix(field);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+#[test]
+fn each_field_of_the_page_exists() {
+    let mut leaves_by_kind: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let listed = listed();
+    for Listed { kind, field, here } in &listed {
+        let words = ["as there", "safer: ", "refused: ", "ours"];
+        assert!(
+            words.iter().any(|it| here.starts_with(it)),
+            "{field}: {here}"
+        );
+        let leaves = leaves_by_kind
+            .entry(kind.clone())
+            .or_insert_with(|| leaves(kind));
+        let exists = match here.starts_with("ours") {
+            true => leaves.iter().any(|leaf| is_within(leaf, field)),
+            false => leaves.contains(field),
+        };
+        assert!(exists || here.starts_with("refused: "), "{kind} {field}");
+    }
+    let of_bk_bcs = listed.iter().filter(|it| !it.here.starts_with("ours"));
+    assert_eq!(of_bk_bcs.count(), 200, "fields of bk-bcs");
+}
+
+#[test]
+fn each_field_of_the_crds_is_on_the_page() {
+    let listed = listed();
+    for kind in [
+        "GameDeployment",
+        "GameStatefulSet",
+        "HookRun",
+        "HookTemplate",
+    ] {
+        for leaf in leaves(kind) {
+            let mut of_kind = listed.iter().filter(|it| it.kind == kind);
+            assert!(
+                of_kind.any(|it| is_within(&leaf, &it.field)),
+                "{kind} {leaf}"
+            );
+        }
+    }
+}
+
+/// Whether a manifest has a field such as `spec.args[].name`.
+fn is_written(manifest: &Value, field: &str) -> bool {
+    let Some((name, rest)) = field.split_once('.') else {
+        return !manifest[field].is_null();
+    };
+    match name.strip_suffix("[]") {
+        Some(name) => {
+            let items = manifest[name].as_array();
+            items.is_some_and(|items| items.iter().any(|item| is_written(item, rest)))
+        }
+        None => is_written(&manifest[name], rest),
+    }
+}
+
+#[test]
+fn the_manifests_of_the_end_to_end_test_have_every_field_of_bk_bcs() {
+    for (kind, file) in [
+        ("GameDeployment", "game-deployment"),
+        ("GameStatefulSet", "game-stateful-set"),
+        ("HookRun", "hook-run"),
+        ("HookTemplate", "hook-template"),
+    ] {
+        let manifest = read(&format!("e2e/manifests/bk-bcs/{file}.yaml"));
+        let manifest: Value = serde_yaml_ng::from_str(&manifest).expect("a manifest");
+        let of_kind = listed().into_iter().filter(|it| it.kind == kind);
+        let of_spec = of_kind.filter(|it| it.field.starts_with("spec."));
+        let accepted = of_spec.filter(|it| !it.here.starts_with("ours"));
+        for Listed { field, .. } in accepted.filter(|it| !it.here.starts_with("refused: ")) {
+            assert!(is_written(&manifest, &field), "{file}.yaml has no {field}");
+        }
+    }
+}
