@@ -2,11 +2,14 @@
 //!
 //! They have large stacks, because the parser of expressions recurses with large frames. A panic ends one measurement
 //! and nothing else. Work of several milliseconds does not delay the threads that serve timers and sockets. The
-//! namespaces are served in rotation: one with much work delays no other.
+//! namespaces are served in rotation: one with much work delays no other. On Linux the threads also run at a lower
+//! priority than all others, so that expensive expressions do not take processors from watches and writes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+#[cfg(target_os = "linux")]
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::oneshot;
 
 use crate::fair::RoundRobin;
@@ -14,6 +17,10 @@ use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
 /// The number of threads: more than one, so that a single expensive expression does not delay all others.
 const THREADS: usize = 2;
+
+/// How much nicer the threads are than the others.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -109,9 +116,17 @@ impl EvaluationPool {
 }
 
 fn serve(jobs: &Jobs) {
+    yield_to_others();
     while let Some(job) = jobs.next() {
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
+}
+
+/// Lowers the priority of the current thread. Elsewhere than on Linux this would concern the whole process.
+fn yield_to_others() {
+    // A sandbox may forbid it; the work is the same without.
+    #[cfg(target_os = "linux")]
+    let _ = getpriority_process(None).and_then(|own| setpriority_process(None, own + NICE));
 }
 
 #[cfg(test)]
@@ -164,5 +179,16 @@ mod tests {
         let done = done.lock().expect("a list");
         let place = done.iter().position(|it| *it == "other").expect("done");
         assert!(place <= 2 * THREADS, "after {place} others");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn only_the_threads_of_the_pool_yield_to_others() {
+        let nice = || getpriority_process(None).expect("a priority");
+        let before = nice();
+        let pool = EvaluationPool::start().expect("threads");
+        let lowest = 19;
+        assert_eq!(pool.run("game", nice).await, Ok(lowest.min(before + NICE)));
+        assert_eq!(nice(), before);
     }
 }

@@ -66,8 +66,8 @@ pub struct GameDeploymentSpec {
     /// Whether new pods are created without the readiness gate that in-place updates close.
     #[serde(default)]
     pub disable_readiness_gate: bool,
-    /// Hook that a pod must pass before it is deleted, and where there is no PreInplace hook also
-    /// before it is updated in place.
+    /// Hook that must succeed before a pod is deleted. Without a PreInplace hook it must also succeed
+    /// before a pod is updated in place.
     #[serde(default)]
     pub pre_delete_update_strategy: PodHookStrategy,
     /// Hook that must succeed before a pod is updated in place. Without a PreDelete hook it must also
