@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 e2e::tests![
     a_change_that_is_not_possible_in_place_is_refused,
-    in_place_if_possible_recreates_pods_otherwise,
+    a_change_that_is_not_possible_in_place_recreates_pods_if_allowed,
     labels_and_annotations_change_without_a_restart,
     resources_change_without_a_restart,
     an_infeasible_resize_is_reported_until_reverted,
@@ -71,11 +71,13 @@ async fn a_change_that_is_not_possible_in_place_is_refused(case: &mut Case) -> R
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
-async fn in_place_if_possible_recreates_pods_otherwise(case: &mut Case) -> Result<()> {
-    let policy = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
+async fn a_change_that_is_not_possible_in_place_recreates_pods_if_allowed(
+    case: &mut Case,
+) -> Result<()> {
+    let when_impossible = "/spec/updateStrategy/inPlaceUpdateStrategy/whenImpossible";
     let game = Game::in_place(3)
         .max_unavailable(1)
-        .set(policy, "InPlaceIfPossible");
+        .set(when_impossible, "Recreate");
     settled(case, game, 3).await?;
     let before = case.view().await?;
     case.set_image("game:v2").await?;

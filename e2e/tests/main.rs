@@ -9,6 +9,7 @@ mod bk_bcs_fields;
 mod canary;
 mod chart;
 mod chart_values;
+mod container_order;
 mod examples;
 mod first_hour;
 mod histories;
@@ -66,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         hook_examples::tests(),
         hook_servers::tests(),
         in_place::tests(),
+        container_order::tests(),
         indexes::tests(),
         hot_patch::tests(),
         readiness_gate::tests(),

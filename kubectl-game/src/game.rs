@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{
-    CanaryStep, GameDeployment, GameStatefulSet, GameWorkload, InPlacePolicy, PodHookStrategy,
-    UpdateStrategyType, WorkloadStatus,
+    CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload, PodHookStrategy,
+    UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
 use gamekeeper_core::plan::{InvalidWorkload, Workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -28,7 +28,8 @@ pub struct Game {
     pub replicas: i64,
     pub paused: bool,
     pub update: UpdateStrategyType,
-    pub policy: InPlacePolicy,
+    pub order: ContainerOrder,
+    pub when_impossible: WhenImpossible,
     /// Pods that stay at the old revision after the last step.
     pub partition: i64,
     /// Ordinals that have no pod.
@@ -89,7 +90,8 @@ impl Game {
             replicas: resolved.replicas,
             paused: resolved.paused,
             update: resolved.update,
-            policy: resolved.policy,
+            order: resolved.order,
+            when_impossible: resolved.when_impossible,
             partition: resolved.partition,
             reserved: resolved.reserved.clone(),
             steps: resolved.steps.to_vec(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
-use gamekeeper_core::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Verdict, World};
+use gamekeeper_core::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Turn, Verdict, World};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -86,6 +86,8 @@ pub enum Fault {
     ReservationIgnored,
     /// The index of a Terminating pod is taken for free.
     TerminatingIndexFree,
+    /// The next container gets its image before the one before it runs its own.
+    TurnNotAwaited,
 }
 
 impl Fault {
@@ -122,6 +124,10 @@ impl Fault {
             Fault::OffByOne => {
                 let replicas = gd.spec.replicas.unwrap_or(1);
                 gd.spec.replicas = Some((replicas - 1).max(0));
+            }
+            Fault::TurnNotAwaited => {
+                let pods = world.pods.iter_mut().map(Arc::make_mut);
+                pods.filter(has_next_turn).for_each(shows_images_of_spec);
             }
             Fault::RecreationUnguarded => gd.spec.pre_inplace_update_strategy.hook = None,
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,
@@ -242,6 +248,23 @@ impl Fault {
 fn is_closed_for_nothing(pod: &Pod) -> bool {
     let closed_at = pod.record.as_ref().and_then(|record| record.gate_closed_at);
     matches!(pod.gate, Gate::Closed(since) if closed_at != Some(since))
+}
+
+/// Whether a container of this pod waits for its turn.
+fn has_next_turn(pod: &&mut Pod) -> bool {
+    let record = pod.record.iter();
+    let mut changes = record.flat_map(|record| record.containers.values());
+    changes.any(|change| matches!(change.turn, Turn::Next(_)))
+}
+
+/// Says that the containers of a pod run the images of its spec.
+fn shows_images_of_spec(pod: &mut Pod) {
+    pod.observed_generation = pod.generation;
+    for container in &mut pod.containers {
+        if let Some(status) = &mut container.status {
+            status.image.clone_from(&container.image);
+        }
+    }
 }
 
 fn no_partition(gd: &mut GameDeployment) {

@@ -14,8 +14,8 @@ pub enum Kubelet {
     Start,
     /// The kubelet observes the newest spec, and updates status.observedGeneration.
     Observe,
-    /// A container restarts with the image of the spec.
-    Restart,
+    /// A container (by its index) restarts with the image of the spec.
+    Restart(usize),
     /// Condition Ready follows containers and gate.
     FollowReady,
     /// The containers become ready again.
@@ -63,13 +63,16 @@ pub fn moves(scope: &Scope, state: &State, pod: &Pod) -> Vec<Kubelet> {
         PodPhase::Running => {
             if !pod.observed {
                 moves.push(Kubelet::Observe);
-            } else if pod.runs != pod.image {
-                moves.push(Kubelet::Restart);
+            } else {
+                let containers = pod.containers.iter().enumerate();
+                let is_old = |it: &Container| it.runs != it.image;
+                let old = containers.filter(|(_, it)| it.as_ref().is_some_and(is_old));
+                moves.extend(old.map(|(place, _)| Kubelet::Restart(place)));
             }
             if is_to_be_ready(pod) != pod.ready.is_some() {
                 moves.push(Kubelet::FollowReady);
             }
-            if !pod.healthy && Some(pod.runs) != scope.broken {
+            if !pod.healthy && may_be_healthy(scope, pod) {
                 moves.push(Kubelet::Recover);
             }
             if state.remaining.breaks > 0 && pod.healthy {
@@ -96,7 +99,9 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
     match what {
         Kubelet::Begin => {
             pod.observed = true;
-            pod.runs = pod.image;
+            for container in pod.containers.iter_mut().flatten() {
+                container.runs = container.image;
+            }
             pod.up = true;
         }
         Kubelet::Start => {
@@ -107,7 +112,9 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
         }
         Kubelet::ComeUp => {
             pod.observed = true;
-            pod.restarts += 1;
+            for container in pod.containers.iter_mut().flatten() {
+                container.restarts += 1;
+            }
             start(scope, pod);
             pod.ready = is_to_be_ready(pod).then_some(now);
         }
@@ -117,9 +124,12 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
             pod.ready = None;
         }
         Kubelet::Observe => pod.observed = true,
-        Kubelet::Restart => {
-            pod.restarts += u8::from(!pod.hot);
-            start(scope, pod);
+        Kubelet::Restart(place) => {
+            if let Some(container) = &mut pod.containers[place] {
+                container.restarts += u8::from(!pod.hot);
+                container.runs = container.image;
+            }
+            pod.healthy = may_be_healthy(scope, pod);
             pod.ready = pod.ready.filter(|_| pod.healthy);
         }
         Kubelet::FollowReady => pod.ready = is_to_be_ready(pod).then_some(now),
@@ -140,6 +150,13 @@ pub fn act(scope: &Scope, pods: &mut Vec<Pod>, uid: Uid, what: Kubelet, now: Tim
 
 fn start(scope: &Scope, pod: &mut Pod) {
     pod.up = true;
-    pod.runs = pod.image;
-    pod.healthy = Some(pod.image) != scope.broken;
+    for container in pod.containers.iter_mut().flatten() {
+        container.runs = container.image;
+    }
+    pod.healthy = may_be_healthy(scope, pod);
+}
+
+fn may_be_healthy(scope: &Scope, pod: &Pod) -> bool {
+    let mut containers = pod.containers.iter().flatten();
+    containers.all(|container| Some(container.runs) != scope.broken)
 }

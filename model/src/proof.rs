@@ -8,7 +8,9 @@ use super::explore::explore;
 use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
-use super::scopes::{guarded, in_place, indexed, paused_without_steps, recreated, remaining, set};
+use super::scopes::{
+    guarded, in_order, in_place, indexed, paused_without_steps, recreated, remaining, set,
+};
 use super::start::start;
 use super::state::Remaining;
 
@@ -192,6 +194,11 @@ fn bugs_in_hooks_of_updates_are_found() {
         ..in_place()
     };
     find(Fault::UnsetGateIgnored, GATE, scope);
+    let scope = Scope {
+        user: updated(),
+        ..in_order()
+    };
+    find(Fault::TurnNotAwaited, "containers in order", scope);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::io::Write as _;
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{PodManagementPolicy, UpdateStrategyType};
+use gamekeeper_core::api::{ContainerOrder, PodManagementPolicy, UpdateStrategyType};
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -208,7 +208,13 @@ fn in_place_histories() {
     };
     let points = [HookPoint::PreInplace, HookPoint::PostInplace];
     scope.user.extend(points.map(User::Retry));
-    check("in index", scope);
+    check("in place", scope.clone());
+    let in_order = Scope {
+        containers: 2,
+        order: ContainerOrder::OrderedReady,
+        ..scope
+    };
+    check("in place, in order", in_order);
 }
 
 #[test]

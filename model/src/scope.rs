@@ -1,7 +1,7 @@
 //! A scope: the configuration of the workload, and bounds on what may happen.
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{PodManagementPolicy, UpdateStrategyType};
+use gamekeeper_core::api::{ContainerOrder, PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::state::{Name, Remaining, Rev, Time};
@@ -26,6 +26,10 @@ pub struct Scope {
     pub post_inplace: bool,
     /// Time between closing the gate and changing the pod.
     pub grace: Time,
+    /// Containers of a pod.
+    pub containers: usize,
+    /// In which order they get their new images.
+    pub order: ContainerOrder,
     /// Time that a pod must be ready to be available.
     pub min_ready: Time,
     /// Step lists between which users may switch; the first one is the initial one.
@@ -147,6 +151,8 @@ impl Default for Scope {
             pre_inplace: false,
             post_inplace: false,
             grace: 0,
+            containers: 1,
+            order: ContainerOrder::DisOrdered,
             min_ready: 0,
             steps: vec![Vec::new()],
             templates: 2,

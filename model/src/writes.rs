@@ -33,9 +33,12 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
-            let is_image = |(from, _): (Rev, Rev)| pod.image == from;
+            let is_image = |(container, change): (&Option<Container>, &Option<(Rev, Rev)>)| {
+                let from = change.map(|(from, _)| from);
+                from.is_none() || from == container.map(|it| it.image)
+            };
             pod.rev == patch.from_rev
-                && patch.image.is_none_or(is_image)
+                && pod.containers.iter().zip(&patch.images).all(is_image)
                 && is_unchanged(pod, &patch.unchanged)
         }),
     }
@@ -131,9 +134,13 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         uid,
         name,
         rev,
-        image: rev,
-        runs: rev,
-        restarts: 0,
+        containers: std::array::from_fn(|place| {
+            (place < model.scope.containers).then_some(Container {
+                image: rev,
+                runs: rev,
+                restarts: 0,
+            })
+        }),
         observed: true,
         phase: PodPhase::Pending,
         up: false,
@@ -204,9 +211,11 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
         Write::Finish(_, record) => pod.record = Some(record.clone()),
         Write::Patch(patch) => {
             pod.rev = patch.rev;
-            if let Some((_, image)) = patch.image {
-                pod.image = image;
-                pod.observed = false;
+            for (container, change) in pod.containers.iter_mut().zip(&patch.images) {
+                if let (Some(container), Some((_, image))) = (container, change) {
+                    container.image = *image;
+                    pod.observed = false;
+                }
             }
             pod.marked &= !patch.unmark;
             pod.hot = patch.hot.unwrap_or(pod.hot);

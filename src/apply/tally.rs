@@ -108,7 +108,9 @@ impl Tally {
                 self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
                 self.deleted.push(deletion.pod.name.clone());
             }
-            Action::PatchInPlace(patch) => self.updated.push(patch.pod.name.clone()),
+            Action::PatchInPlace(patch) if !patch.goes_on() => {
+                self.updated.push(patch.pod.name.clone());
+            }
             _ => {}
         }
     }

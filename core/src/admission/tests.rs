@@ -145,7 +145,7 @@ fn fields_without_effect_are_warnings() {
     let in_place = json!({"type": "InplaceUpdate"});
     let hot = json!({"type": "HotPatchUpdate"});
     let recreating = json!({"type": "HotPatchUpdate",
-        "inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}});
+        "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
     for (strategy, hooks, without_effect) in [
         (
             &in_place,
@@ -177,6 +177,17 @@ fn fields_without_effect_are_warnings() {
             expected.is_none_or(|it| found[0].starts_with(&it)),
             "{found:?}"
         );
+    }
+    for (type_, is_told) in [
+        ("InplaceUpdate", false),
+        ("RollingUpdate", true),
+        ("HotPatchUpdate", true),
+    ] {
+        let strategy = json!({"type": type_, "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
+        let found = messages(json!({"updateStrategy": strategy}), &[]);
+        let expected = "warning: spec.updateStrategy.inPlaceUpdateStrategy.policy: Invalid value: \"OrderedReady\": ";
+        assert_eq!(found.len(), usize::from(is_told), "{found:?}");
+        assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
     }
     let steps = |partitions: [Value; 3]| {
         let steps = partitions.map(|partition| json!({"partition": partition}));

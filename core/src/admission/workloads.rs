@@ -4,15 +4,16 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Finding, Templates, hooks, indexes, labels, pods};
 use crate::api::{
-    GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload, InPlacePolicy,
-    InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType,
+    ContainerOrder, GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload,
+    InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType, WhenImpossible,
 };
 
 /// The update strategy of either kind.
 #[derive(Clone, Copy)]
 struct Update {
     type_: UpdateStrategyType,
-    policy: InPlacePolicy,
+    order: ContainerOrder,
+    when_impossible: WhenImpossible,
     grace_seconds: i32,
     without_gate: bool,
 }
@@ -25,7 +26,8 @@ impl Update {
     ) -> Self {
         Self {
             type_,
-            policy: in_place.policy,
+            order: in_place.policy,
+            when_impossible: in_place.when_impossible,
             grace_seconds: in_place.grace_period_seconds,
             without_gate: disable_readiness_gate,
         }
@@ -41,7 +43,7 @@ impl Update {
             UpdateStrategyType::RollingUpdate => true,
             UpdateStrategyType::OnDelete => false,
             UpdateStrategyType::InplaceUpdate | UpdateStrategyType::HotPatchUpdate => {
-                self.policy == InPlacePolicy::InPlaceIfPossible
+                self.when_impossible == WhenImpossible::Recreate
             }
         }
     }
@@ -140,6 +142,7 @@ fn of_workload<K: GameWorkload>(
     findings.extend(hooks::of_workload(workload, templates));
     findings.extend(hooks_without_effect(workload, update));
     findings.extend(holds_no_traffic(workload, update));
+    findings.extend(order_without_effect(update));
     findings.extend(steps_without_effect(workload));
     findings
 }
@@ -219,6 +222,19 @@ fn holds_no_traffic(workload: &impl GameWorkload, update: Update) -> Vec<Finding
     fields
         .map(|(_, field)| Finding::error(field, message).as_warning())
         .collect()
+}
+
+/// An order of containers, which updates of other types do not keep.
+fn order_without_effect(update: Update) -> Option<Finding> {
+    if update.is_in_place() || update.order == ContainerOrder::DisOrdered {
+        return None;
+    }
+    let message = format!(
+        "Invalid value: \"{:?}\": has no effect with updateStrategy.type {:?}; remove it, or use InplaceUpdate",
+        update.order, update.type_
+    );
+    let field = "spec.updateStrategy.inPlaceUpdateStrategy.policy";
+    Some(Finding::error(field, message).as_warning())
 }
 
 /// Steps with a larger partition than an earlier one.

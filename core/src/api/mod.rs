@@ -47,8 +47,8 @@ pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;
 pub use update_strategy::{
-    CanaryPause, CanaryStep, CanaryStrategy, InPlacePolicy, InPlaceUpdateStrategy,
-    UpdateStrategyType,
+    CanaryPause, CanaryStep, CanaryStrategy, ContainerOrder, InPlaceUpdateStrategy,
+    UpdateStrategyType, WhenImpossible,
 };
 pub use workload::GameWorkload;
 pub use workload_status::{

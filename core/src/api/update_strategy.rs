@@ -21,14 +21,27 @@ pub enum UpdateStrategyType {
     OnDelete,
 }
 
+/// In which order the containers of a pod get their new images. Native sidecars come first, then
+/// containers as the template lists them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ContainerOrder {
+    /// All at once.
+    #[default]
+    DisOrdered,
+    /// Each after the one before it runs its new image and is ready.
+    OrderedReady,
+    /// Each after the one before it was started from its new image.
+    OrderedUpdated,
+}
+
 /// What happens to a template change that cannot be made in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum InPlacePolicy {
+pub enum WhenImpossible {
     /// Refuse it with condition FailedUpdate; running pods do not change.
     #[default]
-    InPlaceOnly,
+    Refuse,
     /// Recreate the pod instead, after its PreDelete (or else PreInplace) hook.
-    InPlaceIfPossible,
+    Recreate,
 }
 
 /// Settings of in-place updates.
@@ -39,9 +52,14 @@ pub struct InPlaceUpdateStrategy {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub grace_period_seconds: i32,
+    /// In which order the containers of a pod get their new images: DisOrdered (all at once),
+    /// OrderedReady (each after the one before it is ready) or OrderedUpdated (each after the one before
+    /// it runs its new image).
+    #[serde(default)]
+    pub policy: ContainerOrder,
     /// What to do with a template change that cannot be made in place.
     #[serde(default)]
-    pub policy: InPlacePolicy,
+    pub when_impossible: WhenImpossible,
 }
 
 /// The steps of a canary rollout.

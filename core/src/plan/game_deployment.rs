@@ -100,7 +100,7 @@ pub fn plan(
     draft.extend(update::replace_named(&scene, &mut budget, &mut hooks));
     let moved = update::move_pods(&scene, &mut budget, &mut hooks);
     draft.update(moved.decided);
-    draft.update(follow(world.now, &own, &moved.changing, &mut hooks));
+    draft.update(follow(&scene, &moved.changing, &mut hooks));
     if let Some(pruned) = prune_names(&workload, &own) {
         draft.patch_workload(pruned.patch);
         draft.events.extend(pruned.event);

@@ -119,7 +119,7 @@ pub fn plan(
     draft.block(created.obstacles);
     draft.waits_for = created.waits_for;
     draft.update(moved.decided);
-    draft.update(follow(world.now, &own, &moved.changing, &mut hooks));
+    draft.update(follow(&scene, &moved.changing, &mut hooks));
     draft.extend(repair(&scene, &ordinals, &identity, &mut claims));
     draft.extend(claims.settle(&own, keeps_claims));
     let show = |status| show(status, &sizes);

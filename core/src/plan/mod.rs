@@ -18,7 +18,7 @@
 //! | [`world`] | all that was observed around a workload at one moment |
 //! | [`hooks`] | which HookRun speaks for which action; the guard of pods |
 //! | [`revision`] | ControllerRevisions |
-//! | [`in_place`] | what can be changed in a running pod, and when a change is complete |
+//! | [`in_place`] | what can be changed in a running pod, in which order, and when a change is complete |
 //! | [`rollout`] | canary steps, pauses, promotion |
 //! | [`pods`] | a workload's own pods, availability, new pods and their indexes |
 //! | [`scale`] | how many pods, which ones go, ordinals and claims |
@@ -56,7 +56,7 @@ pub use hooks::is_read_alike;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,
-    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName,
+    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName, Turn,
 };
 pub use planned::Planned;
 pub use revision::{Revisions, canonical, recorded_template};

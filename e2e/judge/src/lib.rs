@@ -20,9 +20,10 @@
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //!
-//! Two more rules are about a pod that is updated in place: it gets no traffic while it is changed
-//! (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`). One is about OnDelete, with
-//! which no update starts (`rules/on_delete.rs`).
+//! Three more rules are about a pod that is updated in place: it gets no traffic while it is changed
+//! (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are changed
+//! in the order that the workload asks for (`rules/order.rs`). One is about OnDelete, with which no update
+//! starts (`rules/on_delete.rs`).
 //!
 //! # The evidence
 //!

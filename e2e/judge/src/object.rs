@@ -157,6 +157,20 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
+/// The image that a container was started from, as far as its kubelet tells.
+pub(crate) fn running_image<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
+    let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let mut statuses = items_of(pod, lists);
+    let status = statuses.find(|status| text(status, "/name") == container)?;
+    image_in_id(status)
+}
+
+/// The image at the end of a containerID, where the simulated kubelet notes it.
+pub(crate) fn image_in_id(status: &Value) -> Option<&str> {
+    let (_, image) = text(status, "/containerID").split_once('#')?;
+    Some(image)
+}
+
 /// Labels and annotations of the template: all except the operator's annotations, and except the identity
 /// labels, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {

@@ -300,6 +300,40 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
+    /// A pod has one more container.
+    pub(crate) fn add_container(&mut self, pod: &str, name: &str) {
+        let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
+        let containers = spec["containers"].as_array_mut().expect("containers");
+        containers.push(json!({"name": name, "image": "image-v1"}));
+        self.write_pod("user", "patch", "", pod);
+    }
+
+    /// The kubelet says which images a pod's containers were started from.
+    pub(crate) fn run_images(&mut self, name: &str, images: [&str; 2]) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        let statuses = [0, 1].map(|place| {
+            let id = format!("containerd://{place}#{}", images[place]);
+            let name = &pod["spec"]["containers"][place]["name"];
+            json!({"name": name, "containerID": id, "ready": true, "state": {"running": {}}})
+        });
+        pod["status"]["containerStatuses"] = json!(statuses);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
+    /// The operator changes the image of one more container.
+    pub(crate) fn change_container(&mut self, name: &str, place: usize, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["spec"]["containers"][place]["image"] = json!(format!("image-{revision}"));
+        self.write_pod(OPERATOR, "patch", "", name);
+    }
+
+    /// The operator changes a pod to a revision, and changes the images of two containers at once.
+    pub(crate) fn change_all(&mut self, name: &str, revision: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["spec"]["containers"][1]["image"] = json!(format!("image-{revision}"));
+        self.change(name, revision);
+    }
+
     /// The operator changes a pod to a revision.
     pub(crate) fn change(&mut self, name: &str, revision: &str) {
         let pod = self.pods.get_mut(name).expect("a pod");

@@ -56,6 +56,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::runs,
                 rules::completion,
                 rules::gate,
+                rules::order,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         }

@@ -1,6 +1,6 @@
 //! The head of the tree: the state of the rollout, its strategy and its steps.
 
-use gamekeeper_core::api::UpdateStrategyType as UpdateType;
+use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType as UpdateType, WhenImpossible};
 
 use crate::game::Game;
 use crate::page::Page;
@@ -63,11 +63,18 @@ fn pods(game: &Game) -> String {
     )
 }
 
+/// How pods are updated; of the settings of in-place updates those that are no defaults.
 fn strategy(game: &Game) -> String {
-    match game.update {
-        UpdateType::InplaceUpdate => format!("{:?}, {:?}", game.update, game.policy),
-        other => format!("{other:?}"),
+    let mut told = vec![format!("{:?}", game.update)];
+    if game.update == UpdateType::InplaceUpdate {
+        if game.order != ContainerOrder::default() {
+            told.push(format!("{:?}", game.order));
+        }
+        if game.when_impossible == WhenImpossible::Recreate {
+            told.push("whenImpossible Recreate".to_owned());
+        }
     }
+    told.join(", ")
 }
 
 fn hooks(game: &Game) -> Option<String> {

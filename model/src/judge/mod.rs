@@ -4,7 +4,7 @@
 //! pods, without changes by kubelets and users that its caches have not observed.
 
 use gamekeeper_core::api::names::HookPoint;
-use gamekeeper_core::api::{HookPhase, UpdateStrategyType};
+use gamekeeper_core::api::{ContainerOrder, HookPhase, UpdateStrategyType};
 use gamekeeper_core::plan::{DeletionReason, PodPhase};
 
 use crate::model::{Model, Violation};
@@ -196,6 +196,10 @@ impl<'a> Case<'a> {
         let Some(pod) = self.state.pod(patch.pod).filter(|pod| pod.is_active()) else {
             return Ok(());
         };
+        self.in_order(pod, patch)?;
+        if pod.is_patched() && patch.rev == pod.rev {
+            return Ok(()); // The next container of what has begun.
+        }
         self.update_starts(pod)?;
         self.updated_to(patch.rev, pod.name)?;
         self.budget(pod)?;
@@ -210,6 +214,18 @@ impl<'a> Case<'a> {
         let is_open = matches!(pod.gate, Gate::Unset | Gate::Open);
         if is_open && pod.up {
             return violation("behind its gate", format!("{pod:?} is changed"));
+        }
+        Ok(())
+    }
+
+    /// A running container is changed only when those before it run what they should.
+    fn in_order(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
+        let changed = patch.images.iter().flatten().count();
+        let first = patch.images.iter().position(Option::is_some);
+        let mut before = pod.containers.iter().flatten().take(first.unwrap_or(0));
+        let is_early = changed > 1 || before.any(|it| it.runs != it.image);
+        if is_early && pod.up && self.model.scope.order != ContainerOrder::DisOrdered {
+            return violation("containers in order", format!("{patch:?} of {pod:?}"));
         }
         Ok(())
     }
@@ -365,8 +381,8 @@ impl<'a> Case<'a> {
         let Some(pod) = self.state.pod(uid).filter(|pod| pod.is_patched()) else {
             return Ok(());
         };
-        if !pod.runs_its_spec() {
-            return violation("completion", format!("{pod:?} does not run its image yet"));
+        if !pod.runs_its_revision() {
+            return violation("completion", format!("{pod:?} does not run its images yet"));
         }
         let (point, target) = (HookPoint::PostInplace, Some(pod.rev));
         let workload = &self.reconcile.planned;

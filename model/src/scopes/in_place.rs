@@ -105,3 +105,38 @@ fn in_place_crashes() {
         },
     );
 }
+
+#[test]
+fn containers_in_order() {
+    check(
+        "containers in order",
+        Scope {
+            pre_inplace: true,
+            post_inplace: true,
+            user: vec![User::Template(1), User::Template(0), User::Pause],
+            remaining: remaining(3, 1, 0),
+            ..in_order()
+        },
+    );
+}
+
+#[test]
+fn containers_in_order_of_readiness() {
+    check(
+        "containers in order, each when the one before it is ready",
+        Scope {
+            templates: 3,
+            order: ContainerOrder::OrderedReady,
+            user: vec![User::Template(1), User::Template(2), User::Template(0)],
+            remaining: Remaining {
+                breaks: 1,
+                ..remaining(3, 1, 0)
+            },
+            lags: Lags {
+                workload: true,
+                ..Lags::default()
+            },
+            ..in_order()
+        },
+    );
+}

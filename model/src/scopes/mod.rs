@@ -11,7 +11,7 @@ pub use ordinals::set;
 use std::io::Write as _;
 use std::time::Instant;
 
-use gamekeeper_core::api::UpdateStrategyType;
+use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType};
 
 use super::explore::explore;
 use super::model::Model;
@@ -76,5 +76,15 @@ pub fn indexed() -> Scope {
     Scope {
         indexes: 4,
         ..guarded()
+    }
+}
+
+/// Pods of two containers, which are updated in place one after the other.
+pub fn in_order() -> Scope {
+    Scope {
+        replicas: 1,
+        containers: 2,
+        order: ContainerOrder::OrderedUpdated,
+        ..in_place()
     }
 }

@@ -174,11 +174,7 @@ pub struct Pod {
     pub uid: Uid,
     pub name: Name,
     pub rev: Rev,
-    /// Image of its spec.
-    pub image: Rev,
-    /// Image that runs.
-    pub runs: Rev,
-    pub restarts: u8,
+    pub containers: Each<Container>,
     /// Whether the kubelet has observed the newest spec.
     pub observed: bool,
     pub phase: PodPhase,
@@ -195,6 +191,19 @@ pub struct Pod {
     /// Its index, where pods get one.
     pub index: Option<u8>,
     pub record: Option<Record>,
+}
+
+/// One for each container of a pod, in the order of the template; a scope may have fewer.
+pub type Each<T> = [Option<T>; 2];
+
+/// A container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Container {
+    /// Image of its spec.
+    pub image: Rev,
+    /// Image that runs.
+    pub runs: Rev,
+    pub restarts: u8,
 }
 
 /// A pod's readiness gate.
@@ -222,7 +231,7 @@ pub struct Record {
     pub patched_at: Time,
     pub hot: bool,
     pub done: bool,
-    pub from: Option<Origin>,
+    pub from: Each<Origin>,
 }
 
 /// What ran before an in-place update.
@@ -232,6 +241,15 @@ pub struct Origin {
     /// Restarts of the container that ran; None if none did.
     pub restarts: Option<u8>,
     pub unfinished: bool,
+    pub turn: Turn,
+}
+
+/// How far a container is whose image changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Turn {
+    Set,
+    Next(Rev),
+    Passed,
 }
 
 /// A HookRun.
@@ -339,9 +357,10 @@ impl Pod {
         matches!(self.gate, Gate::Closed(_)) || self.is_patched()
     }
 
-    /// Whether it runs the image of its spec, and the kubelet has observed the spec.
-    pub fn runs_its_spec(&self) -> bool {
-        self.observed && self.runs == self.image
+    /// Whether its containers run the images of its revision, and the kubelet has observed the spec.
+    pub fn runs_its_revision(&self) -> bool {
+        let mut containers = self.containers.iter().flatten();
+        self.observed && containers.all(|it| it.runs == it.image && it.image == self.rev)
     }
 }
 

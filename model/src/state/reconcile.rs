@@ -106,8 +106,8 @@ pub struct Patch {
     pub unchanged: Unchanged,
     pub from_rev: Rev,
     pub rev: Rev,
-    /// The expected image, and the new one.
-    pub image: Option<(Rev, Rev)>,
+    /// The expected images, and the new ones.
+    pub images: Each<(Rev, Rev)>,
     pub unmark: bool,
     /// True sets the hot-patch annotation, false removes it.
     pub hot: Option<bool>,

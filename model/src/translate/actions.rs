@@ -97,7 +97,10 @@ impl Translator {
 
     fn patch(&self, patch: &plan::InPlacePatch, view: &View) -> Patch {
         let annotation = |key: &str| patch.annotations.iter().find(|(name, _)| name == key);
-        let images = patch.images.first();
+        let image = |name: &str| {
+            let found = patch.images.iter().find(|it| it.name == name)?;
+            Some((rev_of_image(&found.from), rev_of_image(&found.to)))
+        };
         Patch {
             pod: parse_uid(&patch.pod.uid),
             unchanged: unchanged(&patch.pod, view),
@@ -105,7 +108,7 @@ impl Translator {
             rev: self
                 .revision_of(&patch.record.revision)
                 .expect("a revision"),
-            image: images.map(|it| (rev_of_image(&it.from), rev_of_image(&it.to))),
+            images: CONTAINERS.map(image),
             unmark: annotation(names::DELETING_ANNOTATION).is_some(),
             hot: annotation(names::HOT_PATCH_ANNOTATION).map(|(_, value)| value.is_some()),
             record: self.record_of(&patch.record),
@@ -118,6 +121,11 @@ impl Translator {
             restarts: (!change.from_container_id.is_empty())
                 .then_some(change.from_restart_count as u8),
             unfinished: change.from_unfinished,
+            turn: match &change.turn {
+                plan::Turn::Set => Turn::Set,
+                plan::Turn::Next(image) => Turn::Next(rev_of_image(image)),
+                plan::Turn::Passed => Turn::Passed,
+            },
         };
         Record {
             rev: self.revision_of(&record.revision).expect("a revision"),
@@ -125,7 +133,7 @@ impl Translator {
             patched_at: time_of(record.patched_at),
             hot: record.hot,
             done: record.done,
-            from: record.containers.get("game").map(|change| from(change)),
+            from: CONTAINERS.map(|name| Some(from(record.containers.get(name)?))),
         }
     }
 

@@ -74,7 +74,9 @@ fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
 
 impl Translator {
     pub fn new(scope: &Scope) -> Self {
-        let templates: Vec<Value> = (0..scope.templates).map(objects::template).collect();
+        let templates: Vec<Value> = (0..scope.templates)
+            .map(|rev| objects::template(scope, rev))
+            .collect();
         let empty_status = GameDeploymentStatus::default();
         let empty_status = serde_json::to_string(&empty_status).expect("JSON");
         let mut it = Self {

@@ -9,6 +9,8 @@ use crate::state::*;
 pub(super) const WORKLOAD: &str = "gd";
 /// The HookTemplate's name.
 pub(super) const TEMPLATE: &str = "check";
+/// Names of a pod's containers.
+pub(super) const CONTAINERS: [&str; 2] = ["game", "log"];
 /// Seconds per tick of the model's time.
 pub(super) const SECONDS: i64 = 10;
 

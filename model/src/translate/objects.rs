@@ -163,7 +163,7 @@ impl Translator {
             pod_ip: None,
             host_ip: None,
             observed_generation: if pod.observed { 2 } else { 1 },
-            containers: vec![container(pod)],
+            containers: containers(pod),
             resize: plan::Resize::Settled,
             first_status: None,
         }
@@ -179,8 +179,13 @@ impl Translator {
             from_restart_count: i32::from(from.restarts.unwrap_or(0)),
             from_unfinished: from.unfinished,
             resources: None,
+            turn: match from.turn {
+                Turn::Set => plan::Turn::Set,
+                Turn::Next(rev) => plan::Turn::Next(image(rev)),
+                Turn::Passed => plan::Turn::Passed,
+            },
         };
-        let containers = record.from.iter();
+        let containers = CONTAINERS.into_iter().zip(&record.from);
         plan::InPlaceRecord {
             revision: self.revision_name(record.rev).to_owned(),
             gate_closed_at: record.closed_at.map(closure),
@@ -188,7 +193,9 @@ impl Translator {
             hot: record.hot,
             done: record.done,
             containers: containers
-                .map(|from| ("game".to_owned(), Box::new(change(from))))
+                .filter_map(|(name, from)| {
+                    Some((name.to_owned(), Box::new(change(from.as_ref()?))))
+                })
                 .collect(),
         }
     }
@@ -281,10 +288,12 @@ pub fn as_set(
     }
 }
 
-pub(super) fn template(rev: Rev) -> Value {
+pub(super) fn template(scope: &Scope, rev: Rev) -> Value {
+    let names = CONTAINERS.into_iter().take(scope.containers);
+    let containers = names.map(|name| json!({"name": name, "image": image(rev)}));
     json!({
         "metadata": {"labels": {"app": "game"}},
-        "spec": {"containers": [{"name": "game", "image": image(rev)}]},
+        "spec": {"containers": containers.collect::<Vec<_>>()},
     })
 }
 
@@ -318,14 +327,17 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
         },
         "spec": {
             "selector": {"matchLabels": {"app": "game"}},
-            "template": template(0),
+            "template": template(scope, 0),
             "minReadySeconds": SECONDS * i64::from(scope.min_ready),
             "scaleStrategy": scale_strategy,
             "updateStrategy": {
                 "type": scope.strategy,
                 "maxUnavailable": scope.max_unavailable.written(),
                 "maxSurge": scope.max_surge.written(),
-                "inPlaceUpdateStrategy": {"gracePeriodSeconds": SECONDS * i64::from(scope.grace)},
+                "inPlaceUpdateStrategy": {
+                    "gracePeriodSeconds": SECONDS * i64::from(scope.grace),
+                    "policy": scope.order,
+                },
             },
             "preDeleteUpdateStrategy": hook(scope.pre_delete),
             "preInplaceUpdateStrategy": hook(scope.pre_inplace),
@@ -335,23 +347,29 @@ pub(super) fn base(scope: &Scope) -> GameDeployment {
     .expect("a GameDeployment")
 }
 
-fn container(pod: &Pod) -> plan::Container {
+fn containers(pod: &Pod) -> Vec<plan::Container> {
+    let containers = pod.containers.iter().flatten().zip(CONTAINERS).enumerate();
+    let containers = containers.map(|(index, (it, name))| container(pod, it, index, name));
+    containers.collect()
+}
+
+fn container(pod: &Pod, it: &Container, index: usize, name: &str) -> plan::Container {
     let is_reported = pod.up || !matches!(pod.phase, plan::PodPhase::Pending);
     let status = plan::ContainerStatus {
-        image: image(pod.runs),
-        image_id: format!("sha256:{}", pod.runs),
-        container_id: container_id(pod.uid, pod.restarts),
-        restart_count: i32::from(pod.restarts),
+        image: image(it.runs),
+        image_id: format!("sha256:{}", it.runs),
+        container_id: container_id(pod.uid, it.restarts),
+        restart_count: i32::from(it.restarts),
         ready: pod.up && pod.healthy,
         running: pod.up,
         started_at: None,
         resources_applied: true,
     };
     plan::Container {
-        name: "game".to_owned(),
-        index: 0,
+        name: name.to_owned(),
+        index,
         init: false,
-        image: image(pod.image),
+        image: image(it.image),
         resources: Arc::from("{}"),
         status: is_reported.then_some(status),
     }

@@ -291,6 +291,14 @@ pub struct ImageChange {
     pub to: String,
 }
 
+impl InPlacePatch {
+    /// Whether it only goes on with an update that has begun, with the next container: the first patch has
+    /// set the revision.
+    pub fn goes_on(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
 impl NewPod {
     /// Whether it has the readiness gate of in-place updates.
     pub fn has_gate(&self) -> bool {

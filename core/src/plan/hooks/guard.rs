@@ -1,9 +1,10 @@
 //! When may a pod be deleted or changed? Here, and nowhere else.
 //!
 //! Only this file creates a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
-//! in-place update. It exists only for an action that is possible now. Three writes need no permit,
-//! and `update` says so where it decides on them: a hot patch, which restarts nothing; the next target
-//! of a pod that has been changed already; and another time for a gate that is closed already.
+//! in-place update. It exists only for an action that is possible now. Four writes need no permit,
+//! and `update` says so where it decides on them: a hot patch, which restarts nothing; the next target,
+//! or the next container, of a pod that has been changed already; and another time for a gate that is
+//! closed already.
 
 use jiff::Timestamp;
 

@@ -10,7 +10,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::plan::observed::{
-    Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Resize,
+    Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Resize, Turn,
 };
 
 /// How far a change is.
@@ -36,7 +36,7 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     if resizes && let Resize::Deferred(message) | Resize::Infeasible(message) = &pod.resize {
         return Completion::Stuck(message.clone());
     }
-    if pod.observed_generation != 0 && pod.observed_generation != pod.generation {
+    if !is_observed(pod) {
         return Completion::Pending(None);
     }
     let mut wake = None;
@@ -44,6 +44,9 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
         let Some(change) = record.containers.get(&container.name) else {
             continue;
         };
+        if matches!(change.turn, Turn::Next(_)) {
+            return Completion::Pending(None);
+        }
         let Some(status) = container.status.as_ref().filter(|status| status.ready) else {
             return Completion::Pending(None);
         };
@@ -52,24 +55,53 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
         {
             return Completion::Pending(None);
         }
-        match runs_wanted_image(pod, index, container, status, change) {
-            Runs::Wanted => {}
-            Runs::Other => return Completion::Pending(None),
-            Runs::BelievedAfter(time) => {
-                let from = status
-                    .started_at
-                    .unwrap_or(record.patched_at)
-                    .max(record.patched_at);
-                match from.checked_add(time) {
-                    Ok(at) if at > now => wake = wake.max(Some(at)),
-                    _ => {}
-                }
-            }
+        match runs_new_image(pod, record, index, status, change, now) {
+            RunsNewImage::Yes => {}
+            RunsNewImage::No => return Completion::Pending(None),
+            RunsNewImage::From(at) => wake = wake.max(Some(at)),
         }
     }
     match wake {
         None => Completion::Done,
         at => Completion::Pending(at),
+    }
+}
+
+/// Whether the kubelet has looked at the newest spec. Where it does not say so, that is taken for granted.
+pub fn is_observed(pod: &Pod) -> bool {
+    pod.observed_generation == 0 || pod.observed_generation == pod.generation
+}
+
+/// Whether a container runs the image of its spec.
+pub enum RunsNewImage {
+    /// It does.
+    Yes,
+    /// It does not, or nothing tells.
+    No,
+    /// It is taken for granted from that moment on.
+    From(Timestamp),
+}
+
+/// Whether a container that was changed runs the image of its spec, going by a status for the newest
+/// generation.
+pub fn runs_new_image(
+    pod: &Pod,
+    record: &InPlaceRecord,
+    index: usize,
+    status: &ContainerStatus,
+    change: &ContainerChange,
+    now: Timestamp,
+) -> RunsNewImage {
+    match runs_wanted_image(pod, index, &pod.containers[index], status, change) {
+        Runs::Wanted => RunsNewImage::Yes,
+        Runs::Other => RunsNewImage::No,
+        Runs::BelievedAfter(time) => {
+            let started = status.started_at.unwrap_or(record.patched_at);
+            match started.max(record.patched_at).checked_add(time) {
+                Ok(at) if at > now => RunsNewImage::From(at),
+                _ => RunsNewImage::Yes,
+            }
+        }
     }
 }
 
@@ -86,7 +118,8 @@ fn runs_wanted_image(
     status: &ContainerStatus,
     change: &ContainerChange,
 ) -> Runs {
-    if same_image(&container.image, status) {
+    // What was seen once stays true, whatever the statuses of later generations show.
+    if change.turn == Turn::Passed || same_image(&container.image, status) {
         return Runs::Wanted;
     }
     if same_name(&container.image, &change.from_image) && !change.from_unfinished {

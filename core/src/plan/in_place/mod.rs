@@ -4,7 +4,9 @@ mod change;
 mod completion;
 pub mod hot_patch;
 mod state;
+mod turns;
 
 pub use change::{Change, NotInPlace, between};
 pub use completion::{Completion, completion, same_image};
 pub use state::{InPlaceState, Patching, is_in_progress, patch_of, state};
+pub use turns::next_turn;

@@ -1,13 +1,14 @@
 //! How far a pod is in an in-place update, and the patch that makes the change.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 
+use super::turns::{Changes, take_turns};
 use super::{Change, same_image};
-use crate::api::names;
-use crate::plan::decision::{ImageChange, InPlacePatch, PodRef};
-use crate::plan::observed::{Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName};
+use crate::api::{ContainerOrder, names};
+use crate::plan::decision::{InPlacePatch, PodRef};
+use crate::plan::observed::{
+    Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn,
+};
 
 /// How far a pod is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,13 +43,13 @@ pub fn is_in_progress(pod: &Pod) -> bool {
 /// What becomes of the containers whose image changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patching {
-    /// They are restarted.
-    InPlace,
+    /// They are restarted, in this order.
+    InPlace(ContainerOrder),
     /// They take the image while they run.
     Hot,
 }
 
-/// The one patch that brings a pod to a revision.
+/// The patch that brings a pod to a revision, but for the images of containers whose turn comes later.
 pub fn patch_of(
     pod: &Pod,
     revision: RevisionName,
@@ -56,41 +57,34 @@ pub fn patch_of(
     now: Timestamp,
     patching: Patching,
 ) -> InPlacePatch {
-    let hot = patching == Patching::Hot;
-    // A change that overtakes another one waits for the containers of both.
-    let mut containers = match state(pod) {
-        InPlaceState::Patched(record) if !hot => record.containers.clone(),
-        _ => BTreeMap::new(),
+    let (hot, order) = match patching {
+        Patching::InPlace(order) => (false, order),
+        Patching::Hot => (true, ContainerOrder::DisOrdered),
     };
-    let mut images = Vec::new();
-    for (name, to) in &change.images {
+    // A change that overtakes another one waits for the containers of both.
+    let overtaken = match state(pod) {
+        InPlaceState::Patched(record) if !hot => Some(record),
+        _ => None,
+    };
+    let mut containers = overtaken.map_or_else(Changes::new, |record| record.containers.clone());
+    for (name, image) in &change.images {
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        containers.insert(name.clone(), Box::new(container_change(container)));
-        if container.image != *to {
-            images.push(ImageChange {
-                init: container.init,
-                index: container.index,
-                name: name.clone(),
-                from: container.image.clone(),
-                to: to.clone(),
-            });
-        }
+        let before = containers.remove(name).map(|it| *it).unwrap_or_default();
+        let change = changed_to(container, image, before);
+        containers.insert(name.clone(), Box::new(change));
     }
     for (name, resources) in &change.resources {
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        let resized_only = || {
-            Box::new(ContainerChange {
-                from_unfinished: false,
-                ..container_change(container)
-            })
-        };
-        let entry = containers.entry(name.clone()).or_insert_with(resized_only);
+        let entry = containers
+            .entry(name.clone())
+            .or_insert_with(|| Box::new(resized(container)));
         entry.resources = Some(resources.clone());
     }
+    let images = take_turns(pod, overtaken, &mut containers, order, now).images;
     let mut labels = change.labels.clone();
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
@@ -129,7 +123,37 @@ pub fn patch_of(
     }
 }
 
-fn container_change(container: &Container) -> ContainerChange {
+/// What becomes of a container that is to have another image than the revision before had.
+fn changed_to(container: &Container, image: &str, before: ContainerChange) -> ContainerChange {
+    let has_image = container.image == image;
+    if has_image && matches!(before.turn, Turn::Next(_)) {
+        // Its turn has not come, and it is to keep the image that it has. Whether it runs that, the change
+        // tells that it was waiting for.
+        return ContainerChange {
+            turn: Turn::Set,
+            ..before
+        };
+    }
+    ContainerChange {
+        resources: before.resources,
+        turn: match has_image {
+            true => Turn::Set,
+            false => Turn::Next(image.to_owned()),
+        },
+        ..container_change(container)
+    }
+}
+
+/// A container of which only resources change.
+fn resized(container: &Container) -> ContainerChange {
+    ContainerChange {
+        from_unfinished: false,
+        ..container_change(container)
+    }
+}
+
+/// A container whose image changes now.
+pub(super) fn container_change(container: &Container) -> ContainerChange {
     let status = container.status.as_ref();
     ContainerChange {
         from_image: container.image.clone(),
@@ -137,5 +161,6 @@ fn container_change(container: &Container) -> ContainerChange {
         from_restart_count: status.map_or(0, |it| it.restart_count),
         from_unfinished: !status.is_some_and(|it| it.ready && same_image(&container.image, it)),
         resources: None,
+        turn: Turn::Set,
     }
 }

@@ -8,5 +8,5 @@ pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
 pub use pod::{
     Container, ContainerChange, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase,
-    Resize,
+    Resize, Turn,
 };

@@ -198,6 +198,28 @@ pub struct ContainerChange {
     /// Resources to set through the resize subresource; None when they do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,
+    /// How far it is, where containers get their images one after the other.
+    #[serde(default, skip_serializing_if = "Turn::is_set")]
+    pub turn: Turn,
+}
+
+/// How far a container is whose image changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Turn {
+    /// Its spec has the new image.
+    #[default]
+    Set,
+    /// It gets this image once the containers before it have theirs.
+    Next(String),
+    /// It was seen to run its new image before the next container got its own.
+    Passed,
+}
+
+impl Turn {
+    fn is_set(&self) -> bool {
+        *self == Self::Set
+    }
 }
 
 impl Pod {

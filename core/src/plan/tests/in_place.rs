@@ -222,7 +222,7 @@ fn what_cannot_be_changed_in_place_is_refused_or_recreated() {
     let mut story = in_place(
         2,
         json!({
-            "updateStrategy": {"inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}},
+            "updateStrategy": {"inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}},
             "preInplaceUpdateStrategy": {"hook": {"templateName": "test"}},
         }),
     );
@@ -290,11 +290,11 @@ fn a_resize_by_another_client_does_not_hold_up_a_change_of_images() {
 }
 
 /// Two pods with a native sidecar, the second one on a node with an old kubelet.
-fn with_sidecars(policy: &str) -> Story {
+fn with_sidecars(when_impossible: &str) -> Story {
     let mut story = story(
         2,
         json!({
-            "updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": policy}},
+            "updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"whenImpossible": when_impossible}},
             "template": {"spec": {"initContainers": [sidecar("v1")]}},
         }),
     );
@@ -319,7 +319,7 @@ fn sidecars(story: &Story) -> Vec<String> {
 
 #[test]
 fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it() {
-    let mut story = with_sidecars("InPlaceOnly");
+    let mut story = with_sidecars("Refuse");
     story.settle();
     assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v1"]);
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
@@ -327,7 +327,7 @@ fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it()
     for word in [
         "spec.template.spec.initContainers[0].image",
         "v1.31.4",
-        "InPlaceIfPossible",
+        "whenImpossible: Recreate",
     ] {
         assert!(message.contains(word), "{message}");
     }
@@ -338,8 +338,8 @@ fn a_sidecar_is_not_changed_in_place_under_a_kubelet_that_would_not_restart_it()
 }
 
 #[test]
-fn a_pod_on_an_old_kubelet_is_recreated_where_the_policy_allows_it() {
-    let mut story = with_sidecars("InPlaceIfPossible");
+fn a_pod_on_an_old_kubelet_is_recreated_where_that_is_allowed() {
+    let mut story = with_sidecars("Recreate");
     let before = story.names();
     story.settle();
     assert_eq!(sidecars(&story), ["proxy:v2", "proxy:v2"]);
@@ -349,7 +349,7 @@ fn a_pod_on_an_old_kubelet_is_recreated_where_the_policy_allows_it() {
 
 #[test]
 fn other_changes_are_made_in_place_on_old_kubelets_too() {
-    let mut story = with_sidecars("InPlaceOnly");
+    let mut story = with_sidecars("Refuse");
     story.user(json!({"template": {"spec": {"initContainers": [sidecar("v1")]}}}));
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2");

@@ -4,6 +4,7 @@
 mod batches;
 mod canary;
 mod clocks;
+mod container_order;
 mod golden;
 mod hooks;
 mod in_place;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::story::story;
+use crate::api::ContainerOrder;
 use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
 use crate::plan::{Container, ContainerStatus, FirstStatus, Pod, Resize, RevisionName};
 
@@ -178,7 +179,14 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
             ..Change::default()
         };
         let (new, at) = (RevisionName::of("new"), sequence[change].at);
-        let record = patch_of(&pod, new, &wanted, at, Patching::InPlace).record;
+        let record = patch_of(
+            &pod,
+            new,
+            &wanted,
+            at,
+            Patching::InPlace(ContainerOrder::DisOrdered),
+        )
+        .record;
         pod.record = Some(Arc::new(record));
         let (mut truly_done, mut said_done) = (false, false);
         let last = end.unwrap_or(sequence.len());

@@ -183,7 +183,7 @@ fn an_update_waits_for_each_pods_hook() {
 fn a_recreation_asks_pre_inplace_where_there_is_no_pre_delete_hook() {
     let hook = json!({"hook": {"templateName": "test"}});
     let hot = json!({"type": "HotPatchUpdate", "maxUnavailable": 1,
-        "inPlaceUpdateStrategy": {"policy": "InPlaceIfPossible"}});
+        "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
     let rolling = json!({"type": "RollingUpdate", "maxUnavailable": 1});
     for strategy in [rolling, hot] {
         let mut story = story(

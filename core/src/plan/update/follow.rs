@@ -1,9 +1,8 @@
-//! Follows in-place updates that were started to their end: resources, the wait, the PostInplace hook,
-//! the gate. Pause, partition and strategy stop starts, not ends.
+//! Follows in-place updates that were started to their end: resources, the images of later containers, the
+//! wait, the PostInplace hook, the gate. Pause, partition and strategy stop starts, not ends.
 
 use std::collections::HashSet;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::Reason;
@@ -12,41 +11,41 @@ use crate::plan::decision::{Action, Blocked, Decided, Decision, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target, guard};
 use crate::plan::in_place::{Completion, InPlaceState};
 use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
+use crate::plan::update::Scene;
 use crate::plan::{in_place, quantity};
 
 /// Follows every pod that is being updated in place, and opens gates that no update needs. Pods in `changing`
 /// have been dealt with.
-pub fn follow<'a>(
-    now: Timestamp,
-    pods: &[&'a Pod],
-    changing: &HashSet<PodUid>,
-    hooks: &mut Hooks<'a>,
-) -> Decided {
-    let pods = pods.iter().copied();
+pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
+    let pods = scene.own.iter().copied();
     let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
     let decisions = pods.map(|pod| match in_place::state(pod) {
         InPlaceState::Idle if pod.gate != Gate::Unset => Decision::Wait,
         InPlaceState::Idle | InPlaceState::Closed(_) => {
             Decision::Do(Action::OpenGate(PodRef::of(pod)))
         }
-        InPlaceState::Patched(record) => follow_change(now, pod, record, hooks),
+        InPlaceState::Patched(record) => follow_change(scene, pod, record, hooks),
     });
     decisions.collect()
 }
 
 fn follow_change<'a>(
-    now: Timestamp,
+    scene: &Scene<'a>,
     pod: &'a Pod,
     record: &InPlaceRecord,
     hooks: &mut Hooks<'a>,
 ) -> Decision {
+    let now = scene.world.now;
     let resources = resources_to_set(pod, record);
     if !resources.is_empty() {
         let pod = PodRef::of(pod);
         return Decision::Do(Action::ResizePod { pod, resources });
     }
     match in_place::completion(pod, record, now) {
-        Completion::Pending(wake) => wake.map_or(Decision::Wait, Decision::Until),
+        Completion::Pending(wake) => {
+            let next = in_place::next_turn(pod, record, scene.workload.order, now);
+            next.unwrap_or_else(|| wake.map_or(Decision::Wait, Decision::Until))
+        }
         Completion::Stuck(why) => Decision::Blocked(Blocked {
             reason: Reason::ResizeNotPossible,
             message: format!(

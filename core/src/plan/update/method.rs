@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{InPlacePolicy, Reason};
+use crate::api::{Reason, WhenImpossible};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
 use crate::plan::in_place::{Change, InPlaceState, NotInPlace};
@@ -78,8 +78,8 @@ impl Method {
         Some(Blocked {
             reason: Reason::NotInPlace,
             message: format!(
-                "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.policy: \
-                 InPlaceIfPossible or updateStrategy.type: RollingUpdate to recreate pods"
+                "{error}; revert the change, or set updateStrategy.inPlaceUpdateStrategy.whenImpossible: \
+                 Recreate or updateStrategy.type: RollingUpdate to recreate pods"
             ),
         })
     }
@@ -95,7 +95,7 @@ pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
         ..
     } = scene;
     if recreates(workload)
-        || workload.policy == InPlacePolicy::InPlaceIfPossible
+        || workload.when_impossible == WhenImpossible::Recreate
         || sizes.stable == revisions.update.name()
     {
         return None;
@@ -173,8 +173,8 @@ fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option
 }
 
 fn refuse_or_recreate(workload: &Workload, error: NotInPlace) -> Method {
-    match workload.policy {
-        InPlacePolicy::InPlaceOnly => Method::Refused(error),
-        InPlacePolicy::InPlaceIfPossible => Method::Recreate,
+    match workload.when_impossible {
+        WhenImpossible::Refuse => Method::Refused(error),
+        WhenImpossible::Recreate => Method::Recreate,
     }
 }

@@ -15,8 +15,8 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::Reason;
 use crate::api::names::HookPoint;
+use crate::api::{ContainerOrder, Reason};
 use crate::plan::decision::{Action, Blocked, Decided, Decision, DeletionReason, PodRef};
 use crate::plan::hooks::guard::{ClosedGate, may_touch};
 use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, Target, guard};
@@ -231,14 +231,22 @@ impl<'a> Mover<'_, 'a> {
             ..
         } = self.scene;
         let update = revisions.update.name();
-        let patch = || in_place::patch_of(pod, update, change, world.now, Patching::InPlace);
+        let state = in_place::state(pod);
+        let is_begun = matches!(state, InPlaceState::Patched(_));
+        // Nothing of a new pod runs yet that could come before another: it is changed all at once.
+        let order = match is_new(pod) && !is_begun {
+            true => ContainerOrder::DisOrdered,
+            false => workload.order,
+        };
+        let patching = Patching::InPlace(order);
+        let patch = || in_place::patch_of(pod, update, change, world.now, patching);
         let (point, modified) = self.point_and_modified(pod, hooks);
         let intent = Intent {
             possible: self.may_start(pod, budget),
             modified: &modified,
             ..self.intent(pod, point)
         };
-        match in_place::state(pod) {
+        match state {
             // Its permit holds until it is done: the newest target at once.
             InPlaceState::Patched(_) if intent.possible => {
                 Decision::Do(Action::PatchInPlace(patch()))

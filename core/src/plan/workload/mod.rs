@@ -18,9 +18,9 @@ use serde_json::Value;
 
 use crate::api::names::{self, HookPoint, WorkloadKind};
 use crate::api::{
-    CanaryStatus, CanaryStep, GameDeployment, GameStatefulSet, GameWorkload, HookStep,
-    InPlacePolicy, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, PauseCondition,
-    PodHookStrategy, UpdateStrategyType, WorkloadStatus,
+    CanaryStatus, CanaryStep, ContainerOrder, GameDeployment, GameStatefulSet, GameWorkload,
+    HookStep, InPlaceUpdateStrategy, IndexRange, InvalidIndexRange, PauseCondition,
+    PodHookStrategy, UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::identity::Identity;
@@ -73,8 +73,10 @@ pub struct Workload<'a> {
     pub resume_by_apply: bool,
     /// Time between closing the gate and changing the pod.
     pub grace: SignedDuration,
+    /// In which order the containers of a pod get their new images.
+    pub order: ContainerOrder,
     /// What to do with a change that cannot be made in place.
-    pub policy: InPlacePolicy,
+    pub when_impossible: WhenImpossible,
     /// Whether new pods get the readiness gate of in-place updates.
     pub gated: bool,
     /// Canary steps.
@@ -311,7 +313,8 @@ impl<'a> Workload<'a> {
             paused: spec.paused,
             resume_by_apply: !spec.paused && paused_came_with_an_apply(object.meta()),
             grace: seconds(spec.in_place.grace_period_seconds),
-            policy: spec.in_place.policy,
+            order: spec.in_place.policy,
+            when_impossible: spec.in_place.when_impossible,
             gated: spec.update == UpdateType::InplaceUpdate && !spec.disable_readiness_gate,
             steps: object.canary().map_or(&[], |canary| &canary.steps),
             hooks: PodHooks {

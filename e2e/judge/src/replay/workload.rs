@@ -48,6 +48,15 @@ impl Version {
         text(&self.object, "/spec/updateStrategy/type")
     }
 
+    /// Whether the containers of a pod are updated one after the other.
+    pub(crate) fn updates_in_order(&self) -> bool {
+        let policy = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
+        matches!(
+            text(&self.object, policy),
+            "OrderedReady" | "OrderedUpdated"
+        )
+    }
+
     /// spec.updateStrategy.paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.object.pointer("/spec/updateStrategy/paused") == Some(&Value::Bool(true))

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::Found;
-use crate::object::{gate_is_closed, gate_is_open, text};
+use crate::object::{gate_is_closed, gate_is_open, image_in_id, text};
 use crate::replay::history::{Resource, Write};
 use crate::replay::world::{LAG, World};
 
@@ -43,7 +43,7 @@ fn unfinished(container: &Value, statuses: &[Value], may_be_ready: bool) -> Opti
     let status = statuses
         .iter()
         .find(|status| text(status, "/name") == name)?;
-    let (_, runs) = text(status, "/containerID").split_once('#')?;
+    let runs = image_in_id(status)?;
     let wanted = text(container, "/image");
     if runs != wanted {
         return Some(format!(

@@ -2,6 +2,7 @@
 
 use super::start::{Act, Purpose, Start};
 use super::{Found, wrong_under_all};
+use crate::object::revision;
 use crate::replay::history::Write;
 use crate::replay::workload::Version;
 use crate::replay::world::{OngoingUpdate, World};
@@ -14,8 +15,11 @@ pub(crate) fn pause(world: &World, write: &Write) -> Option<Found> {
         Some(OngoingUpdate::Restart { .. }) => true,
         None => false,
     };
-    // The resources of a change are patched in a separate request.
-    if is_begun && write.subresource == "resize" {
+    // The resources of a change are patched in a separate request, and so is each further container where
+    // containers are updated in order.
+    let new_revision = write.after.as_deref().map(revision);
+    let is_next = start.act == Act::Change && new_revision == Some(start.pod.revision());
+    if is_begun && (write.subresource == "resize" || is_next) {
         return None;
     }
     let wrong = |version: &Version| {

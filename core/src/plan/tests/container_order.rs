@@ -1,0 +1,329 @@
+//! Containers that get their new images one after the other.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, story};
+use crate::api::HookPhase;
+use crate::plan::{Action, Gate, InPlacePatch};
+
+const ORDERED: [&str; 2] = ["OrderedReady", "OrderedUpdated"];
+
+/// Images of a sidecar and two containers.
+fn images(proxy: &str, game: &str, log: &str) -> Value {
+    let sidecar =
+        json!({"name": "proxy", "image": format!("proxy:{proxy}"), "restartPolicy": "Always"});
+    json!({"template": {"spec": {
+        "initContainers": [sidecar],
+        "containers": [
+            {"name": "game", "image": format!("game:{game}")},
+            {"name": "log", "image": format!("log:{log}")},
+        ],
+    }}})
+}
+
+/// One pod, all of whose images are v1. No kubelet follows unless a test says so.
+fn ordered(policy: &str) -> Story {
+    let mut story = story(
+        1,
+        json!({"updateStrategy": {"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": policy}}}),
+    );
+    story.user(images("v1", "v1", "v1")).settle();
+    story.kubelet = false;
+    story
+}
+
+/// The images of the only pod's spec.
+fn spec(story: &Story) -> String {
+    let pods = story.pods();
+    let image = |name: &str| {
+        let mut containers = pods[0].containers.iter();
+        let found = containers.find(|it| it.name == name);
+        found.expect("a container").image.clone()
+    };
+    ["proxy", "game", "log"].map(image).join(" ")
+}
+
+/// The kubelet starts a container from the image of its spec.
+fn starts(story: &mut Story, name: &str, ready: bool) {
+    let pod = story.names().remove(0);
+    story.edit_pod(&pod, |pod| {
+        pod.observed_generation = pod.generation;
+        let mut containers = pod.containers.iter_mut();
+        let container = containers.find(|it| it.name == name).expect("a container");
+        let status = container.status.as_mut().expect("a status");
+        status.image.clone_from(&container.image);
+        status.restart_count += 1;
+        status.container_id.push('+');
+        status.ready = ready;
+    });
+    story.settle();
+}
+
+fn patches(story: &Story) -> Vec<&InPlacePatch> {
+    let patches = story.done.iter().filter_map(|action| match action {
+        Action::PatchInPlace(patch) => Some(patch),
+        _ => None,
+    });
+    patches.collect()
+}
+
+#[test]
+fn containers_get_their_images_one_after_the_other() {
+    for policy in ORDERED {
+        let mut story = ordered(policy);
+        story.user(images("v2", "v2", "v2")).settle();
+        assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1", "{policy}");
+        starts(&mut story, "proxy", true);
+        assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1", "{policy}");
+        starts(&mut story, "game", true);
+        assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2", "{policy}");
+        assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+        starts(&mut story, "log", true);
+        assert_eq!(story.pods()[0].gate, Gate::Open, "{policy}");
+        assert_eq!(patches(&story).len(), 3);
+    }
+}
+
+#[test]
+fn without_an_order_they_get_them_at_once() {
+    let mut story = ordered("DisOrdered");
+    story.user(images("v2", "v2", "v2")).settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+    assert_eq!(patches(&story).len(), 1);
+}
+
+#[test]
+fn the_next_one_waits_for_readiness_only_where_that_is_asked_for() {
+    for (policy, after) in [
+        ("OrderedReady", "proxy:v2 game:v1 log:v1"),
+        ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
+    ] {
+        let mut story = ordered(policy);
+        story.user(images("v2", "v2", "v2")).settle();
+        starts(&mut story, "proxy", false);
+        assert_eq!(spec(&story), after);
+    }
+}
+
+#[test]
+fn a_status_of_an_earlier_generation_passes_no_turn() {
+    let mut story = ordered("OrderedUpdated");
+    let pod = story.names().remove(0);
+    story.user(images("v2", "v2", "v2")).settle();
+    story.edit_pod(&pod, |pod| {
+        let status = pod.containers[2].status.as_mut().expect("a status");
+        status.image = "proxy:v2".to_owned();
+    });
+    story.settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+}
+
+#[test]
+fn containers_that_keep_their_image_are_not_waited_for() {
+    let mut story = ordered("OrderedReady");
+    let pod = story.names().remove(0);
+    story.edit_pod(&pod, |pod| {
+        pod.containers[2].status.as_mut().expect("a status").ready = false;
+    });
+    story.user(images("v1", "v2", "v2")).settle();
+    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1");
+    starts(&mut story, "game", true);
+    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
+}
+
+#[test]
+fn the_first_patch_carries_all_but_the_later_images() {
+    let mut story = ordered("OrderedReady");
+    let mut change = images("v1", "v2", "v2");
+    change["template"]["metadata"] = json!({"labels": {"tier": "gold"}, "annotations": {"a": "b"}});
+    let cpu = json!({"requests": {"cpu": "2"}});
+    change["template"]["spec"]["containers"][1]["resources"] = cpu;
+    let limited = json!({"requests": {"cpu": "1"}});
+    story.kubelet = true;
+    let mut before = images("v1", "v1", "v1");
+    before["template"]["spec"]["containers"][1]["resources"] = limited;
+    story
+        .user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}}}))
+        .user(before)
+        .settle();
+    story.kubelet = false;
+    story.done.clear();
+    story.user(change).settle();
+    let pods = story.pods();
+    assert_eq!(pods[0].labels.get("tier").map(String::as_str), Some("gold"));
+    assert!(pods[0].containers[1].resources.contains('2'), "resized");
+    let [first] = patches(&story)[..] else {
+        panic!("one patch");
+    };
+    assert!(first.annotations.iter().any(|(key, _)| key == "a"));
+    assert_eq!(first.images.len(), 1);
+    starts(&mut story, "game", true);
+    let [_, second] = patches(&story)[..] else {
+        panic!("two patches");
+    };
+    assert!(second.labels.is_empty() && second.annotations.is_empty());
+    assert_eq!(second.from_revision, second.record.revision);
+    assert_eq!(second.images[0].name, "log");
+}
+
+#[test]
+fn one_hook_allows_all_of_it_and_another_one_ends_it() {
+    let mut story = ordered("OrderedUpdated");
+    let hook = json!({"hook": {"templateName": "test"}});
+    story.user(json!({"preInplaceUpdateStrategy": hook, "postInplaceUpdateStrategy": hook}));
+    let test = story.world.templates.get_mut("test").expect("a template");
+    let args = ["0", "1", "2"].map(|place| json!({"name": format!("ModifiedContainer[{place}]")}));
+    Arc::make_mut(test).spec.args = serde_json::from_value(json!(args)).expect("arguments");
+    story.user(images("v2", "v2", "v2")).settle();
+    let args = &story.world.runs[0].spec.args;
+    let mut modified: Vec<_> = args.iter().filter_map(|arg| arg.value.clone()).collect();
+    modified.sort();
+    assert_eq!(modified, ["game", "log", "proxy"]);
+    story.hooks_end("pre-inplace", HookPhase::Successful);
+    story.settle();
+    for name in ["proxy", "game"] {
+        assert!(story.runs().is_empty(), "no other hook before {name}");
+        assert_eq!(story.status().available_replicas, 0);
+        starts(&mut story, name, true);
+    }
+    assert!(story.runs().is_empty());
+    starts(&mut story, "log", true);
+    assert_eq!(story.runs().len(), 1);
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    story.hooks_end("post-inplace", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}
+
+#[test]
+fn a_revert_changes_back_what_was_changed_and_nothing_else() {
+    let mut story = ordered("OrderedReady");
+    story.user(images("v2", "v2", "v2")).settle();
+    starts(&mut story, "proxy", true);
+    // The image of the game does not exist.
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    story.user(images("v1", "v1", "v1")).settle();
+    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1", "at once");
+    starts(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v1 game:v1 log:v1");
+    starts(&mut story, "game", true);
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+    let images = patches(&story).into_iter().flat_map(|it| &it.images);
+    assert!(images.into_iter().all(|image| image.name != "log"));
+}
+
+#[test]
+fn a_container_that_was_to_go_back_and_stays_after_all_is_waited_for() {
+    let mut story = ordered("OrderedUpdated");
+    story.user(images("v1", "v2", "v2")).settle();
+    starts(&mut story, "game", true);
+    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v2");
+    // Before the log runs its new image, the user changes the target twice.
+    story.user(images("v1", "v1", "v1")).settle();
+    assert_eq!(spec(&story), "proxy:v1 game:v1 log:v2");
+    story.user(images("v1", "v2", "v2")).settle();
+    starts(&mut story, "game", true);
+    assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
+    starts(&mut story, "log", true);
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+}
+
+#[test]
+fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
+    let mut story = ordered("OrderedReady");
+    story.user(images("missing", "v2", "v2")).settle();
+    assert_eq!(spec(&story), "proxy:missing game:v1 log:v1");
+    story.user(images("v3", "v2", "v3")).settle();
+    assert_eq!(spec(&story), "proxy:v3 game:v1 log:v1");
+    starts(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v1", "still to come");
+    starts(&mut story, "game", true);
+    assert_eq!(spec(&story), "proxy:v3 game:v2 log:v3", "the newest");
+}
+
+#[test]
+fn a_new_target_waits_for_a_container_that_is_on_its_way_there() {
+    let mut story = ordered("OrderedUpdated");
+    story.user(images("v2", "v2", "v2")).settle();
+    story.user(images("v2", "v3", "v2")).settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(patches(&story).len(), 2, "the revision at once");
+    starts(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v2 game:v3 log:v1");
+}
+
+#[test]
+fn a_pause_does_not_stop_what_has_begun() {
+    let mut story = ordered("OrderedUpdated");
+    story.user(images("v2", "v2", "v2")).settle();
+    story.user(json!({"updateStrategy": {"paused": true}}));
+    starts(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+}
+
+#[test]
+fn an_order_that_is_given_up_leaves_nothing_to_wait_for() {
+    let mut story = ordered("OrderedUpdated");
+    story.user(images("v2", "v2", "v2")).settle();
+    story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"policy": "DisOrdered"}}}));
+    story.settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+}
+
+#[test]
+fn a_pod_of_which_nothing_runs_is_changed_all_at_once() {
+    let mut story = ordered("OrderedReady");
+    let pod = story.names().remove(0);
+    story.stop_containers(&pod);
+    story.edit_pod(&pod, |pod| pod.phase = crate::plan::PodPhase::Pending);
+    story.user(images("v2", "v2", "v2")).settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
+}
+
+#[test]
+fn a_pod_without_the_gate_is_done_when_the_last_container_is() {
+    let mut story = story(1, images("v1", "v1", "v1"));
+    story.settle();
+    story.kubelet = false;
+    let strategy =
+        json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
+    story
+        .user(json!({"updateStrategy": strategy}))
+        .user(images("v2", "v2", "v1"))
+        .settle();
+    let is_done = |action: &Action| matches!(action, Action::FinishInPlace { .. });
+    starts(&mut story, "proxy", true);
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    assert_eq!(story.count(is_done), 0);
+    starts(&mut story, "game", true);
+    assert_eq!(story.count(is_done), 1);
+}
+
+#[test]
+fn an_update_that_is_overtaken_keeps_its_resources() {
+    let mut story = ordered("DisOrdered");
+    let cpu = |game: &str, cpu: &str| {
+        let mut change = images("v1", game, "v1");
+        change["template"]["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"cpu": cpu}});
+        change
+    };
+    let recreated = json!({"updateStrategy": {"type": "RollingUpdate"}});
+    story.kubelet = true;
+    story.user(recreated).user(cpu("v1", "1")).settle();
+    story
+        .user(json!({"updateStrategy": {"type": "InplaceUpdate"}}))
+        .user(cpu("v2", "1"))
+        .settle();
+    story.kubelet = false;
+    story.user(cpu("v3", "2"));
+    let count = patches(&story).len();
+    while patches(&story).len() == count {
+        story.sync();
+    }
+    // Before its resources are set, another image comes.
+    story.user(cpu("v4", "2")).settle();
+    assert!(story.pods()[0].containers[0].resources.contains("\"2\""));
+}
