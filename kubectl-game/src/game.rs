@@ -30,7 +30,7 @@ pub struct Game {
     pub update: UpdateStrategyType,
     pub order: ContainerOrder,
     pub when_impossible: WhenImpossible,
-    /// Pods that stay at the old revision after the last step.
+    /// Pods that stay at the old revision; none where there are canary steps.
     pub partition: i64,
     /// Ordinals that have no pod.
     pub reserved: BTreeSet<i64>,

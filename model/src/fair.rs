@@ -256,7 +256,8 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     {
         return Some(format!("{pod:?} has none of the ordinals {ordinals:?}"));
     }
-    let kept = if facts.stable == Some(workload.template) {
+    let has_steps = !model.scope.steps[usize::from(workload.steps)].is_empty();
+    let kept = if has_steps || facts.stable == Some(workload.template) {
         0
     } else {
         i64::from(workload.partition)

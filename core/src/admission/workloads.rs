@@ -62,6 +62,8 @@ pub(super) fn of_deployment(workload: &GameDeployment, templates: &Templates) ->
         ));
     }
     findings.extend(indexes::of_deployment(workload));
+    let partition = strategy.partition.as_ref();
+    findings.extend(partition_without_effect(workload, "partition", partition));
     findings
 }
 
@@ -75,6 +77,14 @@ pub(super) fn of_set(workload: &GameStatefulSet, templates: &Templates) -> Vec<F
     findings.extend(surge_without_effect(&workload.spec));
     findings.extend(reserved_without_effect(&workload.spec));
     findings.extend(batch_without_effect(workload));
+    let rolling = strategy.rolling_update.as_ref();
+    let inner = rolling.and_then(|it| it.partition.as_ref());
+    let partitions = [
+        ("partition", strategy.partition.as_ref()),
+        ("rollingUpdate.partition", inner),
+    ];
+    let without_effect = |(place, partition)| partition_without_effect(workload, place, partition);
+    findings.extend(partitions.into_iter().filter_map(without_effect));
     findings
 }
 
@@ -259,6 +269,25 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
         before = Some(partition);
     }
     findings
+}
+
+/// A partition beside steps, which say themselves how many pods are kept.
+fn partition_without_effect(
+    workload: &impl GameWorkload,
+    place: &str,
+    partition: Option<&IntOrString>,
+) -> Option<Finding> {
+    let has_steps = workload
+        .canary()
+        .is_some_and(|canary| !canary.steps.is_empty());
+    let keeps_pods = |it: &&IntOrString| !matches!(shown(it).as_str(), "0" | "\"0%\"");
+    let partition = partition.filter(keeps_pods).filter(|_| has_steps)?;
+    let message = format!(
+        "Invalid value: {}: has no effect with canary.steps, after which all pods are updated; remove it",
+        shown(partition)
+    );
+    let field = format!("spec.updateStrategy.{place}");
+    Some(Finding::error(field, message).as_warning())
 }
 
 /// Whether a partition is larger than another. A number and a percentage are not compared.

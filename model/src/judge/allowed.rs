@@ -29,19 +29,17 @@ impl Case<'_> {
             return all;
         }
         let facts = self.model.translator.facts(self.state.last_status());
-        let after_steps = (all - i64::from(self.workload.partition)).max(0);
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         if steps.is_empty() {
-            return self
-                .held()
-                .map_or(after_steps, |held| held.min(after_steps));
+            let wanted = (all - i64::from(self.workload.partition)).max(0);
+            return self.held().map_or(wanted, |held| held.min(wanted));
         }
         if facts.update != Some(self.workload.template) {
             return 0;
         }
         let index = usize::from(facts.index.unwrap_or(0));
         if index >= steps.len() {
-            return after_steps;
+            return all;
         }
         let at_entry = i64::from(self.state.memory.replicas_at_partition);
         let last = pauses::last_partition(steps, index);
@@ -68,8 +66,11 @@ impl Case<'_> {
         let all = self.replicas();
         let steps = &self.model.scope.steps[usize::from(self.workload.steps)];
         let index = usize::from(facts.index.unwrap_or(0));
-        if steps.is_empty() || (index >= steps.len() && self.may_be_updated() > 0) {
+        if steps.is_empty() {
             return i64::from(self.workload.partition);
+        }
+        if index >= steps.len() && self.may_be_updated() > 0 {
+            return 0;
         }
         pauses::last_partition(steps, index).map_or(all, |kept| kept.kept(all))
     }

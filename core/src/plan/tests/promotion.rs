@@ -103,13 +103,25 @@ fn a_users_pause_holds_a_promotion_back() {
 }
 
 #[test]
-fn a_promoted_rollout_keeps_to_the_partition_and_can_be_rolled_back() {
+fn a_promoted_rollout_reaches_every_pod_whatever_the_partition_says() {
     let mut story = canary();
     story.user(json!({"updateStrategy": {"partition": 1}}));
     story.image("v2").settle();
     promote(&mut story);
     story.settle();
-    assert_eq!(story.columns(), "4 3 3 4 4");
+    assert_eq!(story.columns(), "4 4 4 4 4");
+    assert_eq!(story.annotation(PROMOTE_ANNOTATION), None);
+}
+
+#[test]
+fn a_promoted_rollout_can_be_rolled_back() {
+    let mut story = canary();
+    story.image("v2").settle();
+    promote(&mut story);
+    story.kubelet = false;
+    story.settle();
+    assert_eq!(story.images(), "v2 v2 v2 v2");
+    story.kubelet = true;
     story.image("v1").settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
     assert_eq!(story.annotation(PROMOTE_ANNOTATION), None);

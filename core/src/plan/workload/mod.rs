@@ -61,7 +61,7 @@ pub struct Workload<'a> {
     pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
-    /// Pods to keep at the old revision once the steps are over.
+    /// Pods to keep at the old revision; none where there are canary steps, which say that themselves.
     pub partition: i64,
     /// Pods that may be unavailable.
     pub max_unavailable: i64,
@@ -286,6 +286,7 @@ impl<'a> Workload<'a> {
             replicas,
         );
         let [pre_delete, pre_inplace, post_inplace] = object.pod_hooks();
+        let steps = object.canary().map_or(&[][..], |canary| &canary.steps);
         Ok(Self {
             kind: K::KIND,
             namespace: object.namespace().unwrap_or_default(),
@@ -307,7 +308,7 @@ impl<'a> Workload<'a> {
             named: spec.pods_to_delete.iter().map(String::as_str).collect(),
             create_batch: spec.create_batch.map(|size| batch(size, replicas)),
             update: spec.update,
-            partition: partition(spec.partition, replicas),
+            partition: partition(spec.partition.filter(|_| steps.is_empty()), replicas),
             max_unavailable,
             max_surge,
             paused: spec.paused,
@@ -316,7 +317,7 @@ impl<'a> Workload<'a> {
             order: spec.in_place.policy,
             when_impossible: spec.in_place.when_impossible,
             gated: spec.update == UpdateType::InplaceUpdate && !spec.disable_readiness_gate,
-            steps: object.canary().map_or(&[], |canary| &canary.steps),
+            steps,
             hooks: PodHooks {
                 pre_delete,
                 pre_inplace,

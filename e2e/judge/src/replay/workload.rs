@@ -246,11 +246,15 @@ impl Version {
         }
     }
 
-    /// The current partition; None before the first partition step.
+    /// The partition that holds now; None before the first partition step. That of the spec does not
+    /// count where there are steps.
     fn partition(&self) -> Option<Option<Value>> {
         let (steps, index) = (self.steps(), self.step_index());
-        if index >= steps.len() {
+        if steps.is_empty() {
             return Some(self.limit("partition").cloned());
+        }
+        if index >= steps.len() {
+            return Some(None);
         }
         let mut reached = steps.iter().take(index + 1);
         let last = reached.rfind(|step| step.get("partition").is_some())?;
@@ -343,7 +347,7 @@ mod tests {
         assert_eq!(allowed(2, 8, 4), 1, "a scale-out adds none");
         assert_eq!(allowed(2, 3, 4), 0, "a scale-in keeps the old ones");
         assert_eq!(allowed(3, 4, 4), 2);
-        assert_eq!(allowed(4, 8, 4), 7);
+        assert_eq!(allowed(4, 8, 4), 8);
     }
 
     #[test]
