@@ -297,16 +297,19 @@ async fn pre_inplace_guards_updates_but_not_scaling(case: &mut Case) -> Result<(
     );
     case.set_image("game:v2").await?;
     let view = case
-        .until("one hook runs", |view| view.runs.len() == 1)
+        .until("one hook runs, and its pod is marked", |view| {
+            view.runs.len() == 1 && victims(view).len() == 1
+        })
         .await?;
     let run = &view.runs[0];
     view.ensure(run.point() == "PreInplace" && run.name().starts_with("pre-inplace-hook-"))?;
     view.ensure(run.argument("ModifiedContainer[0]") == Some("game"))?;
     view.ensure(run.argument("PodContainer[0]") == Some("game"))?;
-    view.ensure(victims(&view).is_empty())?;
+    let marked = victims(&view);
+    view.ensure(view.pod(&marked[0])?.name().ends_with(run.instance()))?;
     case.hooks.answer("/", example_answer());
-    case.until_settled(2).await?;
-    Ok(())
+    let view = case.until_settled(2).await?;
+    view.ensure(victims(&view).is_empty())
 }
 
 async fn post_inplace_keeps_traffic_away_until_it_succeeds(case: &mut Case) -> Result<()> {

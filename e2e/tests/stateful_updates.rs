@@ -207,7 +207,9 @@ async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
     let run = &view.runs[0];
     view.ensure(run.name().starts_with("canary-step-hook-"))?;
     ensure!(run.0["metadata"]["labels"]["gamestatefulset-type"] == "Step");
-    ensure!(run.0["metadata"]["labels"]["step-index"] == "4");
+    let labels = &run.0["metadata"]["labels"];
+    ensure!(labels["step-index"] == "4" && labels["canary-step-index"] == "4");
+    ensure!(labels["hookrun-type"] == "canary-step", "{labels}");
     case.hooks.answer("/", example_answer());
     case.until_settled(4).await?;
     Ok(())

@@ -521,7 +521,8 @@ fn check_argument_run(
     url: &str,
 ) -> Result<()> {
     let labels = json!({"InstanceID": run.instance(), "PodControllerRevision": pod.revision(),
-        "gamedeployment-type": "PreDelete"});
+        "gamedeployment-type": "PreDelete", "hookrun-type": "pre-delete-step",
+        "workload-revision": pod.revision(), "instance-id": run.instance()});
     ensure!(
         run.0["metadata"]["labels"] == labels,
         "{}",

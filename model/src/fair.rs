@@ -227,7 +227,7 @@ fn leftovers(model: &Model, state: &State) -> Option<String> {
     }
     let has_run = |pod: &Pod| {
         let mut runs = state.runs.now.iter();
-        runs.any(|run| (run.id.point, run.id.pod) == (HookPoint::PreDelete, Some(pod.uid)))
+        runs.any(|run| run.id.point.marks_pods() && run.id.pod == Some(pod.uid))
     };
     let is_closed = |pod: &Pod| matches!(pod.gate, Gate::Closed(_)) && !pod.is_patched();
     let mut pods = state.pods.now.iter();

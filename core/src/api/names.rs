@@ -13,7 +13,8 @@ pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 pub const REVISION_LABEL: &str = "controller-revision-hash";
 /// Pod label: the five characters at the end of its name.
 pub const INSTANCE_LABEL: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
-/// Pod annotation from the start of the PreDelete hook until the deletion is cancelled.
+/// Pod annotation from the start of the PreDelete or PreInplace hook until what it guards is done or
+/// cancelled.
 pub const DELETING_ANNOTATION: &str = "io.tencent.bcs.dev/game-pod-deleting";
 /// Pod annotation: cost of deleting it (Kubernetes convention); lower goes first.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -55,6 +56,14 @@ pub const RUN_POD_REVISION_LABEL: &str = "PodControllerRevision";
 pub const RUN_INSTANCE_LABEL: &str = "InstanceID";
 /// HookRun label of canary steps: the step's index.
 pub const RUN_STEP_LABEL: &str = "step-index";
+/// HookRun label that bk-bcs' newer operators set: the hook point.
+pub const RUN_TYPE_LABEL: &str = "hookrun-type";
+/// The same: the update revision of a canary step, or the pod's revision.
+pub const RUN_WORKLOAD_REVISION_LABEL: &str = "workload-revision";
+/// The same: the pod's instance id or ordinal.
+pub const RUN_INSTANCE_ID_LABEL: &str = "instance-id";
+/// The same: the index of a canary step.
+pub const RUN_STEP_INDEX_LABEL: &str = "canary-step-index";
 
 /// Label of a GameStatefulSet's pods: their name, for a service that selects one pod.
 pub const POD_NAME_LABEL: &str = "gamestatefulset.kubernetes.io/pod-name";
@@ -198,6 +207,21 @@ impl HookPoint {
             HookPoint::PreInplace => "PreInplace",
             HookPoint::PostInplace => "PostInplace",
         }
+    }
+
+    /// Value of the label [`RUN_TYPE_LABEL`] (bk-bcs).
+    pub fn type_value(self) -> &'static str {
+        match self {
+            HookPoint::Step => "canary-step",
+            HookPoint::PreDelete => "pre-delete-step",
+            HookPoint::PreInplace => "pre-inplace-step",
+            HookPoint::PostInplace => "post-inplace-step",
+        }
+    }
+
+    /// Whether the annotation [`DELETING_ANNOTATION`] tells of pods whose hook of this point runs.
+    pub fn marks_pods(self) -> bool {
+        matches!(self, HookPoint::PreDelete | HookPoint::PreInplace)
     }
 
     /// Field of a workload's spec with the hook of this point; None for a step.

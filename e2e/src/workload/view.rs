@@ -235,7 +235,7 @@ impl Pod {
         object::restarts(&self.0)
     }
 
-    /// Whether it waits for its PreDelete hook.
+    /// Whether it waits for its PreDelete or PreInplace hook.
     pub fn is_deleting(&self) -> bool {
         self.annotation(names::DELETING) == Some("true")
     }

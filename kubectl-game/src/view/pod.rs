@@ -73,8 +73,8 @@ fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a str> {
     Some(&found.status)
 }
 
-/// Ready containers, restarts, and what the operator does with it.
-pub fn info(pod: &Pod, is_reserved: bool) -> String {
+/// Ready containers, restarts, and what the operator does with it. `is_to_change`: its PreInplace hook runs.
+pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
     let all = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
     let statuses: Vec<&ContainerStatus> = pod.status.iter().flat_map(containers).collect();
     let ready = statuses.iter().filter(|it| it.ready).count();
@@ -93,7 +93,8 @@ pub fn info(pod: &Pod, is_reserved: bool) -> String {
         words.push("being updated in place".to_owned());
     }
     if is_marked_deleting(pod) && !is_going {
-        words.push("to be deleted".to_owned());
+        let what = if is_to_change { "updated" } else { "deleted" };
+        words.push(format!("to be {what}"));
     }
     if is_reserved {
         words.push("ordinal reserved".to_owned());
@@ -117,7 +118,7 @@ mod tests {
                     {"name": "game", "ready": true, "restartCount": 1, "image": "", "imageID": ""},
                 ]},
             });
-            info(&serde_json::from_value(pod).expect("a pod"), false)
+            info(&serde_json::from_value(pod).expect("a pod"), false, false)
         };
         assert_eq!(pod(json!({})), "1/1 ready, 1 restart");
         assert_eq!(

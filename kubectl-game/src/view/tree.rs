@@ -174,14 +174,15 @@ fn step_revision<'a>(scene: &Scene, run: &'a HookRun) -> Option<&'a str> {
 }
 
 fn pod_node(scene: &Scene, pod: &Pod, now: Timestamp) -> Node {
-    let runs = scene.runs.iter().filter(|run| is_about(run, pod));
+    let runs = || scene.runs.iter().filter(|run| is_about(run, pod));
+    let is_to_change = runs().any(|run| scene.point(run) == Some(HookPoint::PreInplace));
     Node {
         name: pod.name_any(),
         kind: "Pod",
         state: pod::state(pod),
         age: age(pod.creation_timestamp().as_ref(), now),
-        info: pod::info(pod, scene.game.is_reserved(&pod.name_any())),
-        children: runs.map(|run| run_node(scene, run, now)).collect(),
+        info: pod::info(pod, is_to_change, scene.game.is_reserved(&pod.name_any())),
+        children: runs().map(|run| run_node(scene, run, now)).collect(),
     }
 }
 

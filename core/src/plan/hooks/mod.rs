@@ -173,8 +173,7 @@ impl<'a> Hooks<'a> {
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
                 self.start(pod, intent);
-            } else if intent.point == HookPoint::PreDelete && pod.marked_deleting && intent.possible
-            {
+            } else if intent.point.marks_pods() && pod.marked_deleting && intent.possible {
                 // The run of another intent is deleted first; the pod stays marked meanwhile.
                 self.marked.insert(pod.uid());
             }
@@ -283,13 +282,13 @@ impl<'a> Hooks<'a> {
     fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         self.wanted
             .insert(run.metadata.name.as_deref().unwrap_or_default());
-        if intent.point == HookPoint::PreDelete {
+        if intent.point.marks_pods() {
             self.marked.insert(pod.uid());
         }
     }
 
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
-        if intent.point == HookPoint::PreDelete {
+        if intent.point.marks_pods() {
             self.marked.insert(pod.uid());
         }
         if self
@@ -342,7 +341,7 @@ impl<'a> Hooks<'a> {
         match run {
             Ok(run) => {
                 self.starts.push(Action::CreateHookRun(Box::new(run)));
-                if intent.point == HookPoint::PreDelete {
+                if intent.point.marks_pods() {
                     self.marked.insert(pod.uid());
                 }
             }

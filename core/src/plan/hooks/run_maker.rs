@@ -187,21 +187,33 @@ impl<'a> HookMaker<'a> {
 
     fn labels(&self, subject: &Subject) -> BTreeMap<String, String> {
         let kind = self.workload.kind;
-        let own = match subject {
-            Subject::Step { revision, index } => [
-                (kind.revision_label(), revision.to_string()),
-                (names::RUN_STEP_LABEL, index.to_string()),
-            ],
-            Subject::Pod { pod, target, .. } => [
-                (
-                    names::RUN_POD_REVISION_LABEL,
-                    revision_in_name(self.point, pod, *target).to_string(),
-                ),
-                (names::RUN_INSTANCE_LABEL, pod.instance().to_owned()),
-            ],
+        let (revision, own) = match subject {
+            Subject::Step { revision, index } => {
+                let index = index.to_string();
+                let own = [
+                    (kind.revision_label(), revision.to_string()),
+                    (names::RUN_STEP_LABEL, index.clone()),
+                    (names::RUN_STEP_INDEX_LABEL, index),
+                ];
+                (*revision, own)
+            }
+            Subject::Pod { pod, target, .. } => {
+                let revision = revision_in_name(self.point, pod, *target);
+                let instance = pod.instance().to_owned();
+                let own = [
+                    (names::RUN_POD_REVISION_LABEL, revision.to_string()),
+                    (names::RUN_INSTANCE_LABEL, instance.clone()),
+                    (names::RUN_INSTANCE_ID_LABEL, instance),
+                ];
+                (revision, own)
+            }
         };
-        let point = (kind.type_label(), self.point.as_str().to_owned());
-        let labels = own.into_iter().chain([point]);
+        let of_all = [
+            (kind.type_label(), self.point.as_str().to_owned()),
+            (names::RUN_TYPE_LABEL, self.point.type_value().to_owned()),
+            (names::RUN_WORKLOAD_REVISION_LABEL, revision.to_string()),
+        ];
+        let labels = own.into_iter().chain(of_all);
         labels.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 

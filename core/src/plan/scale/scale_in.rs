@@ -162,9 +162,11 @@ pub fn choose<'a>(
         old: replicas - rollout.target,
     };
     let waiting = |pod: &Pod| {
+        let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
         if hooks.waits_to_go(pod) {
             Waiting::ToGo
-        } else if pod.marked_deleting || hooks.has_run(HookPoint::PreDelete, pod) {
+        } else if hooks.has_run(HookPoint::PreDelete, pod) || (pod.marked_deleting && !is_to_change)
+        {
             Waiting::Marked
         } else {
             Waiting::No

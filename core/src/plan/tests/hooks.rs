@@ -53,6 +53,9 @@ fn a_run_says_what_it_is_for() {
         ("gamedeployment-type", "PreDelete"),
         ("PodControllerRevision", revision),
         ("InstanceID", victim.instance()),
+        ("hookrun-type", "pre-delete-step"),
+        ("workload-revision", revision),
+        ("instance-id", victim.instance()),
     ];
     assert_eq!(labels, BTreeMap::from(expected));
     let args: Vec<_> = run

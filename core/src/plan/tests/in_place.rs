@@ -203,6 +203,36 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
 }
 
 #[test]
+fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_no_victim_for_that() {
+    let mut story = in_place(
+        3,
+        json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    let marked = |story: &Story| -> Vec<String> {
+        let pods = story.pods().into_iter().filter(|pod| pod.marked_deleting);
+        pods.map(|pod| pod.name.clone()).collect()
+    };
+    story.image("v2").settle();
+    let [waiting] = &marked(&story)[..] else {
+        panic!("{:?}", marked(&story));
+    };
+    let others = story.names().into_iter().filter(|name| name != waiting);
+    for other in others.collect::<Vec<_>>() {
+        story.edit_pod(&other, |pod| pod.deletion_cost = -1);
+    }
+    story.user(json!({"replicas": 2})).settle();
+    assert!(story.names().contains(waiting));
+    story.hooks_end("pre-inplace", HookPhase::Successful);
+    story.settle();
+    let changed = story.pods().into_iter().find(|pod| pod.name == *waiting);
+    assert_eq!(changed.expect("a pod").containers[0].image, "game:v2");
+    assert!(!marked(&story).contains(waiting));
+    story.image("v1").settle();
+    let only = std::slice::from_ref(waiting);
+    assert_eq!(marked(&story), only, "the others are called off");
+}
+
+#[test]
 fn what_cannot_be_changed_in_place_is_refused_or_recreated() {
     let change = json!({"template": {"spec": {"hostNetwork": true}}});
     let mut story = in_place(2, json!({}));
