@@ -44,6 +44,7 @@ mod stateful_ordinals;
 mod stateful_reserved;
 mod stateful_updates;
 mod stateful_volumes;
+mod taken_over;
 mod tenants;
 mod unreadable;
 mod walkthroughs;
@@ -82,6 +83,7 @@ fn main() -> anyhow::Result<ExitCode> {
         stateful_volumes::tests(),
         stateful_reserved::tests(),
         stateful_identity::tests(),
+        taken_over::tests(),
         tenants::tests(),
         unreadable::tests(),
         revisions::tests(),

@@ -5,6 +5,7 @@
 //! [`Cache::caught_up`] lets a controller read its own writes; after [`Cache::catch_up_with_server`] the
 //! cache is at least as new as the API server was at the time of the call.
 
+mod bcs;
 mod comparison;
 mod control;
 mod expectations;

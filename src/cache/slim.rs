@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::warn;
 
+use super::bcs;
 use super::control::{Control, control};
 use super::resources;
 use super::watch::version_number;
@@ -72,7 +73,17 @@ pub(super) fn slim(
     let spec = pod.spec.unwrap_or_default();
     let status = pod.status.unwrap_or_default();
     let annotations = meta.annotations.unwrap_or_default();
+    let labels = meta.labels.unwrap_or_default();
+    let revision = labels.get(names::REVISION_LABEL).map_or("", String::as_str);
+    let gate = gate(&spec, &status);
+    let containers = containers(&spec, &status, interner);
+    // Of ours and theirs, that one counts which brought the pod to the revision of its label.
+    let record = match record(&annotations, previous) {
+        Some(record) if record.revision == revision => Some(record),
+        other => bcs::record(&annotations, revision, gate, &containers).or(other),
+    };
     let mut slim = Pod {
+        postponed: bcs::postponed(&annotations, revision),
         namespace: meta.namespace.unwrap_or_default(),
         name: meta.name.unwrap_or_default(),
         uid: meta.uid.unwrap_or_default(),
@@ -82,7 +93,7 @@ pub(super) fn slim(
             .creation_timestamp
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         terminating: meta.deletion_timestamp.is_some(),
-        labels: meta.labels.unwrap_or_default(),
+        labels,
         controller,
         deletion_cost: cost(annotations.get(names::POD_DELETION_COST)),
         annotated: !annotations.is_empty(),
@@ -93,14 +104,14 @@ pub(super) fn slim(
         index: annotations
             .get(names::INDEX_ID)
             .and_then(|index| index.parse().ok()),
-        record: record(&annotations, previous),
+        record,
         phase: phase(status.phase.as_deref()),
         ended_at_once: ended_at_once(&status),
         ready_since: ready_since(&status),
-        gate: gate(&spec, &status),
+        gate,
         resize: resize(&status),
         observed_generation: status.observed_generation.unwrap_or_default(),
-        containers: containers(&spec, &status, interner),
+        containers,
         node: spec.node_name,
         pod_ip: status.pod_ip,
         host_ip: status.host_ip,

@@ -32,6 +32,11 @@ pub const PORT_POOLS_ANNOTATION: &str = "portpools.networkextension.bkbcs.tencen
 pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
 /// Pod annotation: the last in-place update or hot patch, with old and new values.
 pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
+/// Pod annotation of bk-bcs' operators: what an in-place update began from. It stays when that is over.
+pub const BCS_IN_PLACE_STATE: &str = "inplace-update-state";
+/// Pod annotation of bk-bcs' operators: what they change when the grace period ends. The pod has the label
+/// of the new revision already.
+pub const BCS_IN_PLACE_GRACE: &str = "inplace-update-grace";
 /// Workload annotation: the operator's own pause (revision, step hash, index, reason, time).
 pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
 /// Workload annotation: a rollout (revision, step hash) whose canary steps the user skips.

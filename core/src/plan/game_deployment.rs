@@ -7,6 +7,7 @@ use crate::api::{GameDeployment, GameDeploymentStatus};
 use crate::plan::decision::{Action, DeletionReason, Event, Obstacles, Plan, WorkloadPatch};
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard};
+use crate::plan::in_place::is_at;
 use crate::plan::observed::Pod;
 use crate::plan::outline::{Beginning, begin, collided, conclude, stop};
 use crate::plan::pods::active;
@@ -113,7 +114,7 @@ pub fn plan(
 /// Old pods beyond those that the partition keeps. Those that surge pods have replaced are deleted.
 fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
     let update = revisions.update.name();
-    let is_old = |pod: &&&Pod| pod.revision() != update;
+    let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
     let target = sizes.rollout.target;
     Moves {
@@ -162,7 +163,7 @@ fn create(scene: &Scene, held: &Held) -> Created {
         };
     }
     let update = revisions.update.name();
-    let updated = sizes.kept.iter().filter(|pod| pod.revision() == update);
+    let updated = sizes.kept.iter().filter(|pod| is_at(pod, update));
     let reached = (sizes.rollout.target - updated.count() as i64).clamp(0, missing);
     let surge = missing - regular.max(missing - reached).max(0);
     let place = |number: i64| match number {

@@ -149,6 +149,7 @@ impl Translator {
             marked_deleting: pod.marked,
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
+            postponed: None,
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some("node".to_owned()),
             phase: pod.phase,

@@ -5,8 +5,10 @@ mod completion;
 pub mod hot_patch;
 mod state;
 mod turns;
+mod unfinished;
 
 pub use change::{Change, NotInPlace, between};
 pub use completion::{Completion, completion, same_image};
 pub use state::{InPlaceState, Patching, is_in_progress, patch_of, state};
 pub use turns::next_turn;
+pub use unfinished::{completed, is_at, is_unfinished};

@@ -97,6 +97,9 @@ pub fn patch_of(
         if pod.hot_patched {
             annotations.push((names::HOT_PATCH_ANNOTATION.to_owned(), None));
         }
+        if pod.postponed.is_some() {
+            annotations.push((names::BCS_IN_PLACE_GRACE.to_owned(), None));
+        }
         if pod.marked_deleting {
             annotations.push((names::DELETING_ANNOTATION.to_owned(), None));
         }

@@ -42,6 +42,9 @@ pub struct Pod {
     pub index: Option<u32>,
     /// What the last in-place update or hot patch changed.
     pub record: Option<Arc<InPlaceRecord>>,
+    /// Images by container that an operator of bk-bcs put off to the end of a grace period, with the rest
+    /// of a change: only the revision's label was set.
+    pub postponed: Option<Arc<BTreeMap<String, String>>>,
     /// The node it is bound to.
     pub node: Option<String>,
     /// status.phase.

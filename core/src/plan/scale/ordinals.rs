@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use crate::plan::in_place::is_at;
 use crate::plan::observed::{Pod, PodUid};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
@@ -79,9 +80,9 @@ impl<'a> Ordinals<'a> {
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
-        let is_old = |pod: &&&Pod| pod.revision() != update && reach.covers(self.of(pod));
+        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
         let to_move = sizing.counted.iter().filter(is_old).count() as i64;
-        let updated = sizing.counted.iter().filter(|pod| pod.revision() == update);
+        let updated = sizing.counted.iter().filter(|pod| is_at(pod, update));
         let surge = sizing.surge(to_move.min(reach.room(updated.count() as i64)));
         let wanted = self.wanted(surge);
         let too_many = sizing.active.iter();
@@ -96,7 +97,7 @@ impl<'a> Ordinals<'a> {
     pub fn moves(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
         let update = revisions.update.name();
         let reach = Reach::of(self, &sizes.rollout);
-        let is_old = |pod: &&&Pod| pod.revision() != update && reach.covers(self.of(pod));
+        let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
         let old: Vec<&Pod> = sizes.kept.iter().filter(is_old).copied().collect();
         let count = reach
             .room(self.updated(revisions, sizes))
@@ -111,7 +112,7 @@ impl<'a> Ordinals<'a> {
     /// Regular pods that are at the update revision.
     pub fn updated(&self, revisions: &Revisions, sizes: &Sizes<'a>) -> i64 {
         let regular = self.regular_of(&sizes.kept);
-        let is_updated = |pod: &&&Pod| pod.revision() == revisions.update.name();
+        let is_updated = |pod: &&&Pod| is_at(pod, revisions.update.name());
         regular.iter().filter(is_updated).count() as i64
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::api::names::HookPoint;
 use crate::plan::hooks::Hooks;
+use crate::plan::in_place::is_at;
 use crate::plan::observed::{Pod, PodPhase, PodUid, RevisionName};
 use crate::plan::rollout::Rollout;
 use crate::plan::scale::sizes::{Choice, Sizing};
@@ -117,7 +118,7 @@ impl<'a> ScaleIn<'a> {
     ) -> HashSet<PodUid<'a>> {
         let count = |updated: bool| {
             pods.iter()
-                .filter(|pod| (pod.revision() == update) == updated)
+                .filter(|pod| is_at(pod, update) == updated)
                 .count() as i64
         };
         let mut surplus = [count(false) - keep.old, count(true) - keep.updated];
@@ -131,7 +132,7 @@ impl<'a> ScaleIn<'a> {
         for chosen_before in [true, false] {
             for (rank, pod) in &ranked {
                 let first = !(rank.not_named && rank.waiting == Waiting::No);
-                let group = usize::from(pod.revision() == update);
+                let group = usize::from(is_at(pod, update));
                 let may_go = chosen_before || surplus[group] > 0;
                 if excess > 0 && first == chosen_before && may_go {
                     victims.insert(pod.uid());
@@ -153,7 +154,7 @@ pub fn choose<'a>(
 ) -> Choice<'a> {
     let replicas = sizing.workload.replicas;
     let update = sizing.revisions.update.name();
-    let is_old = |pod: &&&Pod| pod.revision() != update;
+    let is_old = |pod: &&&Pod| !is_at(pod, update);
     let old = sizing.active.iter().filter(is_old).count() as i64;
     let surge = sizing.surge(old - (replicas - rollout.target));
     let keep = Keep {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::plan::decision::Draft;
-use crate::plan::in_place::is_in_progress;
+use crate::plan::in_place::{is_at, is_in_progress};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::pods::availability::is_available;
 use crate::plan::revision::Revisions;
@@ -130,7 +130,7 @@ impl<'a> Sizing<'a> {
                 .iter()
                 .filter(|pod| !victims.contains(&pod.uid()))
         };
-        let updated = || kept().filter(|pod| pod.revision() == update);
+        let updated = || kept().filter(|pod| is_at(pod, update));
         let counts = Counts {
             updated: updated().count() as i64,
             updated_available: updated()
@@ -154,7 +154,7 @@ impl<'a> Sizing<'a> {
         let Some(stable) = progress.stable() else {
             return self.stable_of_pods().unwrap_or(update);
         };
-        let is_old = |pod: &&Pod| pod.revision() != update;
+        let is_old = |pod: &&Pod| !is_at(pod, update);
         let is_lost = self.revisions.get(stable).is_none() && !self.active.iter().any(is_old);
         let same_rollout =
             progress.update() == update && progress.step_hash == self.workload.step_hash();

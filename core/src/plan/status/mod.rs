@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::api::{ConditionType, PauseReason, Reason};
 use crate::plan::decision::{Blocked, Obstacles};
+use crate::plan::in_place::is_at;
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::availability::{available_at, is_available};
 use crate::plan::rollout::Rollout;
@@ -40,7 +41,7 @@ pub fn count(
     let mut counts = PodCounts::default();
     let mut wake = None;
     for pod in pods {
-        let updated = pod.revision() == update;
+        let updated = is_at(pod, update);
         counts.replicas += 1;
         counts.ready += i32::from(pod.is_ready());
         counts.available += i32::from(is_available(pod, workload, now));

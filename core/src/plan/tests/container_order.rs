@@ -327,3 +327,29 @@ fn an_update_that_is_overtaken_keeps_its_resources() {
     story.user(cpu("v4", "2")).settle();
     assert!(story.pods()[0].containers[0].resources.contains("\"2\""));
 }
+
+#[test]
+fn a_gate_that_is_opened_by_hand_makes_an_old_pod_of_one_that_is_not_done() {
+    let mut story = ordered("OrderedReady");
+    let hook = json!({"hook": {"templateName": "test"}});
+    story.user(json!({"preInplaceUpdateStrategy": hook}));
+    story.user(images("v2", "v2", "v1")).settle();
+    story.hooks_end("pre-inplace", HookPhase::Successful);
+    story.settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(story.status().updated_replicas, 1);
+    let (pod, now) = (story.names().remove(0), story.world.now);
+    story.edit_pod(&pod, |pod| {
+        pod.gate = Gate::Open;
+        pod.ready_since = Some(now);
+    });
+    story.settle();
+    assert_eq!(story.status().updated_replicas, 0);
+    assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
+    assert_eq!(story.hooks_end("pre-inplace", HookPhase::Successful), 1);
+    story.wait(1).settle();
+    assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
+    starts(&mut story, "game", true);
+    assert_eq!(story.pods()[0].gate, Gate::Open);
+    assert_eq!(story.status().updated_replicas, 1);
+}

@@ -19,4 +19,5 @@ mod rolling;
 mod scaling;
 mod sets;
 mod story;
+mod taken_over;
 mod volumes;

@@ -604,6 +604,7 @@ impl<K: Planned + Serialize> Story<K> {
             match key.as_str() {
                 names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
                 names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
+                names::BCS_IN_PLACE_GRACE => pod.postponed = None,
                 _ => {}
             }
         }
@@ -730,6 +731,7 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
             .as_str()
             .map(|index| index.parse().expect("an index")),
         record: None,
+        postponed: None,
         node: Some("node".to_owned()),
         phase: PodPhase::Pending,
         ended_at_once: None,

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Decision};
+use crate::plan::in_place::is_at;
 use crate::plan::pods::creation::dry_run_pod;
 use crate::plan::update::{Scene, quota};
 use crate::plan::world::Verdict;
@@ -58,7 +59,7 @@ fn look_up(scene: &Scene) -> Acceptance {
     let update = scene.revisions.update;
     let was_created = scene.world.pods.iter().any(|pod| {
         pod.controller.is_some()
-            && pod.revision() == update.name()
+            && is_at(pod, update.name())
             && pod
                 .record
                 .as_ref()

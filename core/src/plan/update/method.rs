@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::api::{Reason, WhenImpossible};
 use crate::plan::decision::Blocked;
 use crate::plan::in_place;
 use crate::plan::in_place::{Change, InPlaceState, NotInPlace};
-use crate::plan::observed::{Pod, RevisionName};
+use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
@@ -30,6 +32,8 @@ pub struct Methods<'a> {
     methods: BTreeMap<RevisionName<'a>, Method>,
     /// By revision and the kubelet's version, where that makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
+    /// Those of pods that lack parts of the revision which their label names.
+    of_unfinished: BTreeMap<PodUid<'a>, Method>,
 }
 
 impl<'a> Methods<'a> {
@@ -37,10 +41,15 @@ impl<'a> Methods<'a> {
     pub fn new(scene: &Scene<'a>) -> Self {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
+        let mut of_unfinished = BTreeMap::new();
         for pod in &scene.moves.old {
             let revision = pod.revision();
             let method = methods.entry(revision);
             let method = method.or_insert_with(|| method_from(scene, revision));
+            if in_place::is_unfinished(pod) {
+                let to = &scene.revisions.update.template;
+                of_unfinished.insert(pod.uid(), method.completed(pod, to));
+            }
             if let Some(version) = old_kubelet_of(scene.world, pod)
                 && let Some(other) = on_old_kubelet(scene.workload, method, version)
             {
@@ -51,6 +60,7 @@ impl<'a> Methods<'a> {
             world: scene.world,
             methods,
             on_old_kubelets,
+            of_unfinished,
         }
     }
 
@@ -59,6 +69,7 @@ impl<'a> Methods<'a> {
         let revision = pod.revision();
         let other = old_kubelet_of(self.world, pod);
         let other = other.and_then(|version| self.on_old_kubelets.get(&(revision, version)));
+        let other = other.or_else(|| self.of_unfinished.get(&pod.uid()));
         other.unwrap_or_else(|| &self.methods[&revision])
     }
 
@@ -70,6 +81,16 @@ impl<'a> Methods<'a> {
 }
 
 impl Method {
+    /// The same, of a pod that lacks parts of the revision which its label names.
+    fn completed(&self, pod: &Pod, to: &Value) -> Self {
+        match self {
+            Method::Recreate => Method::Recreate,
+            Method::InPlace(change) => Method::InPlace(in_place::completed(pod, change, to)),
+            Method::HotPatch(change) => Method::HotPatch(in_place::completed(pod, change, to)),
+            Method::Refused(why) => Method::Refused(why.clone()),
+        }
+    }
+
     /// What users are told of a change that cannot be made.
     fn refusal(&self) -> Option<Blocked> {
         let Method::Refused(error) = self else {

@@ -1,0 +1,56 @@
+//! Pods whose label is ahead of them: it names a revision that nothing brings them to any more.
+//!
+//! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a
+//! gate that a user opens between two containers of an ordered update ends that. Such pods are old ones: they
+//! are updated when their turn comes, behind their hook.
+
+use serde_json::Value;
+
+use super::{Change, InPlaceState, state};
+use crate::plan::observed::{Pod, RevisionName, Turn};
+
+/// Whether a pod is at a revision, or on its way there.
+pub fn is_at(pod: &Pod, revision: RevisionName) -> bool {
+    pod.revision() == revision && !is_unfinished(pod)
+}
+
+/// Whether a pod lacks parts of the revision that its label names, and nothing brings them.
+pub fn is_unfinished(pod: &Pod) -> bool {
+    pod.postponed.is_some() || interrupted(pod).next().is_some()
+}
+
+/// A change from the revision that a pod's label names, with what the pod lacks of that one.
+pub fn completed(pod: &Pod, change: &Change, to: &Value) -> Change {
+    let mut change = change.clone();
+    let postponed = pod.postponed.iter().flat_map(|images| images.iter());
+    for (name, image) in postponed.chain(interrupted(pod)) {
+        if !change.images.iter().any(|(known, _)| known == name) {
+            change.images.push((name.clone(), image.clone()));
+        }
+    }
+    if pod.postponed.is_some() {
+        add_all(&mut change.labels, to.pointer("/metadata/labels"));
+        add_all(&mut change.annotations, to.pointer("/metadata/annotations"));
+    }
+    change
+}
+
+/// Images of containers whose turn never came.
+fn interrupted(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
+    let is_followed = matches!(state(pod), InPlaceState::Patched(_));
+    let record = pod.record.as_deref().filter(|_| !is_followed);
+    let changes = record.into_iter().flat_map(|record| &record.containers);
+    changes.filter_map(|(name, change)| match &change.turn {
+        Turn::Next(image) => Some((name, image)),
+        Turn::Set | Turn::Passed => None,
+    })
+}
+
+fn add_all(changes: &mut Vec<(String, Option<String>)>, all: Option<&Value>) {
+    for (key, value) in all.and_then(Value::as_object).into_iter().flatten() {
+        if !changes.iter().any(|(known, _)| known == key) {
+            let value = value.as_str().unwrap_or_default();
+            changes.push((key.clone(), Some(value.to_owned())));
+        }
+    }
+}

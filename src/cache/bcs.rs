@@ -1,0 +1,197 @@
+//! In-place updates that an operator of bk-bcs began and did not end, as its annotations tell of them.
+//!
+//! It sets the revision's label first. The images follow, after the grace period if there is one; until
+//! then they stand in the annotation `inplace-update-grace`. What ran before stands in
+//! `inplace-update-state`, which stays when the update is over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::{Container, ContainerChange, ContainerStatus, Gate, InPlaceRecord};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// What is changed when the grace period ends.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Grace {
+    revision: String,
+    #[serde(default)]
+    container_images: BTreeMap<String, String>,
+}
+
+/// What an update began from.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct State {
+    revision: String,
+    update_timestamp: Timestamp,
+    #[serde(default)]
+    last_container_statuses: BTreeMap<String, LastStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LastStatus {
+    #[serde(rename = "imageID")]
+    image_id: String,
+}
+
+type Annotations = BTreeMap<String, String>;
+
+/// Images by container that were put off; None where nothing was, or for another revision than that of
+/// the pod's label.
+pub(super) fn postponed(
+    annotations: &Annotations,
+    revision: &str,
+) -> Option<Arc<BTreeMap<String, String>>> {
+    let text = annotations.get(names::BCS_IN_PLACE_GRACE)?;
+    let grace: Grace = serde_json::from_str(text).ok()?;
+    (grace.revision == revision).then(|| Arc::new(grace.container_images))
+}
+
+/// The record that stands for an update whose images were set: it is followed to its end as our own are.
+pub(super) fn record(
+    annotations: &Annotations,
+    revision: &str,
+    gate: Gate,
+    containers: &[Container],
+) -> Option<Arc<InPlaceRecord>> {
+    let text = annotations.get(names::BCS_IN_PLACE_STATE)?;
+    let state: State = serde_json::from_str(text).ok()?;
+    let is_postponed = annotations.contains_key(names::BCS_IN_PLACE_GRACE);
+    if state.revision != revision || is_postponed {
+        return None;
+    }
+    let changes = containers.iter().filter_map(|container| {
+        let last = state.last_container_statuses.get(&container.name)?;
+        let change = ContainerChange {
+            from_container_id: old_container(container, last, state.update_timestamp),
+            ..ContainerChange::default()
+        };
+        Some((container.name.clone(), Box::new(change)))
+    });
+    let changes: BTreeMap<_, _> = changes.collect();
+    let gate_closed_at = match gate {
+        // The gate is closed first. An older state is of the update before.
+        Gate::Closed(since) if state.update_timestamp >= since => Some(since),
+        Gate::None if changes.values().any(|it| !it.from_container_id.is_empty()) => None,
+        _ => return None,
+    };
+    Some(Arc::new(InPlaceRecord {
+        revision: state.revision,
+        gate_closed_at,
+        patched_at: state.update_timestamp,
+        containers: changes,
+        ..InPlaceRecord::default()
+    }))
+}
+
+/// The containerID of a container that ran before the update and still does; else empty.
+fn old_container(container: &Container, last: &LastStatus, updated: Timestamp) -> String {
+    let status = container.status.as_ref();
+    let is_old = |status: &&ContainerStatus| {
+        status.image_id == last.image_id && status.started_at.is_none_or(|at| at <= updated)
+    };
+    let old = status.filter(is_old).map(|it| it.container_id.clone());
+    old.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(image_id: &str, started_at: &str) -> Container {
+        Container {
+            name: "game".to_owned(),
+            index: 0,
+            init: false,
+            image: "game:v2".to_owned(),
+            resources: Arc::from("{}"),
+            status: Some(ContainerStatus {
+                image: "game:v1".to_owned(),
+                image_id: image_id.to_owned(),
+                container_id: "c".to_owned(),
+                restart_count: 0,
+                ready: true,
+                running: true,
+                started_at: Some(started_at.parse().expect("a time")),
+                resources_applied: true,
+            }),
+        }
+    }
+
+    fn annotated(notes: &[(&str, Value)]) -> Annotations {
+        let notes = notes.iter();
+        notes
+            .map(|(key, value)| ((*key).to_owned(), value.to_string()))
+            .collect()
+    }
+
+    fn state() -> (&'static str, Value) {
+        let last = json!({"game": {"imageID": "id-1"}});
+        let state = json!({"revision": "game-2", "updateTimestamp": "2026-01-01T00:01:00Z",
+            "lastContainerStatuses": last});
+        (names::BCS_IN_PLACE_STATE, state)
+    }
+
+    fn grace() -> (&'static str, Value) {
+        let images = json!({"game": "game:v2"});
+        let grace = json!({"revision": "game-2", "containerImages": images, "graceSeconds": 30});
+        (names::BCS_IN_PLACE_GRACE, grace)
+    }
+
+    const BEFORE: &str = "2026-01-01T00:00:00Z";
+    const AFTER: &str = "2026-01-01T00:01:05Z";
+
+    fn closed(at: &str) -> Gate {
+        Gate::Closed(at.parse().expect("a time"))
+    }
+
+    #[test]
+    fn images_that_were_put_off_are_those_of_the_label_s_revision() {
+        let notes = annotated(&[state(), grace()]);
+        let images = postponed(&notes, "game-2").expect("images");
+        assert_eq!(images.get("game").map(String::as_str), Some("game:v2"));
+        assert_eq!(postponed(&notes, "game-3"), None);
+        assert_eq!(postponed(&annotated(&[state()]), "game-2"), None);
+        let gate = closed("2026-01-01T00:01:00Z");
+        assert_eq!(record(&notes, "game-2", gate, &[]), None);
+    }
+
+    #[test]
+    fn a_change_that_was_made_behind_the_gate_is_followed() {
+        let notes = annotated(&[state()]);
+        let gate = closed("2026-01-01T00:00:59Z");
+        for (container, from) in [
+            (container("id-1", BEFORE), "c"),
+            (container("id-1", AFTER), ""),
+            (container("id-2", AFTER), ""),
+        ] {
+            let record = record(&notes, "game-2", gate, &[container]).expect("a record");
+            assert_eq!(record.containers["game"].from_container_id, from);
+            assert_eq!(Gate::Closed(record.gate_closed_at.expect("a time")), gate);
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_over_leaves_no_record() {
+        let notes = annotated(&[state()]);
+        let (old, new) = (container("id-1", BEFORE), container("id-2", AFTER));
+        for (revision, gate, container) in [
+            ("game-2", Gate::Open, &old),
+            ("game-3", closed("2026-01-01T00:00:59Z"), &old),
+            // Closed again for the next one.
+            ("game-2", closed("2026-01-01T00:02:00Z"), &old),
+            ("game-2", Gate::None, &new),
+        ] {
+            let containers = std::slice::from_ref(container);
+            assert_eq!(record(&notes, revision, gate, containers), None);
+        }
+        let containers = std::slice::from_ref(&old);
+        assert!(record(&notes, "game-2", Gate::None, containers).is_some());
+    }
+}
