@@ -75,10 +75,14 @@ fn keys(value: &Value) -> BTreeSet<&str> {
     })
 }
 
-/// Checks that the status has exactly these fields (and conditions), and these numbers.
+/// Checks that the status has exactly these fields, and these numbers. It also has conditions and
+/// currentRevision, which are newer than the documents.
 fn check_status(view: &View, fields: &[&str], numbers: [(&str, i64); 6]) -> Result<()> {
     let mut found = keys(&view.game["status"]);
-    found.remove("conditions");
+    ensure!(
+        found.remove("conditions") && found.remove("currentRevision"),
+        "{found:?}"
+    );
     let expected: BTreeSet<&str> = fields.iter().copied().collect();
     ensure!(
         found == expected,
