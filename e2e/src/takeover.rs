@@ -13,7 +13,7 @@ use crate::wait::eventually;
 
 /// How a leader ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum Exit {
     /// kill -9.
     Killed,
     /// SIGTERM.
@@ -25,15 +25,15 @@ pub enum End {
 pub async fn takeover(
     case: &mut Case,
     standby: &mut Operator,
-    end: End,
+    end: Exit,
     replicas: i64,
 ) -> Result<Duration> {
     // Started first, because it takes a second, which must not be measured.
     case.start_witness().await?;
     let begun = Timestamp::now();
     match end {
-        End::Killed => case.kill_operator().await?,
-        End::Terminated => case.operator.terminate().await?,
+        Exit::Killed => case.kill_operator().await?,
+        Exit::Terminated => case.operator.terminate().await?,
     }
     std::mem::swap(&mut case.operator, standby);
     let scale = json!([{"op": "replace", "path": "/spec/replicas", "value": replicas}]);

@@ -283,7 +283,7 @@ async fn the_standby_serves_admission_and_no_operator_blocks_nothing(
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    let mut standby = case.another_operator("standby").await?;
+    let mut standby = case.prepare_operator("standby").await?;
     allow(case, &installed, "standby").await?;
     let other = free_port().await?;
     standby.add_args(installed.flags(other, "2160h"));

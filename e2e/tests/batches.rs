@@ -63,7 +63,7 @@ async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Resul
 }
 
 async fn a_parallel_set_comes_in_batches_too(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::parallel(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
     case.until("the first batch", |view| view.shape() == "0:nope 1:nope")

@@ -285,7 +285,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
 }
 
 async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let class = case.namespace.clone();
     let volumes = (0..8).map(|number| {
         json!({

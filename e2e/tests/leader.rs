@@ -8,7 +8,7 @@ use e2e::case::Case;
 use e2e::cluster::link::Link;
 use e2e::cluster::operator::Operator;
 use e2e::random::Random;
-use e2e::takeover::{End, takeover};
+use e2e::takeover::{Exit, takeover};
 use e2e::wait::{consistently, eventually};
 use e2e::workload::manifest::Game;
 use judge::{takeovers, writes_without_lease};
@@ -31,17 +31,17 @@ const LEASE: Duration = Duration::from_secs(15);
 const RENEWAL: Duration = Duration::from_secs(2);
 
 async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> Result<()> {
-    take_over_within(case, End::Killed, 2 * LEASE).await
+    take_over_within(case, Exit::Killed, 2 * LEASE).await
 }
 
 async fn a_terminated_leader_hands_over_at_once(case: &mut Case) -> Result<()> {
-    take_over_within(case, End::Terminated, LEASE - RENEWAL).await
+    take_over_within(case, Exit::Terminated, LEASE - RENEWAL).await
 }
 
-async fn take_over_within(case: &mut Case, end: End, limit: Duration) -> Result<()> {
+async fn take_over_within(case: &mut Case, end: Exit, limit: Duration) -> Result<()> {
     case.apply(Game::in_place(2)).await?;
     case.until_settled(2).await?;
-    let mut standby = case.another_operator("standby").await?;
+    let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     for run in 1..=RUNS {
         let took = takeover(case, &mut standby, end, 2 + run).await?;
@@ -132,7 +132,7 @@ async fn disorder(case: &mut Case, random: &mut Random) -> Result<()> {
     case.start_witness().await?;
     let mut victims = Vec::new();
     for account in ["one", "other"] {
-        let operator = case.another_operator(account).await?;
+        let operator = case.prepare_operator(account).await?;
         let mut victim = Victim::new(operator, case).await?;
         victim.operator.start().await?;
         victims.push(victim);
@@ -177,7 +177,7 @@ const RESOURCE: &str = "persistentvolumeclaims";
 async fn an_operator_without_access_to_a_kind_does_not_lead(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
-    let mut blind = case.another_operator("blind").await?;
+    let mut blind = case.prepare_operator("blind").await?;
     let usual = format!("gamekeeper-blind-{}", case.namespace);
     let delete = ["delete", "clusterrolebinding", &usual];
     case.plane().kubectl(&delete, "").await?;

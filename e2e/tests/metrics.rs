@@ -428,7 +428,7 @@ async fn check_queries_of_runbook(case: &Case, prometheus: &Prometheus) -> Resul
 }
 
 async fn only_the_leader_exports_workload_metrics(case: &mut Case) -> Result<()> {
-    let mut standby = case.another_operator("standby").await?;
+    let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     let ports = [case.operator.port()?, standby.port()?];
     let prometheus = Prometheus::scrape(case, &ports).await?;

@@ -187,7 +187,7 @@ async fn a_game_deployment_can_be_deleted_during_an_update(case: &mut Case) -> R
 }
 
 async fn a_game_stateful_set_can_be_deleted_during_an_update(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let set = Game::parallel(8).updated_by("InplaceUpdate");
     delete_during_update(case, set).await
 }

@@ -102,7 +102,7 @@ async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
 }
 
 async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Result<()> {
-    let mut standby = case.another_operator("standby").await?;
+    let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     case.apply(Game::in_place(6).max_unavailable(1)).await?;
     case.until_settled(6).await?;

@@ -127,7 +127,7 @@ async fn deletion_protection_follows_the_label(case: &mut Case) -> Result<()> {
 }
 
 async fn a_protected_set_is_kept_until_its_last_pod_is_gone(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     protect(case, "Labelled", &[&case.namespace]).await?;
     let online = |age: i64| Answer::Json(json!({"age": age}));
     case.hooks.answer("/players", online(1));

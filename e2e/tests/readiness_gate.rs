@@ -46,7 +46,7 @@ async fn new_pods_have_no_gate_where_it_is_disabled(case: &mut Case) -> Result<(
 }
 
 async fn a_set_has_pods_without_a_gate_too(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = ungated(Game::parallel(2)).updated_by("InplaceUpdate");
     case.apply(game).await?;
     let before = case.until_settled(2).await?;

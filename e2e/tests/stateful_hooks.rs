@@ -38,7 +38,7 @@ fn name(ordinal: i64) -> String {
 }
 
 async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::ordered(3).pre_delete("test")).await?;
     let view = case.until_settled(3).await?;
@@ -66,7 +66,7 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
 }
 
 async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
@@ -81,7 +81,7 @@ async fn a_parallel_scale_in_runs_all_hooks_at_once(case: &mut Case) -> Result<(
 }
 
 async fn a_failed_hook_keeps_its_pod_until_retried(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -100,7 +100,7 @@ async fn a_failed_hook_keeps_its_pod_until_retried(case: &mut Case) -> Result<()
 }
 
 async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     let before = case.until_settled(2).await?;
@@ -117,7 +117,7 @@ async fn a_revert_while_a_hook_runs_cancels_it(case: &mut Case) -> Result<()> {
 }
 
 async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::parallel(4).pre_delete("test")).await?;
     case.until_settled(4).await?;
@@ -135,7 +135,7 @@ async fn scaling_back_up_cancels_deletions(case: &mut Case) -> Result<()> {
 }
 
 async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = retrying_hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
@@ -164,7 +164,7 @@ async fn an_update_does_not_wait_for_a_pod_to_be_deleted(case: &mut Case) -> Res
 }
 
 async fn a_new_pod_of_an_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::ordered(2).pre_delete("test")).await?;
     case.until_settled(2).await?;
@@ -191,7 +191,7 @@ async fn a_new_pod_of_an_ordinal_runs_its_own_hook(case: &mut Case) -> Result<()
 }
 
 async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     let game = Game::ordered(2).updated_by("InplaceUpdate");
     case.apply(game.pre_inplace("test").post_inplace("test"))
@@ -210,7 +210,7 @@ async fn pre_and_post_inplace_guard_an_update(case: &mut Case) -> Result<()> {
 }
 
 async fn a_restarted_operator_continues_a_deletion(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     apply_refusing_hook(case).await?;
     case.apply(Game::ordered(4).pre_delete("test")).await?;
     case.until_settled(4).await?;

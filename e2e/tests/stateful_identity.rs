@@ -30,7 +30,7 @@ fn uid_of(view: &View, ordinal: i64) -> Result<String> {
 }
 
 async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/serviceName", "games"))
         .await?;
     let view = case.until_settled(2).await?;
@@ -51,7 +51,7 @@ async fn pods_have_names_labels_and_host_names(case: &mut Case) -> Result<()> {
 }
 
 async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
     let label = "apps.kubernetes.io/pod-index";
@@ -72,7 +72,7 @@ async fn changed_identity_labels_are_restored(case: &mut Case) -> Result<()> {
 }
 
 async fn orphans_are_adopted_and_pods_released(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
     let orphan = r#"-p={"metadata":{"ownerReferences":null}}"#;
@@ -99,7 +99,7 @@ async fn orphans_are_adopted_and_pods_released(case: &mut Case) -> Result<()> {
 }
 
 async fn a_foreign_pod_with_the_name_is_a_conflict(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let foreign = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(1)},
         "spec": {"containers": [{"name": "game", "image": "game:v0"}]},
@@ -135,7 +135,7 @@ async fn evict(case: &Case, ordinal: i64) -> Result<()> {
 }
 
 async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
     evict(case, 0).await?;
@@ -149,7 +149,7 @@ async fn an_evicted_pod_is_replaced_under_its_ordinal(case: &mut Case) -> Result
 }
 
 async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(3)).await?;
     let before = case.until_settled(3).await?;
     case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])
@@ -171,7 +171,7 @@ async fn an_evicted_orphan_is_replaced(case: &mut Case) -> Result<()> {
 }
 
 async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(3)).await?;
     let before = case.until_settled(3).await?;
     for (ordinal, phase) in [(0, "Failed"), (2, "Succeeded")] {
@@ -186,7 +186,7 @@ async fn pods_that_end_are_replaced_under_their_ordinal(case: &mut Case) -> Resu
 }
 
 async fn a_restarted_operator_waits_for_a_terminating_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::parallel(2).annotated("stage.gamekeeper/stop-seconds", "20");
     case.apply(game).await?;
     case.until_settled(2).await?;
@@ -220,7 +220,7 @@ async fn own_node(case: &Case) -> Result<String> {
 }
 
 async fn a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let node = own_node(case).await?;
     let game = Game::ordered(1)
         .set("/spec/template/spec/nodeName", node.as_str())
@@ -274,7 +274,7 @@ async fn a_pod_on_a_lost_node_holds_its_ordinal_unless_allowed(case: &mut Case) 
 }
 
 async fn killed_operators_create_each_ordinal_once(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(20)).await?;
     for _ in 0..3 {
         case.kill_operator().await?;
@@ -289,7 +289,7 @@ async fn killed_operators_create_each_ordinal_once(case: &mut Case) -> Result<()
 }
 
 async fn an_orphaning_deletion_leaves_pods_for_adoption(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
     case.kubectl(&["delete", "gamestatefulset", SET, "--cascade=orphan"])

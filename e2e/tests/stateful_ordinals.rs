@@ -49,7 +49,7 @@ fn one_at_a_time(view: &View) -> bool {
 }
 
 async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::ordered(4)
         .annotated("stage.gamekeeper/ready-seconds", "1")
         .annotated("stage.gamekeeper/stop-seconds", "1");
@@ -72,7 +72,7 @@ async fn pods_are_created_upward_and_deleted_downward_one_at_a_time(case: &mut C
 }
 
 async fn parallel_pods_are_created_and_deleted_at_once(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::parallel(6)
         .annotated("stage.gamekeeper/ready-seconds", "5")
         .annotated("stage.gamekeeper/stop-seconds", "5");
@@ -114,7 +114,7 @@ async fn warm(case: &Case, ordinal: i64, warm: bool) -> Result<()> {
 }
 
 async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(3))).await?;
     for ordinal in 0..3 {
         let what = format!("pod {ordinal} exists");
@@ -139,7 +139,7 @@ async fn ordered_scaling_halts_at_an_unhealthy_pod(case: &mut Case) -> Result<()
 }
 
 async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::parallel(3))).await?;
     case.until_counts([3, 3, 0, 0, 3]).await?;
     case.scale(5).await?;
@@ -150,7 +150,7 @@ async fn parallel_scaling_does_not_wait_for_an_unhealthy_pod(case: &mut Case) ->
 }
 
 async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(with_warm_up_gate(Game::ordered(2))).await?;
     case.until("the first pod exists", |view| view.pods.len() == 1)
         .await?;
@@ -172,7 +172,7 @@ async fn a_predecessor_is_recreated_next_to_an_unhealthy_pod(case: &mut Case) ->
 }
 
 async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/ordinals/start", 3))
         .await?;
     let view = case.until_settled(2).await?;
@@ -194,7 +194,7 @@ async fn ordinals_start_at_the_given_number(case: &mut Case) -> Result<()> {
 }
 
 async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2).set("/spec/minReadySeconds", 8))
         .await?;
     case.until("the first pod is ready", |view| {
@@ -208,7 +208,7 @@ async fn min_ready_seconds_delay_the_next_pod(case: &mut Case) -> Result<()> {
 }
 
 async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
     case.scale(3).await?;
     case.until_settled(3).await?;
@@ -241,7 +241,7 @@ async fn kubectl_prints_and_scales_a_set(case: &mut Case) -> Result<()> {
 
 /// The bounds of an autoscaler apply even without measurements.
 async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(2)).await?;
     case.until_settled(2).await?;
     let between = |least: i64, most: i64| {
@@ -267,7 +267,7 @@ async fn an_autoscaler_scales_a_set(case: &mut Case) -> Result<()> {
 }
 
 async fn scaling_to_zero_and_back(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(2)).await?;
     let before = case.until_settled(2).await?;
     case.scale(0).await?;

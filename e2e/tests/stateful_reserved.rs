@@ -58,7 +58,7 @@ async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
 }
 
 async fn leave_out_and_take_back(case: &mut Case, game: Game) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(game).await?;
     let before = case.until_settled(3).await?;
     reserve(case, &[1]).await?;
@@ -88,7 +88,7 @@ async fn a_parallel_set_leaves_a_reserved_ordinal_out_and_takes_it_back(
 }
 
 async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     refusing(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;
@@ -130,7 +130,7 @@ async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result
 }
 
 async fn in_order_one_reserved_pod_goes_after_the_other(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     refusing(case).await?;
     let game = Game::ordered(3).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game.pre_delete("test")).await?;
@@ -148,7 +148,7 @@ async fn in_order_one_reserved_pod_goes_after_the_other(case: &mut Case) -> Resu
 }
 
 async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     let template = hook_template("test", &case.hooks.url("/"));
     case.apply(template).await?;
@@ -171,7 +171,7 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
 }
 
 async fn an_ordinal_that_is_free_again_calls_the_removal_off(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     refusing(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
@@ -207,7 +207,7 @@ async fn claims_of_a_reserved_ordinal_stay_and_are_used_again(case: &mut Case) -
 }
 
 async fn an_update_leaves_reserved_ordinals_out(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     refusing(case).await?;
     let free = hook_template("free", &case.hooks.url("/free"));
     case.apply(free).await?;
@@ -243,7 +243,7 @@ async fn an_update_leaves_reserved_ordinals_out(case: &mut Case) -> Result<()> {
 }
 
 async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::parallel(2).max_surge(1).max_unavailable(0);
     let game = game.set("/spec/reserveOrders", json!([1, 3]));
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
@@ -274,7 +274,7 @@ async fn until_settled_as_first(case: &Case, shape: &str) -> Result<View> {
 }
 
 async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     refusing(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     case.until_settled(3).await?;

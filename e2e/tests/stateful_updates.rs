@@ -43,7 +43,7 @@ fn uids(view: &View) -> Vec<String> {
 }
 
 async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::ordered(3).annotated("stage.gamekeeper/stop-seconds", "1");
     case.apply(game).await?;
     case.until_settled(3).await?;
@@ -68,7 +68,7 @@ async fn a_rolling_update_goes_downward_one_at_a_time(case: &mut Case) -> Result
 }
 
 async fn a_full_quota_does_not_hold_an_ordered_update(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let quota = |pods: u32| {
         json!({
             "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota"},
@@ -94,7 +94,7 @@ async fn a_full_quota_does_not_hold_an_ordered_update(case: &mut Case) -> Result
 }
 
 async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(4).updated_by("InplaceUpdate"))
         .await?;
     let before = case.until_settled(4).await?;
@@ -106,7 +106,7 @@ async fn an_in_place_update_keeps_every_pod(case: &mut Case) -> Result<()> {
 }
 
 async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(4).updated_by("HotPatchUpdate").partition(1))
         .await?;
     let before = case.until_settled(4).await?;
@@ -120,7 +120,7 @@ async fn a_hot_patch_restarts_no_pod(case: &mut Case) -> Result<()> {
 }
 
 async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(3).partition(3)).await?;
     let before = case.until_settled(3).await?;
     case.set_image("game:v2").await?;
@@ -161,7 +161,7 @@ async fn a_partition_is_an_ordinal(case: &mut Case) -> Result<()> {
 }
 
 async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::parallel(4).partition("50%")).await?;
     let before = case.until_settled(4).await?;
     case.set_image("game:v2").await?;
@@ -172,7 +172,7 @@ async fn a_rollback_of_a_partitioned_update_reaches_every_pod(case: &mut Case) -
 }
 
 async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.hooks.answer("/", Answer::Json(json!({"age": 10})));
     case.apply(retrying_hook_template("test", &case.hooks.url("/")))
         .await?;
@@ -216,7 +216,7 @@ async fn canary_steps_pause_wait_and_run_a_hook(case: &mut Case) -> Result<()> {
 }
 
 async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(3)).await?;
     let before = case.until_settled(3).await?;
     case.set_image("game:neverready").await?;
@@ -234,7 +234,7 @@ async fn a_broken_update_is_reverted_without_waiting(case: &mut Case) -> Result<
 }
 
 async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(3).image("game:nope")).await?;
     case.until("the first pod exists", |view| view.pods.len() == 1)
         .await?;
@@ -244,7 +244,7 @@ async fn a_first_version_that_is_never_ready_can_be_fixed(case: &mut Case) -> Re
 }
 
 async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(3).updated_by("OnDelete")).await?;
     case.until_settled(3).await?;
     case.set_image("game:v2").await?;
@@ -262,7 +262,7 @@ async fn on_delete_updates_pods_that_a_user_deletes(case: &mut Case) -> Result<(
 }
 
 async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::parallel(3).max_surge(1).max_unavailable(0);
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "3"))
         .await?;
@@ -277,7 +277,7 @@ async fn surge_pods_have_higher_ordinals_and_are_deleted_at_the_end(case: &mut C
 }
 
 async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let rolling = json!({"partition": 1, "maxUnavailable": 2});
     let game = Game::parallel(3).set("/spec/updateStrategy/rollingUpdate", rolling);
     case.apply(game).await?;
@@ -293,7 +293,7 @@ async fn limits_are_accepted_in_rolling_update(case: &mut Case) -> Result<()> {
 }
 
 async fn a_scale_in_during_an_update(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::ordered(4).annotated("stage.gamekeeper/ready-seconds", "1");
     case.apply(game).await?;
     case.until_settled(4).await?;
@@ -308,7 +308,7 @@ async fn a_scale_in_during_an_update(case: &mut Case) -> Result<()> {
 }
 
 async fn max_unavailable_updates_several_pods_at_a_time(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let game = Game::ordered(5)
         .max_unavailable(3)
         .annotated("stage.gamekeeper/stop-seconds", "5");

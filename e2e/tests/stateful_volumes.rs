@@ -24,7 +24,7 @@ e2e::tests![
 
 /// A GameStatefulSet with a claim template, and volumes in a storage class of this test.
 pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     let class = case.namespace.clone();
     let volume = |number: i64| {
         json!({

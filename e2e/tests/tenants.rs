@@ -21,7 +21,7 @@ async fn a_tenants_attacks_do_not_stop_another_tenant(case: &mut Case) -> Result
 
 /// Runs all attacks concurrently while the victim rolls out repeatedly.
 async fn play(stage: &Stage) -> Result<()> {
-    stage.lease_has_a_flow().await?;
+    stage.until_lease_has_flow_schema().await?;
     let (lease, process) = (stage.lease().await?, stage.operator.id()?);
     let attacks = join_all(ATTACKS.iter().map(|attack| async move {
         let played = (attack.play)(stage).await;

@@ -63,7 +63,7 @@ impl Newest {
 
 impl Cache {
     /// Whether this process may read the newest version of each kind. A watch does not prove that.
-    pub(crate) async fn is_comparable(&self) -> Result<(), kube::Error> {
+    pub(crate) async fn check_access(&self) -> Result<(), kube::Error> {
         let newest = self.sources.values().map(Source::newest);
         futures::future::try_join_all(newest).await.map(|_| ())
     }

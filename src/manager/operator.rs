@@ -147,7 +147,7 @@ impl Operator {
     /// permissions for this does not become a candidate.
     async fn synced(&self) {
         self.cache.filled().await;
-        retry(|| self.cache.is_comparable(), |_| {}).await;
+        retry(|| self.cache.check_access(), |_| {}).await;
     }
 
     /// Runs the controllers while this process leads, until `stop`. A leader that cannot read the cluster

@@ -78,7 +78,7 @@ impl Arguments {
         };
         let mut keys = Keys::default();
         sources.keys.iter().for_each(|(_, key)| keys.want(key));
-        keys.want_of(&run.spec.metrics[metric]);
+        keys.want_credentials(&run.spec.metrics[metric]);
         let of_fields: usize = sources.fields.iter().map(|(_, value)| value.len()).sum();
         if let Some(cluster) = &probe.cluster
             && let Err(TooLong) = keys.read(cluster, permit, most - of_fields).await

@@ -165,7 +165,7 @@ impl Http {
         mut request: HttpRequest,
         permit: &mut CallPermit,
     ) -> Result<(StatusCode, Vec<u8>), String> {
-        let tls = self.tls.of_call(request.insecure, request.ca.as_ref())?;
+        let tls = self.tls.config_for(request.insecure, request.ca.as_ref())?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&request.url)?;
             let response = self.exchange(&request, &tls, permit.namespace()).await?;

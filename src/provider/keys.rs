@@ -28,7 +28,7 @@ impl Keys {
     }
 
     /// Adds the keys with the credentials and the CA of a metric's call.
-    pub(super) fn want_of(&mut self, metric: &Metric) {
+    pub(super) fn want_credentials(&mut self, metric: &Metric) {
         let (web, prometheus) = (&metric.provider.web, &metric.provider.prometheus);
         let web = web.as_ref().map(|it| (&it.authentication, &it.ca_secret));
         let prometheus = prometheus

@@ -42,7 +42,7 @@ impl Tls {
 
     /// The configuration for a call. One with authorities of its own is created for each call: cached ones would be
     /// memory that tenants could fill.
-    pub(super) fn of_call(
+    pub(super) fn config_for(
         &self,
         insecure: bool,
         ca: Option<&Authorities>,

@@ -7,7 +7,7 @@ use super::{Finding, Templates};
 use crate::api::names::HookPoint;
 use crate::api::{Argument, CanaryStep, GameWorkload, HookStep, HookTemplate};
 use crate::plan::CannotMake;
-use crate::plan::hook_run::{NO_POD_OF_STEP, can_succeed, missing_arguments, used_arguments};
+use crate::plan::hook_run::{NO_POD_OF_STEP, check_can_succeed, missing_arguments, used_arguments};
 
 struct Hook<'a> {
     field: String,
@@ -54,7 +54,7 @@ fn of_hook(hook: &Hook, templates: &Templates) -> Vec<Finding> {
         return vec![invalid(why).as_warning()];
     };
     let mut findings = unknown_arguments(hook, &template);
-    if let Err(why) = can_succeed(&template.spec) {
+    if let Err(why) = check_can_succeed(&template.spec) {
         let template = name.clone();
         let why = CannotMake::CannotSucceed { template, why };
         findings.push(invalid(why.to_string()));

@@ -15,7 +15,7 @@ use crate::expr::field::{metadata_key, parse_field_path};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::writable;
 use crate::plan::hook_run::{
-    Allowance, SHORTEST_INTERVAL, arguments_in, can_succeed, fill, visit_texts,
+    Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill, visit_texts,
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
@@ -40,7 +40,7 @@ pub(super) fn of_template(spec: &HookTemplateSpec) -> Vec<Finding> {
             metrics: vec![metric.clone()],
             ..HookTemplateSpec::default()
         };
-        if let Err(why) = can_succeed(&alone) {
+        if let Err(why) = check_can_succeed(&alone) {
             let message = format!("Invalid value: can never end Successful: {why}");
             findings.push(Finding::error(format!("spec.metrics[{index}]"), message));
         }

@@ -105,7 +105,7 @@ async fn try_play(
 async fn in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     let history = outcome.history.clone();
     if history.kind == Kind::Set {
-        case.is_about_a_set();
+        case.use_stateful_set();
     }
     let proxy = case.plane().fault_proxy().await?;
     case.operator.use_proxy(&proxy)?;

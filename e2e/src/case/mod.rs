@@ -76,7 +76,7 @@ impl Case {
     }
 
     /// Makes the GameStatefulSet [`SET`] the workload under test.
-    pub fn is_about_a_set(&mut self) {
+    pub fn use_stateful_set(&mut self) {
         (self.kind, self.name) = ("gamestatefulset", SET);
     }
 
@@ -140,7 +140,7 @@ impl Case {
     }
 
     /// A second operator, with its own service account.
-    pub async fn another_operator(&self, account: &str) -> Result<Operator> {
+    pub async fn prepare_operator(&self, account: &str) -> Result<Operator> {
         Operator::prepare(self.plane, &self.namespace, account, &self.folder).await
     }
 

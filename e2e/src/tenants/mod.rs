@@ -178,7 +178,7 @@ impl Stage {
 
     /// Waits until the API server handles renewals of the lease at the priority of the control plane's own
     /// controllers.
-    pub async fn lease_has_a_flow(&self) -> Result<()> {
+    pub async fn until_lease_has_flow_schema(&self) -> Result<()> {
         let series = "apiserver_flowcontrol_dispatched_requests_total\
             {flow_schema=\"gamekeeper-lease\",priority_level=\"leader-election\"}";
         eventually("the lease has a flow schema", LIMIT, async || {

@@ -28,7 +28,7 @@ async fn a_canary_is_shown_and_controlled(case: &mut Case) -> Result<()> {
 }
 
 async fn a_canary_of_a_set_is_shown_and_controlled(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     canary(
         case,
         Game::parallel(4)
@@ -149,7 +149,7 @@ async fn a_failed_pod_hook_is_shown_and_retried(case: &mut Case) -> Result<()> {
 }
 
 async fn a_failed_pod_hook_of_a_set_is_shown_and_retried(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     pod_hook(case, Game::parallel(3)).await
 }
 
@@ -256,7 +256,7 @@ async fn a_full_promotion_skips_the_remaining_steps(case: &mut Case) -> Result<(
 }
 
 async fn a_full_promotion_of_a_set_skips_the_remaining_steps(case: &mut Case) -> Result<()> {
-    case.is_about_a_set();
+    case.use_stateful_set();
     full_promotion(case, Game::ordered(4)).await
 }
 
@@ -354,7 +354,7 @@ async fn restart_recreates_pods_or_is_refused(case: &mut Case) -> Result<()> {
                 .all(|old| !view.pod_names().contains(old))
     });
     after.await?;
-    case.is_about_a_set();
+    case.use_stateful_set();
     case.apply(Game::ordered(1)).await?;
     let before = case.until_settled(1).await?;
     ends(case, 0, &["restart", SET]).await?;

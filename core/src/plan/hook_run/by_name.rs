@@ -2,7 +2,7 @@
 
 use regex::{Regex, RegexBuilder};
 
-use super::template::unusable;
+use super::template::check_usable;
 use crate::api::{DryRun, HookRunSpec, Metric};
 
 /// Number of measurements per metric that the status keeps unless a rule says otherwise.
@@ -60,7 +60,7 @@ impl Rules {
         };
         Rules {
             metrics: spec.metrics.iter().map(of_metric).collect(),
-            unusable: unusable(spec).err(),
+            unusable: check_usable(spec).err(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::api::{DryRun, HookRunSpec, HookTemplateSpec, Metric};
 ///
 /// # Errors
 /// If they cannot. The message contains the reason and a fix.
-pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
+pub fn check_can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
     usable(&template.metrics, &template.dry_run)?;
     if refer_too_often(&template.metrics) {
         return Err(ArgumentError::TooMany.to_string());
@@ -46,7 +46,7 @@ pub fn can_succeed(template: &HookTemplateSpec) -> Result<(), String> {
 
 /// Checks that a run can have a meaningful result. Admission refuses runs that cannot; one that was admitted
 /// anyway must not succeed only because it contains nothing that could fail.
-pub(super) fn unusable(run: &HookRunSpec) -> Result<(), String> {
+pub(super) fn check_usable(run: &HookRunSpec) -> Result<(), String> {
     usable(&run.metrics, &run.dry_run)
 }
 
@@ -128,7 +128,7 @@ mod tests {
             ..Metric::default()
         };
         change(&mut metric);
-        can_succeed(&HookTemplateSpec {
+        check_can_succeed(&HookTemplateSpec {
             metrics: vec![metric],
             ..HookTemplateSpec::default()
         })
@@ -185,7 +185,7 @@ mod tests {
             let message = result.expect_err(expected);
             assert!(message.starts_with(expected), "{message}");
         }
-        let message = can_succeed(&HookTemplateSpec::default()).expect_err("no metrics");
+        let message = check_can_succeed(&HookTemplateSpec::default()).expect_err("no metrics");
         assert!(message.starts_with("there are no metrics"), "{message}");
     }
 }

@@ -129,7 +129,7 @@ impl<'a> HookMaker<'a> {
             true => CannotMake::Unreadable(name.clone()),
             false => CannotMake::NoTemplate(name.clone()),
         })?;
-        hook_run::can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
+        hook_run::check_can_succeed(&template.spec).map_err(|why| CannotMake::CannotSucceed {
             template: hook.template_name.clone(),
             why,
         })?;

@@ -48,7 +48,7 @@ pub struct Counts {
     /// Those of them that are available.
     pub updated_available: i64,
     /// Whether a pod is being updated in place.
-    pub half_changed: bool,
+    pub any_changing_in_place: bool,
 }
 
 /// The state of a rollout, and the actions that follow from it.
@@ -103,8 +103,8 @@ pub fn advance(
         has_steps && pause.revision == update.as_str() && Some(&pause.step_hash) == hash.as_ref()
     };
     let own = pause.as_ref().filter(is_own);
-    let strange = pause.as_ref().filter(|_| own.is_none());
-    draft.patch_workload(strange.map(|pause| lift(workload, pause)));
+    let foreign_pause = pause.as_ref().filter(|_| own.is_none());
+    draft.patch_workload(foreign_pause.map(|pause| lift(workload, pause)));
     let promoted = has_steps && promotion::is_promoted(workload, update);
     if !promoted {
         draft.patch_workload(promotion::forget(workload));
@@ -117,7 +117,7 @@ pub fn advance(
         counts,
         runs,
         pause: own,
-        lifted: strange.is_some_and(|pause| !pause.over),
+        lifted: foreign_pause.is_some_and(|pause| !pause.over),
         started_over,
         skips_steps: !has_steps || (promoted && !workload.paused),
         problem: None,
@@ -293,7 +293,7 @@ impl<'a> Walk<'a> {
             let target = self.target(index, progress);
             let done = self.counts.updated >= target
                 && self.counts.updated_available >= target
-                && !self.counts.half_changed;
+                && !self.counts.any_changing_in_place;
             return if done { Step::Done } else { Step::Wait };
         }
         if let Some(pause) = self.pause_at(index) {

@@ -136,7 +136,7 @@ impl<'a> Sizing<'a> {
             updated_available: updated()
                 .filter(|pod| is_available(pod, self.workload, self.world.now))
                 .count() as i64,
-            half_changed: kept().any(|pod| is_in_progress(pod)),
+            any_changing_in_place: kept().any(|pod| is_in_progress(pod)),
         };
         let stable = self.stable(counts, kept().count() as i64);
         (

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::case::Case;
 use e2e::cluster::control_plane::ControlPlane;
-use e2e::takeover::{End, takeover};
+use e2e::takeover::{Exit, takeover};
 use e2e::workload::manifest::Game;
 
 /// The default number of takeovers of each kind.
@@ -27,22 +27,22 @@ pub struct Measured {
 /// Measures this number of takeovers of each kind.
 pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measured> {
     Ok(Measured {
-        killed: series(plane, "bench-killed", End::Killed, runs).await?,
-        terminated: series(plane, "bench-terminated", End::Terminated, runs).await?,
+        killed: series(plane, "bench-killed", Exit::Killed, runs).await?,
+        terminated: series(plane, "bench-terminated", Exit::Terminated, runs).await?,
     })
 }
 
 async fn series(
     plane: &'static ControlPlane,
     name: &str,
-    end: End,
+    end: Exit,
     runs: usize,
 ) -> Result<Vec<Duration>> {
     let folder = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
     let mut case = Case::open(plane, name, &folder).await?;
     case.apply(Game::in_place(1)).await?;
     case.until_settled(1).await?;
-    let mut standby = case.another_operator("standby").await?;
+    let mut standby = case.prepare_operator("standby").await?;
     standby.start().await?;
     let mut times = Vec::new();
     for run in 0..runs {
@@ -59,7 +59,7 @@ async fn series(
 
 impl Measured {
     /// Fails if the longest takeover of a kind exceeded its limit.
-    pub fn in_time(&self) -> Result<()> {
+    pub fn check_limits(&self) -> Result<()> {
         for (name, times, limit) in [
             ("kill -9", &self.killed, KILLED),
             ("SIGTERM", &self.terminated, TERMINATED),
@@ -99,8 +99,8 @@ mod tests {
             killed: vec![Duration::from_secs(1), Duration::from_millis(killed)],
             terminated: vec![Duration::from_millis(terminated)],
         };
-        assert!(measured(17_000, 2_000).in_time().is_ok());
-        assert!(measured(17_001, 1_000).in_time().is_err());
-        assert!(measured(15_000, 2_001).in_time().is_err());
+        assert!(measured(17_000, 2_000).check_limits().is_ok());
+        assert!(measured(17_001, 1_000).check_limits().is_err());
+        assert!(measured(15_000, 2_001).check_limits().is_err());
     }
 }

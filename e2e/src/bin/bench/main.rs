@@ -70,7 +70,7 @@ async fn run(
         Some("leader") => {
             let runs = number.unwrap_or(leader::RUNS);
             let leader = leader::measure(plane, runs).await?;
-            return Ok((leader.to_string(), leader.in_time()));
+            return Ok((leader.to_string(), leader.check_limits()));
         }
         Some("tenants") => {
             let rollouts = number.unwrap_or(tenants::ROLLOUTS);
@@ -91,7 +91,7 @@ async fn run(
             let leader = leader::measure(plane, leader::RUNS).await?;
             let tenants = tenants::measure(tenants::ROLLOUTS).await?;
             let table = format!("{deployments}\n{sets}\n{hooks}\n{leader}\n{tenants}");
-            return Ok((table, leader.in_time()));
+            return Ok((table, leader.check_limits()));
         }
     };
     Ok((table, Ok(())))

@@ -108,7 +108,7 @@ impl Subject {
         let folder = std::env::temp_dir().join(format!("bench-{}", std::process::id()));
         let mut case = Case::open(plane, &format!("bench-{self:?}-{round}"), &folder).await?;
         if self == Subject::Set {
-            case.is_about_a_set();
+            case.use_stateful_set();
         }
         if !self.is_ours() {
             case.operator.terminate().await?;

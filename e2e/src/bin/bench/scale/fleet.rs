@@ -100,7 +100,7 @@ impl Fleet {
         match self {
             Fleet::Deployment => case.apply(game).await?,
             Fleet::Set => {
-                case.is_about_a_set();
+                case.use_stateful_set();
                 case.apply(set()).await?
             }
             Fleet::Many => {
