@@ -1,6 +1,6 @@
 //! `gamekeeper try`: its output and exit code.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
@@ -56,7 +56,10 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
         .spawn()
         .expect("the program");
     let mut stdin = child.stdin.take().expect("its input");
-    stdin.write_all(template.as_bytes()).expect("the template");
+    // Wrong arguments end it before it reads the template.
+    if let Err(error) = stdin.write_all(template.as_bytes()) {
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+    }
     drop(stdin);
     let output = child.wait_with_output().expect("its end");
     let [stdout, stderr] =
