@@ -48,7 +48,7 @@ fn name(object: &Value) -> String {
     )
 }
 
-/// Escapes the control characters beyond ASCII, which JSON leaves as they are.
+/// Escapes DEL and the C1 control characters, which JSON leaves as they are.
 fn sanitize(json: &str) -> String {
     let escaped = |it: char| match it {
         '\u{7f}'..='\u{9f}' => format!("\\u{:04x}", u32::from(it)),

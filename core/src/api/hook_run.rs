@@ -84,7 +84,7 @@ impl HookRun {
         status.map_or_else(HookPhase::default, |status| status.phase)
     }
 
-    /// Whether it guards a deletion after which the pod is not replaced.
+    /// Whether it guards a deletion that is not for an update.
     pub fn is_for_removal(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
         let target = annotations.and_then(|it| it.get(names::RUN_TARGET));

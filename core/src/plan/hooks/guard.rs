@@ -4,7 +4,7 @@
 //! in-place update. It exists only for an action that is possible now. Four writes need no permit,
 //! and `update` says so where it decides on them: a hot patch, which restarts nothing; the next target,
 //! or the next container, of a pod that has been changed already; and another time for a gate that is
-//! closed already.
+//! closed already. Nor does a forced deletion, whose pod is Terminating already.
 
 use jiff::Timestamp;
 
