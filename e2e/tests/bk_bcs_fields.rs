@@ -15,6 +15,7 @@ use judge::object::text;
 use serde_json::{Value, json};
 
 use crate::run::until_phase;
+use crate::stateful_volumes::create_volumes;
 
 e2e::tests![
     every_field_is_stored_as_written,
@@ -286,21 +287,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
 
 async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
-    let class = case.namespace.clone();
-    let volumes = (0..8).map(|number| {
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": {"name": format!("{class}-{number}")},
-            "spec": {
-                "storageClassName": class, "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": "/tmp"},
-            },
-        })
-    });
-    let volumes: Vec<Value> = volumes.collect();
-    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
-        .await?;
+    create_volumes(case, 8).await?;
     let prometheus = play(case, "game-stateful-set").await?;
     let view = until_created(case, 1, 3).await?;
     let ordinals = [0, 2, 3].map(|ordinal| format!("{SET}-{ordinal}"));

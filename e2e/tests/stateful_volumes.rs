@@ -26,20 +26,7 @@ e2e::tests![
 pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
     case.use_stateful_set();
     let class = case.namespace.clone();
-    let volume = |number: i64| {
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": {"name": format!("{class}-{number}")},
-            "spec": {
-                "storageClassName": class, "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": "/tmp"},
-            },
-        })
-    };
-    let volumes: Vec<Value> = (0..replicas * 3).map(volume).collect();
-    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
-        .await?;
+    create_volumes(case, replicas * 3).await?;
     let claim = json!([{
         "metadata": {"name": "data", "labels": {"kind": "world"}},
         "spec": {
@@ -52,6 +39,26 @@ pub async fn with_volumes(case: &mut Case, replicas: i64) -> Result<Game> {
         .set("/spec/volumeClaimTemplates", claim)
         .set("/spec/template/spec/containers/0/volumeMounts", mounts);
     Ok(game)
+}
+
+/// Creates this number of volumes, in a storage class that has the name of the test's namespace.
+pub async fn create_volumes(case: &Case, count: i64) -> Result<()> {
+    let class = case.namespace.clone();
+    let volume = |number: i64| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": {"name": format!("{class}-{number}")},
+            "spec": {
+                "storageClassName": class, "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": "/tmp"},
+            },
+        })
+    };
+    let volumes: Vec<Value> = (0..count).map(volume).collect();
+    case.apply(json!({"apiVersion": "v1", "kind": "List", "items": volumes}))
+        .await?;
+    Ok(())
 }
 
 pub fn retention(game: Game, deleted: &str, scaled: &str) -> Game {

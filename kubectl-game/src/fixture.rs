@@ -152,23 +152,18 @@ pub fn failed_pod_hook() -> Scene {
     scene
         .pods
         .retain(|pod| pod.metadata.name.as_deref() != Some("game-aaaaa"));
-    scene.runs = vec![typed(json!({
-        "apiVersion": "tkex.tencent.com/v1alpha1",
-        "kind": "HookRun",
-        "metadata": {
-            "name": "pre-delete-hook-game-old-bbbbb-empty", "ownerReferences": [owner("game")],
-            "creationTimestamp": "2026-11-21T10:04:00Z",
-            "labels": {"gamedeployment-type": "PreDelete", "InstanceID": "bbbbb"},
-            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": "uid-game-bbbbb"},
-        },
-        "spec": {"metrics": []},
-        "status": {
-            "phase": "Error",
-            "metricResults": [{"name": "players", "phase": "Error", "error": 5, "consecutiveError": 5,
-                "message": "5 errors in a row, 4 allowed",
-                "measurements": [{"phase": "Error", "message": "connection refused"}]}],
-        },
-    }))];
+    let status = json!({
+        "phase": "Error",
+        "metricResults": [{"name": "players", "phase": "Error", "error": 5, "consecutiveError": 5,
+            "message": "5 errors in a row, 4 allowed",
+            "measurements": [{"phase": "Error", "message": "connection refused"}]}],
+    });
+    scene.runs = vec![pre_delete_run(
+        "gamedeployment-type",
+        "game-old",
+        "bbbbb",
+        status,
+    )];
     scene
 }
 
@@ -218,21 +213,34 @@ pub fn reserved() -> Scene {
     });
     let mut scene = with(set(), change);
     scene.pods.push(pod("world", "world-12", "world-only"));
-    scene.runs = vec![typed(json!({
+    let status = json!({"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
+        "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",
+            "message": "result is 4"}]}]});
+    scene.runs = vec![pre_delete_run(
+        "gamestatefulset-type",
+        "world-only",
+        "10",
+        status,
+    )];
+    scene
+}
+
+/// The run of the PreDelete hook of a pod, which is named by its workload and its instance.
+fn pre_delete_run(type_label: &str, revision: &str, instance: &str, status: Value) -> HookRun {
+    let (workload, _) = revision.split_once('-').expect("a revision");
+    typed(json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
         "kind": "HookRun",
         "metadata": {
-            "name": "pre-delete-hook-world-only-10-empty", "ownerReferences": [owner("world")],
+            "name": format!("pre-delete-hook-{revision}-{instance}-empty"),
+            "ownerReferences": [owner(workload)],
             "creationTimestamp": "2026-11-21T10:04:00Z",
-            "labels": {"gamestatefulset-type": "PreDelete", "InstanceID": "10"},
-            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": "uid-world-10"},
+            "labels": {type_label: "PreDelete", "InstanceID": instance},
+            "annotations": {"gamekeeper.tkex.tencent.com/pod-uid": format!("uid-{workload}-{instance}")},
         },
         "spec": {"metrics": []},
-        "status": {"phase": "Running", "metricResults": [{"name": "players", "phase": "Running",
-            "count": 1, "failed": 1, "measurements": [{"phase": "Failed", "value": "4",
-                "message": "result is 4"}]}]},
-    }))];
-    scene
+        "status": status,
+    }))
 }
 
 /// A scene with another workload (a merge patch of it), and its runs in another phase.

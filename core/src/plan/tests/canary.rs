@@ -19,7 +19,8 @@ fn seed() -> Story {
     story
 }
 
-fn resume(story: &mut Story) {
+/// The user resumes, and everything settles.
+pub fn resume(story: &mut Story) {
     story
         .user(json!({"updateStrategy": {"paused": false}}))
         .settle();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::sets::{Set, asked, ready, shape};
+use super::sets::{Set, asked, deleted_in_turn, ready, shape};
 use super::story::set;
 use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason};
@@ -143,12 +143,7 @@ fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
         assert_eq!(asked(&story), (vec![created.to_owned()], vec![]));
         story.sync();
     }
-    for deleted in ["game-1", "game-0"] {
-        assert_eq!(asked(&story), (vec![], vec![deleted.to_owned()]));
-        story.settle();
-        assert_eq!(asked(&story), (vec![], vec![]), "not before it is gone");
-        story.end_terminating();
-    }
+    deleted_in_turn(&mut story, &["game-1", "game-0"]);
     story.settle();
     assert_eq!(shape(&story), "2:v1 3:v1 4:v1");
 }

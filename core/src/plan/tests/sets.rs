@@ -119,18 +119,23 @@ fn pods_have_an_identity() {
     assert_eq!(story.pods()[0].labels["apps.kubernetes.io/pod-index"], "7");
 }
 
+/// Checks that these pods are deleted in this order, each after the one before is gone.
+pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
+    for deleted in pods {
+        assert_eq!(asked(story), (vec![], vec![(*deleted).to_owned()]));
+        story.settle();
+        assert_eq!(asked(story), (vec![], vec![]), "not before it is gone");
+        story.end_terminating();
+    }
+}
+
 #[test]
 fn pods_go_downward_each_after_its_successor_is_gone() {
     let mut story = set(4, json!({}));
     story.settle();
     story.slow_to_end = true;
     story.user(json!({"replicas": 1}));
-    for at in [3, 2, 1] {
-        assert_eq!(asked(&story), (vec![], vec![format!("game-{at}")]));
-        story.settle();
-        assert_eq!(asked(&story), (vec![], vec![]), "not before it is gone");
-        story.end_terminating();
-    }
+    deleted_in_turn(&mut story, &["game-3", "game-2", "game-1"]);
     story.settle();
     assert_eq!(shape(&story), "0:v1");
 }

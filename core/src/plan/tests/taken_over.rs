@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::canary::resume;
 use super::story::{Story, story};
 use crate::api::HookPhase;
 use crate::api::names::REVISION_LABEL;
@@ -28,12 +29,6 @@ fn taken_over(spec: Value) -> Story {
         pod.postponed = Some(Arc::new(images));
     });
     story
-}
-
-fn resume(story: &mut Story) {
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
 }
 
 #[test]
