@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::call_permit::CallPermit;
 use super::cluster::Cluster;
+use super::container_status::{ContainerStatus, ContainerStatuses};
 use super::filling::Filling;
 use super::measure::Measurement;
 use gamekeeper_core::api::names::job_name;
@@ -178,34 +179,7 @@ pub(super) struct Pod {
     #[serde(default)]
     metadata: Head,
     #[serde(default)]
-    status: PodStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PodStatus {
-    init_container_statuses: Vec<Container>,
-    container_statuses: Vec<Container>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Container {
-    name: String,
-    image: String,
-    state: ContainerState,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ContainerState {
-    waiting: Option<Waiting>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Waiting {
-    reason: String,
+    status: ContainerStatuses,
 }
 
 /// The outcome of a Job; None if the Job has not ended.
@@ -251,25 +225,19 @@ struct Stuck {
 
 fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
     pods.iter().find_map(|pod| {
-        let PodStatus {
-            init_container_statuses,
-            container_statuses,
-        } = &pod.status;
-        let mut containers = init_container_statuses.iter().chain(container_statuses);
+        let mut containers = pod.status.iter();
         let (container, reason) = containers.find_map(|container| {
-            let reason = container.state.waiting.as_ref()?.reason.as_str();
+            let reason = container.waiting_reason()?;
             CANNOT_START
                 .contains(&reason)
                 .then_some((container, reason))
         })?;
-        let (
-            name,
-            Container {
-                name: container,
-                image,
-                ..
-            },
-        ) = (&pod.metadata.name, container);
+        let ContainerStatus {
+            name: container,
+            image,
+            ..
+        } = container;
+        let name = &pod.metadata.name;
         Some(Stuck {
             since: pod.metadata.creation_timestamp,
             why: format!("container {container} of pod {name}, image {image}: {reason}"),

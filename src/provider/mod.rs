@@ -7,6 +7,7 @@ mod authentication;
 mod call_permit;
 mod cluster;
 mod command_output;
+mod container_status;
 mod exec;
 mod filling;
 mod http;

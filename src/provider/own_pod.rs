@@ -5,6 +5,7 @@
 
 use serde::Deserialize;
 
+use super::container_status::ContainerStatuses;
 use super::filling::Filling;
 use super::measure::Measurement;
 use gamekeeper_core::api::names::{HookPoint, RUN_POD_UID, WorkloadKind};
@@ -60,7 +61,7 @@ pub(super) struct Pod {
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
-    status: Status,
+    status: ContainerStatuses,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -86,27 +87,10 @@ struct Spec {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    init_container_statuses: Vec<Container>,
-    container_statuses: Vec<Container>,
-}
-
-#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Container {
     name: String,
-    state: State,
 }
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct State {
-    running: Option<Running>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Running {}
 
 impl Pod {
     pub(super) fn uid(&self) -> &str {
@@ -127,7 +111,7 @@ impl Pod {
             init_containers,
             containers,
         } = &self.spec;
-        let mut known = containers.iter().chain(init_containers);
+        let known = containers.iter().chain(init_containers);
         if !known.clone().any(|it| it.name == name) {
             let names: Vec<&str> = known.map(|it| it.name.as_str()).collect();
             let (name, names) = (brief(name), names.join(", "));
@@ -135,12 +119,8 @@ impl Pod {
                 "pod {pod} has no container {name}: use one of {names}"
             ));
         }
-        let Status {
-            init_container_statuses,
-            container_statuses,
-        } = &self.status;
-        known = container_statuses.iter().chain(init_container_statuses);
-        match known.any(|it| it.name == name && it.state.running.is_some()) {
+        let mut statuses = self.status.iter();
+        match statuses.any(|it| it.name == name && it.is_running()) {
             true => Ok(()),
             false => Err(format!("container {name} of pod {pod} is not running")),
         }
