@@ -90,7 +90,7 @@ impl<T: Cached> Reflector<T> {
         self.all_unreadable().get(key).cloned()
     }
 
-    /// All objects that cannot be decoded. The guard must not be held over an await.
+    /// All objects that cannot be decoded. The guard must not be held across an await.
     pub(crate) fn all_unreadable(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectKey, Unreadable>> {
         let unreadable = self.unreadable.read();
         unreadable.unwrap_or_else(PoisonError::into_inner)
@@ -247,7 +247,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
                 match self.convert(Sight::Watched, &identity, object) {
                     Ok(Some(object)) => {
                         let transition = self.write().put(object);
-                        self.unreadable().remove(&identity.key());
+                        self.forget_unreadable(&identity);
                         (self.route)(&Routed::Changed(transition));
                     }
                     Ok(None) => self.remove(&identity),
@@ -331,12 +331,12 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             listing.unreadable.remove(&key);
             return;
         }
-        let unreadable = self.unreadable().remove(&key);
+        let was_unreadable = self.forget_unreadable(identity);
         let removed = self.write().remove(&identity.namespace, &identity.name);
         if removed.is_some() {
             (self.route)(&Routed::Changed((removed, None)));
         }
-        if unreadable.is_some() {
+        if was_unreadable {
             (self.route)(&Routed::Unreadable(key));
         }
     }
@@ -350,6 +350,15 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
             (self.route)(&Routed::Changed((removed, None)));
         }
         (self.route)(&Routed::Unreadable(key));
+    }
+
+    /// Whether an object was one that cannot be decoded. It is none any more.
+    fn forget_unreadable(&self, identity: &Identity) -> bool {
+        // Almost always there are none, and each change of any pod comes here.
+        if self.reflector.all_unreadable().is_empty() {
+            return false;
+        }
+        self.unreadable().remove(&identity.key()).is_some()
     }
 
     fn advance(&self, version: u64) {
