@@ -18,7 +18,7 @@ use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 /// The number of threads: more than one, so that a single expensive expression does not delay all others.
 const THREADS: usize = 2;
 
-/// How much nicer the threads are than the others.
+/// The nice value of the threads, relative to that of all others.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
@@ -122,9 +122,9 @@ fn serve(jobs: &Jobs) {
     }
 }
 
-/// Lowers the priority of the current thread. Elsewhere than on Linux this would concern the whole process.
+/// Lowers the priority of the current thread. On other systems than Linux this would affect the whole process.
 fn yield_to_others() {
-    // A sandbox may forbid it; the work is the same without.
+    // A sandbox may forbid this. The threads work with the default priority, too.
     #[cfg(target_os = "linux")]
     let _ = getpriority_process(None).and_then(|own| setpriority_process(None, own + NICE));
 }

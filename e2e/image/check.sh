@@ -85,7 +85,7 @@ KUBECONFIG=/check/kubeconfig chroot --userspec=65532:65532 "$root" \
   /gamekeeper run --listen 127.0.0.1:0 >"$work/log" 2>&1 &
 pid=$!
 for _ in $(seq 100); do
-  if grep -q "does not answer" "$work/log" || ! kill -0 $pid 2>/dev/null; then break; fi
+  if grep -q "does not respond" "$work/log" || ! kill -0 $pid 2>/dev/null; then break; fi
   sleep 0.1
 done
 kill -TERM $pid 2>/dev/null || fail "it is not running: $(cat "$work/log")"

@@ -1,8 +1,8 @@
-//! In-place updates that an operator of bk-bcs began and did not end, as its annotations tell of them.
+//! In-place updates that an operator of bk-bcs has started and not completed, as recorded in its annotations.
 //!
-//! It sets the revision's label first. The images follow, after the grace period if there is one; until
-//! then they stand in the annotation `inplace-update-grace`. What ran before stands in
-//! `inplace-update-state`, which stays when the update is over.
+//! That operator sets the revision label first, and the images after the grace period, if there is one. Until then,
+//! the annotation `inplace-update-grace` holds the images. The annotation `inplace-update-state` records what ran
+//! before the update, and remains when the update is complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use gamekeeper_core::plan::{Container, ContainerChange, ContainerStatus, Gate, I
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// What is changed when the grace period ends.
+/// The changes to make when the grace period ends.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Grace {
@@ -21,7 +21,7 @@ struct Grace {
     container_images: BTreeMap<String, String>,
 }
 
-/// What an update began from.
+/// The state of the pod before an update.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct State {
@@ -40,8 +40,8 @@ struct LastStatus {
 
 type Annotations = BTreeMap<String, String>;
 
-/// Images by container that were put off; None where nothing was, or for another revision than that of
-/// the pod's label.
+/// The images, by container, that are to be set after a grace period. None if there are none, or if they are not
+/// those of the revision in the pod's label.
 pub(super) fn postponed(
     annotations: &Annotations,
     revision: &str,
@@ -51,7 +51,7 @@ pub(super) fn postponed(
     (grace.revision == revision).then(|| Arc::new(grace.container_images))
 }
 
-/// The record that stands for an update whose images were set: it is followed to its end as our own are.
+/// Our own record of an update whose images are set, so that the update is completed like one of ours.
 pub(super) fn record(
     annotations: &Annotations,
     revision: &str,
@@ -74,7 +74,7 @@ pub(super) fn record(
     });
     let changes: BTreeMap<_, _> = changes.collect();
     let gate_closed_at = match gate {
-        // The gate is closed first. An older state is of the update before.
+        // bk-bcs closes the gate first, so a state from before that belongs to the previous update.
         Gate::Closed(since) if state.update_timestamp >= since => Some(since),
         Gate::None if changes.values().any(|it| !it.from_container_id.is_empty()) => None,
         _ => return None,
@@ -88,7 +88,7 @@ pub(super) fn record(
     }))
 }
 
-/// The containerID of a container that ran before the update and still does; else empty.
+/// The containerID of a container if it has not been restarted since the update; otherwise empty.
 fn old_container(container: &Container, last: &LastStatus, updated: Timestamp) -> String {
     let status = container.status.as_ref();
     let is_old = |status: &&ContainerStatus| {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_were_put_off_are_those_of_the_label_s_revision() {
+    fn postponed_images_are_those_of_the_revision_in_the_label() {
         let notes = annotated(&[state(), grace()]);
         let images = postponed(&notes, "game-2").expect("images");
         assert_eq!(images.get("game").map(String::as_str), Some("game:v2"));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_made_behind_the_gate_is_followed() {
+    fn a_change_behind_a_closed_gate_is_completed() {
         let notes = annotated(&[state()]);
         let gate = closed("2026-01-01T00:00:59Z");
         for (container, from) in [
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_over_leaves_no_record() {
+    fn a_completed_change_has_no_record() {
         let notes = annotated(&[state()]);
         let (old, new) = (container("id-1", BEFORE), container("id-2", AFTER));
         for (revision, gate, container) in [

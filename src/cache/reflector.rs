@@ -192,7 +192,8 @@ pub(super) type DecodeError = serde_json::Error;
 /// A change for the router.
 pub(crate) enum Routed<T> {
     Changed(Transition<T>),
-    /// An object that cannot be decoded, or that could not be and is gone: [`Reflector::unreadable`] says which.
+    /// An object that cannot be decoded, or that could not be decoded and no longer exists:
+    /// [`Reflector::unreadable`] tells which.
     Unreadable(ObjectKey),
 }
 
@@ -341,7 +342,7 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         }
     }
 
-    /// Takes an object that cannot be decoded any more out of the store.
+    /// Records that an object cannot be decoded, and removes its previous version from the store.
     fn replace_with(&self, identity: &Identity, unreadable: Unreadable) {
         let key = identity.key();
         self.unreadable().insert(key.clone(), unreadable);
@@ -352,9 +353,9 @@ impl<T: Cached, C, R: Fn(&Routed<T>)> Feed<'_, T, C, R> {
         (self.route)(&Routed::Unreadable(key));
     }
 
-    /// Whether an object was one that cannot be decoded. It is none any more.
+    /// Forgets that an object could not be decoded. Returns whether this was recorded.
     fn forget_unreadable(&self, identity: &Identity) -> bool {
-        // Almost always there are none, and each change of any pod comes here.
+        // This runs for each change of any pod, and there is almost never such an object: avoid the write lock.
         if self.reflector.all_unreadable().is_empty() {
             return false;
         }

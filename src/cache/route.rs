@@ -25,7 +25,7 @@ pub(crate) struct Router {
     workloads: RwLock<WorkloadIndex>,
     to_workloads: WorkloadSink,
     to_hook_runs: Sink,
-    /// Receives templates that cannot be decoded, or could not be.
+    /// Receives templates that cannot be decoded, or that could not be decoded until now.
     to_hook_templates: Sink,
 }
 
@@ -59,8 +59,8 @@ impl Router {
         }
     }
 
-    /// Queues an object that cannot be decoded, or could not be and is gone; for a template, also the workloads
-    /// that name it. Objects of the other kinds have no controller here.
+    /// Queues an object that cannot be decoded, or that could not be decoded and no longer exists; for a template,
+    /// also the workloads that name it. Objects of the other kinds have no controller in this process.
     pub(crate) fn unreadable(&self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::GameDeployment => (self.to_workloads)(WorkloadKind::GameDeployment, key.clone()),

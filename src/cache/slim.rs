@@ -77,7 +77,7 @@ pub(super) fn slim(
     let revision = labels.get(names::REVISION_LABEL).map_or("", String::as_str);
     let gate = gate(&spec, &status);
     let containers = containers(&spec, &status, interner);
-    // Of ours and theirs, that one counts which brought the pod to the revision of its label.
+    // If both operators left a record, the one for the revision in the pod's label applies.
     let record = match record(&annotations, previous) {
         Some(record) if record.revision == revision => Some(record),
         other => bcs::record(&annotations, revision, gate, &containers).or(other),

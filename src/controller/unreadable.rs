@@ -1,7 +1,7 @@
 //! Reports objects that cannot be decoded: by an event and, where the kind has a status, by condition Ready=False.
 //!
-//! Of such an object only the metadata and the conditions are read, as JSON, and only the conditions are written. When
-//! the object can be decoded again, its own reconcile replaces the condition.
+//! Only the metadata and the conditions of such an object are read, as JSON, and only the conditions are written. Once
+//! the object can be decoded again, its next reconcile replaces the condition.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::Reason;
 use gamekeeper_core::plan::{Event, unreadable_conditions, unreadable_message};
 
-/// When a condition that the API server has refused is tried again.
+/// The time before a condition that the API server has refused is written again.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Reports objects that cannot be decoded.
@@ -29,7 +29,7 @@ pub(crate) struct UnreadableReporter {
     events: EventRecorder,
 }
 
-/// What is read of an object.
+/// The parts of an object that are read.
 #[derive(Deserialize)]
 struct Stored {
     metadata: StoredMetadata,
@@ -67,7 +67,7 @@ impl UnreadableReporter {
         self.events.publish(about, PendingEvent::Plain(event));
     }
 
-    /// Publishes the event, and shows the condition.
+    /// Publishes the event, and writes the condition.
     pub(crate) async fn report(
         &self,
         kind: Kind,
@@ -82,13 +82,13 @@ impl UnreadableReporter {
                 Requeue::Retry(after)
             }
             Err(refusal @ (Refusal::AlreadyExists(_) | Refusal::Rejected(_))) => {
-                warn!(object = %key, %refusal, "cannot show that the object cannot be decoded");
+                warn!(object = %key, %refusal, "cannot write the condition of an object that cannot be decoded");
                 Requeue::Settled(Some(Instant::now() + REFUSED_INTERVAL))
             }
         }
     }
 
-    /// Writes the condition, unless the object has changed or shows it already.
+    /// Writes the condition, unless the object has changed or already has it.
     async fn show(
         &self,
         kind: Kind,
@@ -118,7 +118,7 @@ fn patch(stored: &Stored, unreadable: &Unreadable, now: Timestamp) -> Option<Val
         generation,
     } = &stored.metadata;
     if *resource_version != unreadable.resource_version {
-        // The watch is about to show the newer version.
+        // The watch will deliver the newer version.
         return None;
     }
     let old = stored.status["conditions"].as_array();

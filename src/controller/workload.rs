@@ -70,7 +70,7 @@ impl<K: Planned> Workloads<K> {
         reconciled
     }
 
-    /// What follows when the cache has no such workload: it cannot be decoded, or was deleted.
+    /// Handles a workload that is not in the store: reports it if it cannot be decoded, and forgets it if it was deleted.
     async fn missing(&self, key: &ObjectKey) -> Requeue {
         let Some(unreadable) = self.reflector.unreadable(key) else {
             self.forget(key);

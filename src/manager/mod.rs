@@ -226,7 +226,7 @@ async fn can_stream_lists(client: &Client) -> bool {
                 };
                 return (digits(&version.major), digits(&version.minor)) >= (1, 33);
             }
-            Err(error) => warn!(error = %with_causes(&error), "the API server does not answer"),
+            Err(error) => warn!(error = %with_causes(&error), "the API server does not respond"),
         }
         sleep(Duration::from_secs(2)).await;
     }

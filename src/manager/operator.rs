@@ -37,7 +37,7 @@ const HOOK_RUN_CAPACITY: Capacity = Capacity {
     per_namespace: 12_288,
     reserved: 64,
 };
-/// Concurrent reconciles of HookTemplates, none of which waits for anything.
+/// The limits of concurrent reconciles of HookTemplates, none of which waits for anything.
 const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
     shared: 4,
     per_namespace: 2,
@@ -60,7 +60,7 @@ pub(super) struct Operator {
     game_deployments: Arc<Queue>,
     game_stateful_sets: Arc<Queue>,
     hook_runs: Arc<Queue>,
-    /// Those that cannot be decoded.
+    /// Only templates that cannot be decoded.
     hook_templates: Arc<Queue>,
     counters: Counters,
     probe: Probe,
@@ -186,7 +186,8 @@ impl Operator {
         Ok(())
     }
 
-    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call.
+    /// Runs the controllers until `stop`, once the caches are as new as the API server was at the call. They start with
+    /// all objects, because a standby reconciles and reports nothing.
     async fn control(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
         let cache = &self.cache;
         let mut stopped = stop.clone();
@@ -244,8 +245,8 @@ impl Operator {
         controller.abandon();
     }
 
-    /// Reports templates that cannot be decoded, by an event: they have no status. The others are read by the plans
-    /// of the workloads that name them.
+    /// Reports templates that cannot be decoded. A template has no status, so an event is all there is. Templates that
+    /// can be decoded need no controller: the plans of the workloads that name them read them.
     async fn control_hook_templates(
         &self,
         reporter: UnreadableReporter,
@@ -261,7 +262,7 @@ impl Operator {
     }
 }
 
-/// Queues all objects of a kind, and those that cannot be decoded.
+/// Queues all objects of a kind, including those that cannot be decoded, so that a new leader reports these.
 fn add_all<T: Cached>(queue: &Queue, reflector: &Reflector<T>) {
     for object in reflector.store().all() {
         queue.add(object.key());

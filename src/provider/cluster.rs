@@ -100,7 +100,7 @@ impl<'de> Visitor<'de> for Picking<'_> {
     type Value = BTreeMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of texts")
+        f.write_str("a map of strings")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -345,7 +345,7 @@ impl Cluster {
                 message: status.message,
             }),
             Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => Err(failed(&"the API server does not answer")),
+            Err(_) => Err(failed(&"the API server does not respond")),
         }
     }
 }

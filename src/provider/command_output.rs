@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_prints_without_end_is_given_up() {
+    async fn output_that_never_ends_is_an_error() {
         let half = vec![b'x'; MAX_PRINTED / 2];
         let all = read(&half, &half).await.expect("output");
         assert_eq!(all.stderr.text().len(), MAX_STDERR);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_text_is_shown_as_far_as_it_is() {
+    async fn bytes_that_are_not_text_are_replaced() {
         let output = read(b"\xff3", b"").await.expect("output");
         assert_eq!(output.stdout.text(), "\u{fffd}3");
     }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_an_error() {
+    async fn a_missing_program_is_an_error() {
         let found = outcome(&["/no/such/program"], json!({})).await;
         let said = found.message.unwrap_or_default();
         assert!(said.starts_with("/no/such/program: "), "{said}");
@@ -361,10 +361,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_does_not_end_is_given_up() {
+    async fn a_command_that_does_not_exit_times_out() {
         let command = ["sleep", "600"].map(str::to_owned);
         let ended = within(Duration::from_secs(1), run_here(&command)).await;
-        let why = ended.err().expect("it is given up");
+        let why = ended.err().expect("a timeout");
         assert_eq!(
             why,
             "the command did not exit within 1 s, and may still be running"

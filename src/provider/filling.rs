@@ -129,7 +129,7 @@ mod tests {
 
     /// `[[:alpha:]]` is a character class in expressions of Prometheus.
     #[test]
-    fn a_url_is_asked_for_as_it_is_written_behind_its_host() {
+    fn the_part_of_a_url_after_its_host_is_sent_as_written() {
         for rest in [
             r#"/api?query={job=~"[[:alpha:]]+"}"#,
             "?a[[0]]=1",

@@ -261,7 +261,7 @@ fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
 }
 
 impl HttpRequest {
-    /// The request to send. User and password of the URL are moved to a header.
+    /// The request to send. The user and password of the URL are moved to a header.
     fn to_be_sent(&self) -> Result<http::Request<Full<Bytes>>, String> {
         let mut url = self.url.clone();
         let user = user(&url);
@@ -291,7 +291,7 @@ impl HttpRequest {
             .map_err(|error| format!("bad redirect: {error}"))?;
         let keeps_method = matches!(status.as_u16(), 307 | 308) || self.method == Method::GET;
         if next.origin() != self.url.origin() {
-            // What may contain secrets is meant only for the first server.
+            // The body and the headers may contain secrets that are meant only for the first server.
             if keeps_method && !self.body.is_empty() {
                 return Err(format!(
                     "HTTP {} redirects the body to another server, {}: set its url if it is to \
@@ -300,7 +300,7 @@ impl HttpRequest {
                     next.origin().ascii_serialization()
                 ));
             }
-            forget_all_but_content(&mut self.headers);
+            keep_only_content_type(&mut self.headers);
         }
         if !keeps_method {
             self.method = Method::GET;
@@ -313,7 +313,7 @@ impl HttpRequest {
     }
 }
 
-fn forget_all_but_content(headers: &mut HeaderMap) {
+fn keep_only_content_type(headers: &mut HeaderMap) {
     let content_type = headers.remove(CONTENT_TYPE);
     headers.clear();
     headers.extend(content_type.map(|content_type| (CONTENT_TYPE, content_type)));

@@ -282,7 +282,7 @@ struct Given<'a> {
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
 fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, String> {
-    refuse_what_cannot_be(of)?;
+    refuse_unsupported_fields(of)?;
     let job = of.metric().provider.job.as_ref().ok_or("no job metric")?;
     let filled = filling.json("spec of the job", &job.spec, Place::JobSpec)?;
     let mut spec: Fields = serde_json::from_str(&filled).map_err(|error| error.to_string())?;
@@ -312,7 +312,7 @@ fn manifest(of: &Measurement, filling: &mut Filling<'_>) -> Result<String, Strin
     serde_json::to_string(&manifest).map_err(|error| error.to_string())
 }
 
-fn refuse_what_cannot_be(of: &Measurement) -> Result<(), String> {
+fn refuse_unsupported_fields(of: &Measurement) -> Result<(), String> {
     if of.metric().success_condition.is_some() || of.metric().failure_condition.is_some() {
         return Err(
             "a Job's exit code decides: remove successCondition and failureCondition".into(),

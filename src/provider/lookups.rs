@@ -115,7 +115,7 @@ mod tests {
 
     /// The calls have long timed out, but their lookups still occupy threads.
     #[tokio::test]
-    async fn a_silent_name_server_keeps_no_other_namespace_waiting() {
+    async fn a_silent_name_server_delays_no_other_namespace() {
         let (go, gate) = std::sync::mpsc::channel::<()>();
         let (gate, begun) = (Mutex::new(gate), Arc::new(Mutex::new(0)));
         let count = Arc::clone(&begun);

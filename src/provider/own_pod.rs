@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_must_be_there_and_running() {
+    fn a_container_must_exist_and_be_running() {
         let running =
             |name: &str| json!({"name": name, "state": {"running": {"startedAt": "now"}}});
         let pod = pod(

@@ -82,11 +82,11 @@ mod tests {
     fn the_exit_code_is_read_from_the_status() {
         let failure = |causes: Value| {
             json!({
-                "status": "Failure", "reason": "NonZeroExitCode", "message": "it says why",
+                "status": "Failure", "reason": "NonZeroExitCode", "message": "a reason",
                 "details": {"causes": causes},
             })
         };
-        let none = Err("the command has no exit code: it says why".to_owned());
+        let none = Err("the command has no exit code: a reason".to_owned());
         for (status, expected) in [
             (json!({"metadata": {}, "status": "Success"}), Ok(0)),
             (
@@ -106,10 +106,10 @@ mod tests {
             (failure(json!([{"reason": "ExitCode"}])), none.clone()),
             (failure(json!([])), none.clone()),
             (
-                json!({"status": "Failure", "message": "it says why"}),
+                json!({"status": "Failure", "message": "a reason"}),
                 none.clone(),
             ),
-            (json!({"message": "it says why"}), none),
+            (json!({"message": "a reason"}), none),
         ] {
             let parsed: Status = serde_json::from_value(status.clone()).expect("a status");
             assert_eq!(exit_code(parsed), expected, "{status}");

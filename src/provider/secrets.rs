@@ -100,7 +100,7 @@ mod tests {
 
     /// Otherwise a text of 1 MiB of stars would become one of 9 MiB.
     #[test]
-    fn no_text_grows_by_what_is_hidden_in_it() {
+    fn hiding_secrets_makes_no_text_longer() {
         let mut secrets = Secrets::default();
         for secret in ["*", "a", "b"] {
             secrets.add(secret);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_hidden_in_every_form_in_which_it_can_come_back() {
+    fn a_secret_is_hidden_in_every_form_that_a_response_can_contain() {
         let mut secrets = Secrets::default();
         secrets.add("s3 \"c&ret");
         secrets.add("s3");

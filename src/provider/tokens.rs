@@ -22,17 +22,17 @@ const MAX_TOKENS: usize = 1_024;
 pub(super) struct TokenKey {
     namespace: String,
     /// All parameters of its request.
-    asked: String,
+    parameters: String,
 }
 
 impl TokenKey {
     /// The key of a token that is requested with these parameters.
-    pub(super) fn new(namespace: &str, asked: &[&str]) -> Result<Self, String> {
-        let asked = asked.join("\n");
-        match asked.len() {
+    pub(super) fn new(namespace: &str, parameters: &[&str]) -> Result<Self, String> {
+        let parameters = parameters.join("\n");
+        match parameters.len() {
             0..=MAX_KEY_BYTES => Ok(TokenKey {
                 namespace: namespace.to_owned(),
-                asked,
+                parameters,
             }),
             _ => Err(format!(
                 "tokenUrl, scopes, clientId and clientSecret are longer than {} KiB in total",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_kept_until_it_ends() {
+    async fn a_token_is_kept_until_it_expires() {
         let tokens = Tokens::default();
         keep(&tokens, &key("games", 0), 10);
         assert_eq!(tokens.get(&key("games", 0)).as_deref(), Some("t0ken"));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_greedy_namespaces_cannot_push_out_the_token_of_another_one() {
+    async fn many_greedy_namespaces_cannot_evict_the_token_of_another() {
         let tokens = Tokens::default();
         keep(&tokens, &key("games", 0), 10);
         for number in 0..2 * MAX_TOKENS {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_and_what_they_are_asked_with_are_bounded() {
+    async fn tokens_and_the_parameters_of_their_requests_are_bounded() {
         let tokens = Tokens::default();
         let long = "x".repeat(MAX_TOKEN + 1);
         let error = tokens.keep(&key("games", 0), &long, Instant::now());

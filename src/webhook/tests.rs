@@ -126,7 +126,7 @@ fn only_new_errors_are_refused() {
 }
 
 #[test]
-fn a_bad_annotation_is_refused_also_where_the_spec_stays() {
+fn a_bad_annotation_is_refused_even_if_the_spec_is_unchanged() {
     let game = |range: &str, replicas: i32| {
         json!({
             "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -205,7 +205,7 @@ fn findings_of_the_api_server_are_used_for_fields_without_own_findings() {
 }
 
 #[test]
-fn commands_are_warned_of_where_hooks_may_run_none() {
+fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
     let exec = json!({"container": "game", "command": ["/bin/idle"]});
     let mut object = template(GOOD);
     object["spec"]["metrics"][0]["provider"] = json!({"exec": exec});

@@ -38,8 +38,8 @@ fn identity(name: &str, version: u64) -> Identity {
 /// The size of a thing that cannot be decoded.
 const UNREADABLE: u64 = u64::MAX;
 
-/// Feeds changes to a reflector, and returns the old and new sizes that were routed; neither for a thing that
-/// cannot be decoded, or could not be and is gone.
+/// Feeds changes to a reflector, and returns the old and new sizes that were routed: both None for a thing that
+/// cannot be decoded, or that could not be decoded and no longer exists.
 fn feed(
     reflector: &Reflector<Thing>,
     changes: Vec<Change<Thing>>,

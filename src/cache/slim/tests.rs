@@ -74,7 +74,7 @@ fn a_listed_status_may_not_be_the_first_one() {
 }
 
 #[test]
-fn a_known_first_status_stays_known_over_a_list() {
+fn a_known_first_status_stays_known_after_a_list() {
     let before = watched(&[pod(2, 1, "old"), pod(2, 2, "old")]);
     let listed = fold(Some(&before), Sight::Listed, &pod(2, 2, "new")).unwrap();
     assert_eq!(listed.first_status, first(2, "old"));

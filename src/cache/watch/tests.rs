@@ -105,7 +105,7 @@ fn an_expired_version_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_incomplete_line_is_no_event() {
+async fn an_incomplete_line_is_not_an_event() {
     let mut stream = futures::io::Cursor::new(b"{\"type\":\"ADDED\"}\n{\"type\":\"DEL".to_vec());
     let mut line = Vec::new();
     assert!(
@@ -132,7 +132,7 @@ fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>
             asked.push(query);
             async move {
                 let Some((code, lines)) = answer else {
-                    // The script is over: nothing happens any more.
+                    // The script is over: nothing else happens.
                     return std::future::pending().await;
                 };
                 let body = Body::from(lines.concat().into_bytes());

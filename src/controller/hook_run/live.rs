@@ -191,7 +191,7 @@ impl Live {
             "status": self.status,
         });
         if self.status.conditions.is_empty() {
-            // Removes those that were written while the run could not be decoded.
+            // Removes conditions that were written while the run could not be decoded.
             body["status"]["conditions"] = Value::Null;
         }
         let body = to_bytes(&body);

@@ -56,7 +56,7 @@ impl Server {
     fn patch(&self, patch: &Value) -> (u16, Value) {
         let failure = self.failures.lock().expect("failures").pop();
         if let Some(code) = failure.filter(|code| *code != 504) {
-            return (code, json!({"message": "as the test wants it"}));
+            return (code, json!({"message": "a planned failure"}));
         }
         let run = self.run.lock().expect("the run").clone();
         for field in ["resourceVersion", "uid"] {
@@ -64,14 +64,14 @@ impl Server {
                 self.refused.fetch_add(1, Ordering::SeqCst);
                 return (
                     409,
-                    json!({"reason": "Conflict", "message": "not as it was"}),
+                    json!({"reason": "Conflict", "message": "the object has been modified"}),
                 );
             }
         }
         self.writes.fetch_add(1, Ordering::SeqCst);
         self.change(|run| json_patch::merge(&mut run["status"], &patch["status"]));
         match failure {
-            Some(code) => (code, json!({"message": "no answer"})),
+            Some(code) => (code, json!({"message": "no response"})),
             None => (200, self.run.lock().expect("the run").clone()),
         }
     }

@@ -50,7 +50,7 @@ fn processor_seconds() -> Option<f64> {
     let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
-    // Linux counts in hundredths of a second here, on all machines.
+    // Linux reports these times in hundredths of a second on every architecture.
     Some((user + system) / 100.0)
 }
 

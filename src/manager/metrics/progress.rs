@@ -1,7 +1,7 @@
 //! How long each workload has made no progress towards its spec, which a single scrape cannot show.
 //!
-//! Progress is a count that is better than ever before. A pod that becomes ready a second time is no progress;
-//! otherwise a build that crashes repeatedly would look like one that comes up. Each replica keeps this history, also
+//! Progress is a count that is better than ever before. A pod that becomes ready a second time is not progress:
+//! otherwise a build that crashes repeatedly would look like one that comes up. Each replica keeps this history, even
 //! while another one leads, so that a change of the leader does not reset it.
 
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl Best {
         Self { snapshot, since }
     }
 
-    /// Updates the best counts. Pods beyond the desired number do not count, so that scaling in and out again is no
+    /// Updates the best counts. Pods beyond the desired number do not count, so that scaling in and out again is not
     /// progress.
     fn updated(self, snapshot: Snapshot, now: Timestamp) -> Self {
         let best = self.snapshot;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_becomes_ready_repeatedly_is_no_progress() {
+    fn a_pod_that_becomes_ready_repeatedly_is_not_progress() {
         let up = snapshot(10, [1, 1, 10]);
         let down = snapshot(10, [1, 0, 9]);
         let flips = [down.clone(), up.clone(), down.clone(), up, down];

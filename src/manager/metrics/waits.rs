@@ -12,7 +12,7 @@ use gamekeeper_core::api::names::{self, HookPoint};
 /// A wait continues if its pod has no HookRun for at most this long: a retry deletes one before it creates the next.
 const MAX_GAP: SignedDuration = SignedDuration::from_mins(5);
 
-/// The observed waits. Each replica keeps its own, also while another one leads.
+/// The observed waits. Each replica keeps its own, even while another one leads.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<BTreeMap<WaitKey, Wait>>);
 

@@ -69,7 +69,7 @@ fn cluster(asked: &Arc<RecordedRequest>) -> Client {
                     404,
                     json!({
                         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                        "reason": "NotFound", "message": "not found as the test wants it",
+                        "reason": "NotFound", "message": "not found by this test",
                     }),
                 ),
                 object => (200, object),
@@ -209,7 +209,7 @@ async fn only_the_runs_own_pod_can_be_reached() {
             with("PodName", ""),
             "the pod is not known: set a value for the argument PodName",
         ),
-        (with("PodName", "game-2"), "not found as the test wants it"),
+        (with("PodName", "game-2"), "not found by this test"),
     ];
     for (spec, expected) in rows {
         let outcome = play(spec, &[]).await.outcome;
@@ -274,7 +274,7 @@ async fn a_patch_writes_labels_and_annotations_of_this_very_pod() {
 
 /// The API server never responds to requests for one of the namespaces.
 #[tokio::test]
-async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting() {
+async fn unanswered_requests_of_a_namespace_delay_no_other() {
     let service = tower::service_fn(|request: Request<Body>| async move {
         if request.uri().path().contains("/namespaces/greedy/") {
             std::future::pending::<()>().await;
@@ -301,7 +301,7 @@ async fn requests_of_a_namespace_that_are_not_answered_keep_no_other_one_waiting
 
 /// A pod of 1 MB may take 100 MB once it is parsed.
 #[tokio::test]
-async fn a_pod_that_would_fill_the_memory_is_not_looked_at() {
+async fn a_pod_that_would_fill_the_memory_is_not_parsed() {
     let mut spec = get("{.status.phase}", Some("Running"));
     spec["args"][0]["value"] = json!("large");
     let outcome = play(spec, &[]).await.outcome;
@@ -327,7 +327,7 @@ fn with_keys(url: &str, secret: &str, keys: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn each_secret_is_read_once_a_measurement() {
+async fn each_secret_is_read_once_per_measurement() {
     let server = Server::answering("200 OK", "ok").await;
     let spec = with_keys(&server.url, "hooks", &["user", "token", "user"]);
     let Played { outcome, paths, .. } = play(spec, &[]).await;
@@ -337,7 +337,7 @@ async fn each_secret_is_read_once_a_measurement() {
 }
 
 #[tokio::test]
-async fn what_secrets_hold_is_bounded() {
+async fn the_values_of_secrets_are_bounded() {
     let too_long =
         "the Secrets and fields of the run that the metric uses are longer than 256 KiB in total";
     let many: Vec<String> = (0..32).map(|number| format!("k{number}")).collect();
@@ -404,11 +404,7 @@ async fn only_secrets_labelled_for_hooks_are_read() {
             "token",
             "argument token: secret other is not readable by hooks: label it",
         ),
-        (
-            "none",
-            "token",
-            "argument token: not found as the test wants it",
-        ),
+        ("none", "token", "argument token: not found by this test"),
         (
             "hooks",
             "none",
@@ -463,7 +459,7 @@ async fn calls_are_signed_with_basic_or_bearer_credentials() {
 
 /// The token server reports the lifetime of a token, and may report any.
 #[tokio::test]
-async fn a_token_that_is_good_for_ever_is_taken() {
+async fn a_token_that_never_expires_is_accepted() {
     let life = u64::MAX;
     let tokens = format!("{{\"access_token\":\"t0ken\",\"expires_in\":{life}}}");
     let tokens = Server::answering("200 OK", &tokens).await;
@@ -476,7 +472,7 @@ async fn a_token_that_is_good_for_ever_is_taken() {
 }
 
 #[tokio::test]
-async fn a_token_that_no_server_would_take_is_an_error() {
+async fn a_token_that_is_too_long_is_an_error() {
     let long = json!({"access_token": "t".repeat(20_000), "expires_in": 3600}).to_string();
     let tokens = Server::answering("200 OK", &long).await;
     let authentication = json!({"oauth2": {
@@ -493,7 +489,7 @@ async fn a_token_that_no_server_would_take_is_an_error() {
 }
 
 #[tokio::test]
-async fn oauth2_tokens_are_had_once_and_anew_when_refused() {
+async fn oauth2_tokens_are_requested_once_and_again_when_refused() {
     let tokens =
         Server::answering("200 OK", "{\"access_token\":\"t0ken\",\"expires_in\":3600}").await;
     let refused = response("401 Unauthorized", "", "no");

@@ -210,7 +210,7 @@ async fn measured_with(commands: Commands, server: &Arc<ApiServer>, run: HookRun
 }
 
 #[tokio::test]
-async fn the_end_of_a_command_is_the_measurement() {
+async fn the_exit_of_a_command_is_the_measurement() {
     use Answer::{Ended, Endless, Refused, Silent};
     let no_code = json!({"status": "Failure", "message": "container not found (\"game\")"});
     let rows: [(Answer, HookPhase, Option<&str>, &str); 11] = [
@@ -307,7 +307,7 @@ async fn an_argument_is_one_element_whatever_is_in_it() {
 
 /// Commands are run only in the pod that the run is about, and only if a workload controls it.
 #[tokio::test]
-async fn what_a_run_may_not_do_is_not_begun() {
+async fn a_command_that_is_not_allowed_is_not_started() {
     let plain = || run(&["/game/ctl", "{{ args.map }}"]);
     let by_hand = || {
         let mut run = plain();
@@ -402,7 +402,7 @@ async fn a_pod_that_was_replaced_meanwhile_gives_no_measurement() {
 }
 
 #[tokio::test]
-async fn no_command_is_run_in_a_namespace_that_is_not_named() {
+async fn no_command_is_run_in_a_namespace_that_is_not_listed() {
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
     let commands = Commands::In(ExecNamespaces::from_iter(["other"]));
     let outcome = measured_with(commands, &server, run(&["/game/ctl"])).await;

@@ -73,7 +73,7 @@ const fn capacity(shared: usize, per_namespace: usize, reserved: usize) -> Capac
 }
 
 #[tokio::test]
-async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
+async fn servers_that_never_respond_delay_no_hook_of_another_namespace() {
     let probe = probe(capacity(3, 2, 1), MANY);
     let tarpit = Server::start(&[Reply::Silence]).await;
     let game = Server::answering("200 OK", "ready").await;
@@ -98,7 +98,7 @@ async fn servers_that_never_answer_delay_no_hook_of_another_namespace() {
 }
 
 #[tokio::test]
-async fn no_more_long_answers_are_held_than_there_is_memory_for() {
+async fn the_number_of_long_responses_in_memory_is_limited() {
     let probe = probe(MANY, capacity(2, 1, 1));
     let stuck = Server::start(&[Reply::Stuck]).await;
     let long = Server::answering("200 OK", &"x".repeat(100_000)).await;
@@ -119,7 +119,7 @@ async fn no_more_long_answers_are_held_than_there_is_memory_for() {
 
 /// A request is kept in memory until its response arrives, which may take an hour.
 #[tokio::test]
-async fn no_more_long_requests_are_held_than_there_is_memory_for() {
+async fn the_number_of_long_requests_in_memory_is_limited() {
     let probe = probe(MANY, capacity(2, 1, 1));
     let (tarpit, game) = (Server::start(&[Reply::Silence]).await, "ready");
     let game = Server::answering("200 OK", game).await;
@@ -138,7 +138,7 @@ async fn no_more_long_requests_are_held_than_there_is_memory_for() {
 
 /// A response that waits to be assessed uses as much memory as one that is being read.
 #[tokio::test]
-async fn an_answer_has_its_turn_until_it_is_assessed() {
+async fn a_response_holds_its_permit_until_it_is_assessed() {
     let one = capacity(1, 1, 0);
     let probe = probe(one, MANY);
     let late = Arc::new(Semaphore::new(0));

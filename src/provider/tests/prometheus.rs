@@ -35,7 +35,7 @@ fn vector(values: &[&str]) -> Reply {
 }
 
 #[tokio::test]
-async fn the_query_is_asked_for_as_prometheus_wants_it() {
+async fn the_query_is_sent_in_the_form_that_prometheus_expects() {
     let (_, server) = query(vector(&["1"]), "result[0] == 1").await;
     let request = &server.requests()[0];
     let expected = "GET /prom/api/v1/query?query=sum%28rate%28lag%7Bpod%3D%22game-1%22%7D%5B1m%5D\
@@ -84,7 +84,7 @@ async fn a_scalar_is_a_number_and_a_vector_or_range_a_list() {
 }
 
 #[tokio::test]
-async fn nan_and_nothing_are_named_as_such() {
+async fn messages_mention_nan_and_an_empty_result() {
     let rows = [
         (
             vector(&["NaN"]),
@@ -133,7 +133,7 @@ async fn nan_and_nothing_are_named_as_such() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_prometheus_is_an_error_that_says_so() {
+async fn a_response_that_is_no_query_result_is_an_error_that_says_so() {
     let bad = json!({"status": "error", "errorType": "bad_data", "error": "parse error: x"});
     let text = found(json!({"resultType": "string", "result": [1, "a"]}));
     let rows = [

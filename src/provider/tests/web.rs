@@ -4,7 +4,7 @@ use super::*;
 use gamekeeper_core::api::HookPhase::{Error, Failed, Inconclusive, Successful};
 
 #[tokio::test]
-async fn an_answer_is_judged_by_its_conditions() {
+async fn a_response_is_judged_by_the_conditions() {
     let server = Server::answering("200 OK", r#"{"name":"bryan","male":"yes","age":45}"#).await;
     let rows = [
         (json!({"successCondition": "asInt(result) < 30"}), Failed),
@@ -47,7 +47,7 @@ async fn an_answer_is_judged_by_its_conditions() {
 }
 
 #[tokio::test]
-async fn messages_tell_what_was_measured_and_what_was_wanted() {
+async fn messages_show_the_measured_value_and_the_condition() {
     let server = Server::answering("200 OK", r#"{"age":45}"#).await;
     let rows = [
         (
@@ -76,7 +76,7 @@ async fn messages_tell_what_was_measured_and_what_was_wanted() {
 }
 
 #[tokio::test]
-async fn only_a_2xx_answer_can_be_a_success() {
+async fn only_a_2xx_response_can_be_a_success() {
     for (status, body, expected) in [
         (
             "503 Service Unavailable",
@@ -103,7 +103,7 @@ async fn only_a_2xx_answer_can_be_a_success() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_the_path_is_an_error() {
+async fn a_response_that_the_path_does_not_match_is_an_error() {
     for (body, expected) in [
         (
             "draining",
@@ -125,7 +125,7 @@ async fn an_answer_that_does_not_fit_the_path_is_an_error() {
 }
 
 #[tokio::test]
-async fn without_a_path_the_whole_answer_is_the_result() {
+async fn without_a_path_the_whole_response_is_the_result() {
     for (body, condition) in [
         ("ok\n", "result == 'ok' && value == 'ok'"),
         ("45", "result == '45' && value == 45"),
@@ -144,7 +144,7 @@ async fn without_a_path_the_whole_answer_is_the_result() {
 }
 
 #[tokio::test]
-async fn with_a_filter_the_result_is_not_taken_for_a_list() {
+async fn the_result_of_a_filter_is_an_element_and_not_a_list() {
     let server = Server::answering("200 OK", r#"{"p":[{"s":"idle","n":"bob"}]}"#).await;
     for (condition, phase) in [
         ("result == 'bob'", Successful),
@@ -158,7 +158,7 @@ async fn with_a_filter_the_result_is_not_taken_for_a_list() {
 }
 
 #[tokio::test]
-async fn requests_are_made_as_the_metric_says() {
+async fn requests_are_built_from_the_fields_of_the_metric() {
     let server = Server::answering("200 OK", "ok").await;
     let args = [("PodIP", "127.0.0.1"), ("team", "red")];
     let web = json!({
@@ -197,7 +197,7 @@ async fn requests_are_made_as_the_metric_says() {
 
 /// A value of 1 MB that is filled in 6,000 times would be 6 GB.
 #[tokio::test]
-async fn a_text_that_names_a_long_value_often_is_an_error() {
+async fn a_text_that_repeats_a_long_value_many_times_is_an_error() {
     let server = Server::answering("200 OK", "ok").await;
     let (value, body) = ("x".repeat(1_000_000), "{{ args.long }}".repeat(6_000));
     let web = |fields: serde_json::Value| {
@@ -276,7 +276,7 @@ async fn a_metric_that_cannot_be_called_says_why() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_that_says_so() {
+async fn a_refused_connection_is_an_error_that_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!(
         "http://user:pass@{}/x?token=1",
@@ -348,7 +348,7 @@ async fn a_connection_ends_with_its_call() {
 }
 
 #[tokio::test]
-async fn the_head_of_an_answer_is_bounded() {
+async fn the_head_of_a_response_is_bounded() {
     let head = |lines: usize| format!("x-long: {}\r\n", "x".repeat(1_000)).repeat(lines);
     for (lines, expected) in [(20, ""), (90, "message head is too large")] {
         let server = Server::start(&[response("200 OK", &head(lines), "ok")]).await;
@@ -365,7 +365,7 @@ async fn the_head_of_an_answer_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_an_error() {
+async fn a_truncated_response_is_an_error() {
     let whole = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"age\":45}".to_vec();
     for bytes in [
         whole,
@@ -382,7 +382,7 @@ async fn an_answer_that_breaks_off_is_an_error() {
 
 /// A body may contain secrets that are meant only for the first server.
 #[tokio::test]
-async fn a_redirect_takes_no_body_to_another_server() {
+async fn a_redirect_sends_no_body_to_another_server() {
     for (status, url) in [
         ("307 Temporary Redirect", "/other"),
         ("308 Permanent Redirect", "/other"),
@@ -425,7 +425,7 @@ async fn a_redirect_takes_no_body_to_another_server() {
 
 /// A terminal would execute control characters.
 #[tokio::test]
-async fn what_a_server_answers_cannot_control_a_terminal() {
+async fn a_response_cannot_control_a_terminal() {
     let odd = "a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
     let escaped = r"a\u{1b}[2J\u{1b}]0;title\u{7}b\u{9b}31m\r\nc";
     let json = json!({"text": odd, "list": [odd]}).to_string();
@@ -537,7 +537,7 @@ async fn the_operator_itself_is_not_called_unless_allowed() {
 }
 
 #[tokio::test]
-async fn json_that_would_fill_the_memory_is_not_read() {
+async fn json_that_would_fill_the_memory_is_not_parsed() {
     let body = format!("[{}]", vec!["{\"\":1}"; 100_000].join(","));
     let server = Server::answering("200 OK", &body).await;
     let outcome = measure(metric(json!({"url": server.url}), json!({}))).await;
