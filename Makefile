@@ -26,7 +26,7 @@ install-plugin: ## build `kubectl game` and put it, with its completion, into PR
 	install -D -t $(PREFIX)/bin target/release/kubectl-game kubectl-game/kubectl_complete-game
 
 crds: ## regenerate crds/ and the chart's CRDs from the types in core/src/api
-	WRITE_CRDS=1 cargo test --quiet --package gamekeeper-core --lib the_crds_folders_hold_what_the_types_say
+	WRITE_CRDS=1 cargo test --quiet --package gamekeeper-core --lib the_crd_files_match_the_types
 
 test: ## formatting, lints, documentation, unit and property tests, then e2e on a real control plane
 	@e2e/require.sh cargo cc go flock script faketime

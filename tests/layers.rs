@@ -60,8 +60,8 @@ const OPERATOR: Layers = (
     ],
 );
 
-/// The rooms of the planner: each may use those before it, so that there is no cycle between them.
-const ROOMS: [&str; 17] = [
+/// The modules of the planner: each may use those before it, so that there is no cycle between them.
+const PLAN_MODULES: [&str; 17] = [
     "observed", "quantity", "time", "decision", "hook_run", "workload", "world", "hooks",
     "revision", "in_place", "rollout", "pods", "scale", "update", "status", "outline", "planned",
 ];
@@ -140,37 +140,38 @@ fn names_after<'t>(path: &str, text: &'t str) -> Vec<&'t str> {
 }
 
 #[test]
-fn rooms_of_the_planner_use_those_before_them() {
+fn modules_of_the_planner_use_only_those_before_them() {
     let of_plan = root().join("core/src/plan");
-    let mut rooms = 0;
+    let mut read = 0;
     for (path, text) in code("core/src/plan") {
         let inside = path.strip_prefix(&of_plan).expect("a path in it");
-        let room = inside.iter().next().and_then(|name| name.to_str());
-        let room = room.expect("a name").trim_end_matches(".rs");
-        if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&room) {
+        let module = inside.iter().next().and_then(|name| name.to_str());
+        let module = module.expect("a name").trim_end_matches(".rs");
+        if ["mod", "tests", "game_deployment", "game_stateful_set"].contains(&module) {
             continue;
         }
         let text = text
             .split("#[cfg(test)]\nmod tests {")
             .next()
             .unwrap_or_default();
-        let order = ROOMS.iter().position(|it| *it == room);
-        let order = order.unwrap_or_else(|| panic!("{room} is not a room: add it to ROOMS"));
-        rooms += 1;
+        let order = PLAN_MODULES.iter().position(|it| *it == module);
+        let order = order
+            .unwrap_or_else(|| panic!("{module} is not a known module: add it to PLAN_MODULES"));
+        read += 1;
         for name in names_after("crate::plan::", text) {
-            if room == "planned" && name.starts_with("game_") {
+            if module == "planned" && name.starts_with("game_") {
                 continue; // This module comes after the two plans.
             }
-            let used = ROOMS.iter().position(|it| *it == name);
+            let used = PLAN_MODULES.iter().position(|it| *it == name);
             let is_before = used.is_some_and(|used| used <= order);
             assert!(
                 is_before,
-                "{} uses plan::{name}, which {room} may not",
+                "{} uses plan::{name}, which {module} may not",
                 path.display()
             );
         }
     }
-    assert!(rooms > 40, "only {rooms} files were read");
+    assert!(read > 40, "only {read} files were read");
 }
 
 #[test]

@@ -31,8 +31,8 @@ const LIMIT: Duration = Duration::from_millis(50);
 /// The maximum of `Row::growth`. If a plan compared every pod with every other one, the growth would
 /// be 10.
 const GROWTH: f64 = 3.0;
-/// Bytes to read before each plan, so that no pod is left in the processor's caches: an operator does
-/// other work between two plans.
+/// The number of bytes to read before each plan, so that no pod is left in the processor's caches: an operator
+/// does other work between two plans.
 const OTHER_THINGS: usize = 64 << 20;
 
 /// A phase and its measurements for each number of pods.
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         let plans = PODS.map(measure).into();
         let row = Row { name, plans };
         println!("{row}");
-        if let Err(why) = row.keeps_its_promise() {
+        if let Err(why) = row.check_limits() {
             eprintln!("{name}: {why}");
             ended = ExitCode::FAILURE;
         }
@@ -82,7 +82,7 @@ impl Row {
         more / fewer * f64::from(PODS[0]) / f64::from(PODS[1])
     }
 
-    fn keeps_its_promise(&self) -> Result<(), String> {
+    fn check_limits(&self) -> Result<(), String> {
         let median = self.plans[1].median;
         if median > LIMIT {
             return Err(format!("half of all plans take more than {LIMIT:?}"));

@@ -19,7 +19,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// Maximum time for one call. Debug builds are about ten times slower than release builds.
 const MAX_TIME: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2_000 } else { 200 });
 const MAX_MEMORY: usize = 64 << 20;
-/// The stack size of threads that evaluate users' texts, in bytes.
+/// The stack size of threads that evaluate users' expressions, in bytes.
 const STACK: usize = 16 << 20;
 
 /// An xorshift64* generator: small, and with the same results everywhere.
@@ -61,7 +61,7 @@ impl Random {
         text
     }
 
-    /// The text, in one of three cases with some bytes inserted, removed, changed or repeated.
+    /// The text; in a third of all cases, with some bytes inserted, removed, changed or repeated.
     fn spoil(&mut self, text: String) -> String {
         if self.below(3) > 0 {
             return text;
@@ -525,7 +525,7 @@ fn bodies() {
     ];
     let conditions = sources.map(|source| Condition::compile(source).expect(source));
     series(
-        "answer bodies",
+        "response bodies",
         |random| {
             let size = if random.below(2_000) == 0 {
                 1 << 19
@@ -560,7 +560,7 @@ fn bodies() {
 
 /// The series run one after the other, because the allocator counts the memory of all threads.
 #[test]
-fn nothing_that_users_write_gets_out_of_hand() {
+fn no_user_input_panics_or_exceeds_the_limits() {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(|| {
         expressions();
         paths();

@@ -111,7 +111,7 @@ async fn the_webhook_returns_the_api_servers_findings_about_templates(
 }
 
 /// A template with an unknown field.
-fn misspelt(game: Game) -> Game {
+fn misspelled(game: Game) -> Game {
     game.set("/spec/template/spec/hostNetwrok", true)
 }
 
@@ -195,7 +195,7 @@ async fn a_dry_run_is_made_only_when_a_template_changes(case: &mut Case) -> Resu
 async fn templates_are_admitted_without_permission_for_dry_runs(case: &mut Case) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;
-    let bad = misspelt(Game::in_place(0)).to_string();
+    let bad = misspelled(Game::in_place(0)).to_string();
     let apply = ["apply", "--dry-run=server", "-f", "-"];
     case.refused(&apply, &bad).await?;
 
@@ -249,7 +249,7 @@ async fn forbid_dry_runs(case: &Case) -> Result<()> {
 async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) -> Result<()> {
     case.apply(BAD.replace("probe", "stored")).await?;
     let image = "/spec/template/spec/containers/0/image";
-    let mismatch = misspelt(Game::in_place(0)).set(image, "game:v1 ");
+    let mismatch = misspelled(Game::in_place(0)).set(image, "game:v1 ");
     case.apply(&mismatch).await?;
     let installed = Webhook::install(case, "2160h").await?;
     installed.until_called(case).await?;

@@ -30,7 +30,7 @@ impl Scene {
         Scene::new(game, Vec::new(), Vec::new(), Vec::new())
     }
 
-    /// A workload and those of these objects that it controls.
+    /// A workload, with those of the given objects that it controls.
     pub fn new(
         game: Game,
         mut pods: Vec<Pod>,
@@ -56,7 +56,7 @@ impl Scene {
         }
     }
 
-    /// Groups HookRuns by the workload that controls them; the second list contains those without one.
+    /// Groups HookRuns by the workload that controls them. The second list contains those that none controls.
     pub fn of_runs(games: Vec<Game>, runs: Vec<HookRun>) -> (Vec<Self>, Vec<HookRun>) {
         let mut by_owner: HashMap<String, Vec<HookRun>> = HashMap::new();
         for run in runs {

@@ -118,7 +118,7 @@ pub(crate) enum ApplyOutcome {
     /// The rest of the plan was dropped because the decision is too old.
     Unfinished,
     /// A precondition does not hold.
-    Moved(String),
+    Conflict(String),
     /// A write failed; `after` is the server's Retry-After.
     Failed {
         message: String,

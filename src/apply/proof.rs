@@ -160,7 +160,7 @@ pub(super) async fn prove(
         uid, generation, ..
     } = target;
     if now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some() {
-        return Err(Stop::Moved(format!(
+        return Err(Stop::Conflict(format!(
             "its generation is now {}, but the plan was made for {generation}",
             now.generation
         )));

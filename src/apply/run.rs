@@ -44,7 +44,7 @@ struct Execution<'a, S> {
 /// Why the rest of a plan is dropped.
 pub(super) enum Stop {
     /// A precondition does not hold.
-    Moved(String),
+    Conflict(String),
     /// A proof took too long.
     Late,
     /// A write failed, with the server's Retry-After.
@@ -60,7 +60,7 @@ impl From<Refusal> for Stop {
             Refusal::Rejected(message) => Stop::Failed(message, None),
             Refusal::Conflict(message)
             | Refusal::AlreadyExists(message)
-            | Refusal::NotFound(message) => Stop::Moved(message),
+            | Refusal::NotFound(message) => Stop::Conflict(message),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Applier {
         };
         let outcome = match run.go(actions, status_first).await {
             Ok(outcome) => outcome,
-            Err(Stop::Moved(message)) => ApplyOutcome::Moved(message),
+            Err(Stop::Conflict(message)) => ApplyOutcome::Conflict(message),
             Err(Stop::Late) => ApplyOutcome::Unfinished,
             Err(Stop::Failed(message, after)) => ApplyOutcome::Failed { message, after },
         };
@@ -144,7 +144,7 @@ impl<S: Serialize> Execution<'_, S> {
             return Ok(outcome);
         }
         if self.target.generation != generation {
-            return Ok(ApplyOutcome::Moved("by our own patch".to_owned()));
+            return Ok(ApplyOutcome::Conflict("by our own patch".to_owned()));
         }
         if status_first || next_status(self.memory) <= Instant::now() {
             self.write_status().await?;

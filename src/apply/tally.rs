@@ -206,7 +206,7 @@ impl Tally {
             };
         }
         if let Some(message) = self.moved {
-            return Err(Stop::Moved(message));
+            return Err(Stop::Conflict(message));
         }
         Ok(match self.left {
             true => ApplyOutcome::Unfinished,

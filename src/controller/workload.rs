@@ -224,7 +224,7 @@ fn requeue(report: Report, wake: Option<Instant>) -> Requeue {
             Requeue::Settled([wake, report.status_due].into_iter().flatten().min())
         }
         ApplyOutcome::Unfinished => Requeue::Now,
-        ApplyOutcome::Moved(message) => {
+        ApplyOutcome::Conflict(message) => {
             debug!(message, "the object has changed; planning again");
             Requeue::Conflict
         }

@@ -1,4 +1,4 @@
-//! Judges what was measured by the conditions of a metric.
+//! Applies the conditions of a metric to what was measured.
 
 use gamekeeper_core::api::{HookPhase, Metric};
 use gamekeeper_core::expr::{Condition, Subject, brief};

@@ -242,20 +242,29 @@ impl Measurement {
         let Probe { http, tokens, .. } = &self.probe;
         let Arguments { secrets, keys, .. } = &*self.arguments;
         request.secrets.extend(secrets);
-        let mut of_tokens = None;
+        let mut token_authorities = None;
         if let Some(key) = ca {
             let ca = keys.get(key).map_err(|why| format!("caSecret: {why}"))?;
             // The token server may use the same CA, or a publicly trusted one.
-            of_tokens = Some(Authorities::Also(ca.to_owned()));
+            token_authorities = Some(Authorities::Also(ca.to_owned()));
             request.ca = Some(Authorities::Only(ca.to_owned()));
         }
         let mut token = None;
         if let Some(authentication) = authentication {
-            let had = credentials(authentication, keys, tokens, http, of_tokens, &mut permit);
-            let had = had.await?;
-            request.headers.insert(AUTHORIZATION, had.header.clone());
-            request.secrets.extend(&had.secrets);
-            token = had.token;
+            let credentials = credentials(
+                authentication,
+                keys,
+                tokens,
+                http,
+                token_authorities,
+                &mut permit,
+            );
+            let credentials = credentials.await?;
+            request
+                .headers
+                .insert(AUTHORIZATION, credentials.header.clone());
+            request.secrets.extend(&credentials.secrets);
+            token = credentials.token;
         }
         let answer = http.send(request, &mut permit).await?;
         if answer.status == StatusCode::UNAUTHORIZED

@@ -112,18 +112,18 @@ pub(super) fn assess(answer: &HttpResponse, path: &str, conditions: &Conditions)
         answer.from,
         millis(answer.elapsed)
     );
-    let told = |why: &str| match why {
+    let message = |why: &str| match why {
         "" => head.clone(),
         why => format!("{head}: {why}"),
     };
     if !answer.status.is_success() {
         let text = String::from_utf8_lossy(&answer.body);
         let text = brief(text.trim());
-        return Outcome::error(told(&text));
+        return Outcome::error(message(&text));
     }
     match judge(&answer.body, path, conditions) {
         Ok(outcome) => outcome,
-        Err(error) => Outcome::error(told(&error.to_string())),
+        Err(error) => Outcome::error(message(&error.to_string())),
     }
 }
 

@@ -118,7 +118,7 @@ fn choose(file: &str, text: &str, wanted: Option<&str>) -> Result<Document, File
     }
 }
 
-/// The template of an object. Unknown fields are errors: a metric whose condition is misspelt would always succeed.
+/// The template of an object. Unknown fields are errors: a metric whose condition is misspelled would always succeed.
 fn template(file: &str, document: Document) -> Result<HookTemplateSpec, FileError> {
     let kind = document.object["kind"]
         .as_str()
@@ -197,7 +197,7 @@ spec:
     }
 
     #[test]
-    fn errors_name_what_is_missing_misspelt_or_ambiguous() {
+    fn errors_name_what_is_missing_misspelled_or_ambiguous() {
         let ip = [("PodIP", "127.0.0.1")];
         let two = format!(
             "{TEMPLATE}---{}",

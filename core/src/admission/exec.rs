@@ -10,7 +10,7 @@ use super::metrics::MAX_FINDINGS;
 use crate::api::{Argument, ExecMetric, Metric};
 use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_texts};
 
-/// Finds the commands of an object in a namespace in which hooks must not run any.
+/// Finds the commands of an object whose namespace does not allow hooks to run commands.
 ///
 /// Not part of [`check`](super::check): only a running operator knows in which namespaces commands are allowed.
 pub fn disabled_commands(
@@ -75,7 +75,8 @@ pub(super) fn without_pod(metrics: &[Metric], args: &[Argument]) -> Vec<Finding>
     let commands = commands.filter(|(_, metric)| metric.provider.exec.is_some());
     commands
         .map(|(index, _)| {
-            let message = "Invalid value: the pod is not known: give it in spec.args, as PodName";
+            let message =
+                "Invalid value: the pod is not known: set the argument PodName in spec.args";
             Finding::error(format!("spec.metrics[{index}].provider.exec"), message)
         })
         .collect()

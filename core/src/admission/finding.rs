@@ -37,7 +37,7 @@ impl Finding {
         Finding::error(field, format!("Invalid value: {value:?}: {fix}"))
     }
 
-    /// An unknown field: misspelt or misplaced.
+    /// An unknown field: misspelled or misplaced.
     pub fn unknown(field: &str) -> Self {
         Finding::error(field, format!("unknown field {field:?}"))
     }

@@ -1,4 +1,4 @@
-//! Indexes of a GameDeployment's pods: their range, and what the template says of them.
+//! Indexes of a GameDeployment's pods: their range, and environment variables that conflict with them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::api::names::{INDEX_ENV, INDEX_ON, INDEX_RANGE};
 use crate::api::{GameDeployment, IndexRange};
 use crate::plan::Workload;
 
-/// What is wrong with the indexes of a GameDeployment's pods.
+/// The findings about the indexes of a GameDeployment's pods.
 pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
     let none = BTreeMap::new();
     let annotations = workload.metadata.annotations.as_ref().unwrap_or(&none);
@@ -37,20 +37,20 @@ fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
     Some(Finding::invalid(field, on, "only \"true\" gives pods an index").as_warning())
 }
 
-/// Fewer indexes than pods: some would never be created.
+/// A range with fewer indexes than pods: some pods would never be created.
 fn too_few(workload: &GameDeployment, range: IndexRange) -> Option<Finding> {
     let resolved = Workload::of_game_deployment(workload).ok()?;
     let pods = resolved.replicas + resolved.max_surge;
     let field = format!("metadata.annotations.{INDEX_RANGE}");
     let message = format!(
-        "Invalid value: the range has {} indexes, fewer than replicas + maxSurge, which is {pods}: pods beyond \
-         that are not created",
+        "Invalid value: the range has {} indexes, fewer than replicas + maxSurge ({pods}): pods without an index \
+        are not created",
         range.count()
     );
     (pods > i64::from(range.count())).then(|| Finding::error(field, message).as_warning())
 }
 
-/// Variables that give way to the index.
+/// Environment variables of the template that the operator replaces by the index.
 fn of_environment(template: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     for list in ["initContainers", "containers"] {
@@ -58,7 +58,7 @@ fn of_environment(template: &Value) -> Vec<Finding> {
             for (place, variable) in items(&container["env"]) {
                 if variable["name"] == INDEX_ENV {
                     let field = format!("spec.template.spec.{list}[{index}].env[{place}].name");
-                    let fix = "gets the pod's index as its value; remove it";
+                    let fix = "is set to the pod's index by the operator; remove it";
                     findings.push(Finding::invalid(field, INDEX_ENV, fix).as_warning());
                 }
             }

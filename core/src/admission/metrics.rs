@@ -19,7 +19,7 @@ use crate::plan::hook_run::{
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
-/// The maximum number of findings of one kind about the texts of metrics.
+/// The maximum number of findings of one kind about the strings of metrics.
 pub(super) const MAX_FINDINGS: usize = 32;
 
 /// Checks a HookTemplate. Its arguments may lack a value, because the workload can set it.

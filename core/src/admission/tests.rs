@@ -1,5 +1,5 @@
-//! Mostly rules on two objects at a time. Those on one object are in the table of bad manifests,
-//! which the linter's tests go through.
+//! Mostly rules that involve two objects. Rules on a single object are covered by the table of bad manifests,
+//! which the linter's tests check.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ fn fields_without_effect_are_warnings() {
             "{found:?}"
         );
     }
-    for (type_, is_told) in [
+    for (type_, is_warned) in [
         ("InplaceUpdate", false),
         ("RollingUpdate", true),
         ("HotPatchUpdate", true),
@@ -186,7 +186,7 @@ fn fields_without_effect_are_warnings() {
         let strategy = json!({"type": type_, "inPlaceUpdateStrategy": {"policy": "OrderedReady"}});
         let found = messages(json!({"updateStrategy": strategy}), &[]);
         let expected = "warning: spec.updateStrategy.inPlaceUpdateStrategy.policy: Invalid value: \"OrderedReady\": ";
-        assert_eq!(found.len(), usize::from(is_told), "{found:?}");
+        assert_eq!(found.len(), usize::from(is_warned), "{found:?}");
         assert!(found.iter().all(|it| it.starts_with(expected)), "{found:?}");
     }
     let steps = |partitions: [Value; 3]| {
@@ -230,7 +230,7 @@ fn messages_of_range(range: Option<&str>, on: &str, spec: Value) -> Vec<String> 
 }
 
 #[test]
-fn a_range_of_indexes_that_cannot_be_used_is_refused() {
+fn an_invalid_range_of_indexes_is_refused() {
     let none = || json!({});
     let good = r#"{"podStartIndex": 100, "podEndIndex": 110}"#;
     assert_eq!(messages_of_range(Some(good), "true", none()), [""; 0]);
@@ -259,7 +259,7 @@ fn a_range_of_indexes_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn indexes_that_do_not_fit_are_a_warning() {
+fn too_few_indexes_and_a_conflicting_variable_are_warnings() {
     let range = Some(r#"{"podEndIndex": 5}"#);
     let spec = |replicas: i32, surge: Value| json!({"replicas": replicas, "updateStrategy": {"maxSurge": surge}});
     assert_eq!(messages_of_range(range, "true", spec(4, json!(1))), [""; 0]);
@@ -276,14 +276,14 @@ fn indexes_that_do_not_fit_are_a_warning() {
     assert_eq!(
         messages_of_range(range, "true", json!({"template": template})),
         [
-            "warning: spec.template.spec.containers[0].env[1].name: Invalid value: \"POD_INDEX\": gets the \
-             pod's index as its value; remove it"
+            "warning: spec.template.spec.containers[0].env[1].name: Invalid value: \"POD_INDEX\": is set to \
+             the pod's index by the operator; remove it"
         ]
     );
 }
 
 #[test]
-fn fields_of_bk_bcs_without_a_meaning_here_are_warnings() {
+fn fields_of_bk_bcs_without_effect_here_are_warnings() {
     let found = messages(json!({"serviceName": "game"}), &[]);
     let expected = "warning: spec.serviceName: Invalid value: has no effect on a GameDeployment";
     assert!(
@@ -327,7 +327,7 @@ fn a_reserved_ordinal_below_the_first_one_is_a_warning() {
 }
 
 #[test]
-fn batches_of_pods_that_are_created_one_by_one_are_a_warning() {
+fn batches_with_ordered_ready_are_a_warning() {
     for (policy, findings) in [("OrderedReady", 1), ("Parallel", 0)] {
         let batch = json!({"createBatch": "20%"});
         let spec = json!({"podManagementPolicy": policy, "scaleStrategy": batch});
@@ -339,7 +339,7 @@ fn batches_of_pods_that_are_created_one_by_one_are_a_warning() {
 }
 
 #[test]
-fn what_would_hold_traffic_back_without_a_gate_is_a_warning() {
+fn fields_that_need_a_readiness_gate_are_warnings_if_it_is_disabled() {
     let templates = [("check", template(json!([]), "http://10.0.0.1"))];
     let spec = |strategy: Value, disabled: bool| {
         json!({
@@ -402,7 +402,7 @@ fn objects_of_another_version_are_not_refused() {
     assert_eq!(check(&json!({"kind": "Pod"}), &templates), []);
 }
 
-/// The cluster may be newer than we are.
+/// The cluster may be newer than the operator.
 #[test]
 fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates() {
     let container = json!({"name": "backup", "image": "backup:1", "imagee": "x"});

@@ -37,7 +37,7 @@ impl Update {
         self.type_ == UpdateStrategyType::InplaceUpdate
     }
 
-    /// Whether pods may be deleted for it.
+    /// Whether an update may recreate pods.
     fn may_recreate(self) -> bool {
         match self.type_ {
             UpdateStrategyType::RollingUpdate => true,
@@ -104,7 +104,7 @@ fn without_effect(field: &str, why: &str) -> Finding {
     Finding::error(field, format!("Invalid value: has no effect {why}")).as_warning()
 }
 
-/// maxSurge under OrderedReady, which creates one pod after the other and none beside them.
+/// A maxSurge with OrderedReady, which creates one pod at a time and never a surge pod.
 fn surge_without_effect(spec: &GameStatefulSetSpec) -> Option<Finding> {
     let strategy = &spec.update_strategy;
     let rolling = strategy.rolling_update.as_ref();
@@ -151,7 +151,7 @@ fn of_workload<K: GameWorkload>(
     ));
     findings.extend(hooks::of_workload(workload, templates));
     findings.extend(hooks_without_effect(workload, update));
-    findings.extend(holds_no_traffic(workload, update));
+    findings.extend(needs_readiness_gate(workload, update));
     findings.extend(order_without_effect(update));
     findings.extend(steps_without_effect(workload));
     findings
@@ -196,7 +196,7 @@ fn hooks_without_effect(workload: &impl GameWorkload, update: Update) -> Vec<Fin
         .collect()
 }
 
-/// createBatch where pods are created one after the other.
+/// A createBatch with OrderedReady, which creates one pod at a time anyway.
 fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
     let spec = &workload.spec;
     let is_ordered = spec.pod_management_policy == PodManagementPolicy::OrderedReady;
@@ -206,12 +206,12 @@ fn batch_without_effect(workload: &GameStatefulSet) -> Option<Finding> {
         .filter(|_| is_ordered)?;
     Some(without_effect(
         "spec.scaleStrategy.createBatch",
-        "with podManagementPolicy OrderedReady, which creates one pod after the other; remove it, or use Parallel",
+        "with podManagementPolicy OrderedReady, which creates one pod at a time; remove it, or use Parallel",
     ))
 }
 
-/// What keeps traffic from a pod by its readiness gate, where new pods have none.
-fn holds_no_traffic(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
+/// Fields that keep traffic away from a pod by means of its readiness gate, although new pods have none.
+fn needs_readiness_gate(workload: &impl GameWorkload, update: Update) -> Vec<Finding> {
     let [_, _, post_inplace] = workload.pod_hooks();
     let fields = [
         (
@@ -227,14 +227,14 @@ fn holds_no_traffic(workload: &impl GameWorkload, update: Update) -> Vec<Finding
     let fields = fields
         .into_iter()
         .filter(|(is_set, _)| is_ungated && *is_set);
-    let message = "Invalid value: holds no traffic back from pods without a readiness gate \
+    let message = "Invalid value: cannot keep traffic away from pods without a readiness gate \
                    (spec.disableReadinessGate); remove one of the two";
     fields
         .map(|(_, field)| Finding::error(field, message).as_warning())
         .collect()
 }
 
-/// An order of containers, which updates of other types do not keep.
+/// An order of containers with an update type other than InplaceUpdate, which ignores it.
 fn order_without_effect(update: Update) -> Option<Finding> {
     if update.is_in_place() || update.order == ContainerOrder::DisOrdered {
         return None;
@@ -271,7 +271,7 @@ fn steps_without_effect(workload: &impl GameWorkload) -> Vec<Finding> {
     findings
 }
 
-/// A partition beside steps, which say themselves how many pods are kept.
+/// A partition in addition to canary steps, which specify partitions themselves.
 fn partition_without_effect(
     workload: &impl GameWorkload,
     place: &str,

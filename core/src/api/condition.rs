@@ -1,4 +1,4 @@
-//! Conditions of a workload: their types, and every reason that one may give.
+//! Conditions of a workload: their types and all their reasons.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use super::WorkloadStatus;
 /// What a condition is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionType {
-    /// Everything is as the spec says.
+    /// The workload is in the state that its spec describes.
     Ready,
-    /// The rollout goes on, or is complete.
+    /// The rollout is making progress, or is complete.
     Progressing,
     /// The number of pods cannot be changed.
     FailedScale,
@@ -23,7 +23,7 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
-    /// As it is written.
+    /// The value of the field `type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -34,10 +34,10 @@ impl ConditionType {
     }
 }
 
-/// Why a condition is as it is.
+/// The reason for a condition's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Reason {
-    /// Ready: there are as many pods as wanted, all available, at the desired revision.
+    /// Ready: there are as many pods as desired, all available, at the desired revision.
     AllPodsAvailable,
     /// Not Ready: too few pods are available.
     PodsUnavailable,
@@ -49,7 +49,7 @@ pub enum Reason {
     Unreadable,
     /// The rollout is complete.
     Complete,
-    /// The rollout goes on.
+    /// The rollout is in progress.
     RollingOut,
     /// The first pods are created in batches.
     CreatingInBatches,
@@ -75,7 +75,7 @@ pub enum Reason {
     RevisionNotFound,
     /// Pods terminate as soon as they are started.
     PodsEndAtOnce,
-    /// The range of pods' indexes cannot be read.
+    /// The range of the pods' indexes is invalid.
     PodIndexInvalid,
     /// All indexes of the range are in use.
     PodIndexExhausted,
@@ -93,7 +93,7 @@ pub enum Reason {
     HookCannotSucceed,
     /// The API server refused to create a pod.
     FailedCreate,
-    /// It refused a volume claim, or its owner.
+    /// It refused a volume claim, or a change of its owner.
     FailedClaim,
     /// It refused to delete a pod.
     FailedDelete,
@@ -104,7 +104,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The reason that is written so.
+    /// Parses the field `reason`.
     pub fn parse(text: &str) -> Option<Self> {
         let text: StrDeserializer<Error> = text.into_deserializer();
         Self::deserialize(text).ok()

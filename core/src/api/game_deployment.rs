@@ -39,7 +39,7 @@ pub struct GameDeploymentSpec {
     #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which pods belong to this workload; immutable.
+    /// Selects the pods of this workload; immutable.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
     /// Template of the pods.
@@ -53,11 +53,11 @@ pub struct GameDeploymentSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
-    /// Old revisions to keep for rollbacks.
+    /// Number of old revisions to keep for rollbacks.
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
-    /// How pods are created, and chosen when scaling in.
+    /// How pods are created, and which ones a scale-in deletes first.
     #[serde(default)]
     pub scale_strategy: GameDeploymentScaleStrategy,
     /// How pods are updated to a new revision.
@@ -74,27 +74,28 @@ pub struct GameDeploymentSpec {
     /// succeed before a pod is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
-    /// Hook that must succeed after a pod was updated in place, before the pod receives traffic again.
+    /// Hook that must succeed after a pod has been updated in place, before the pod receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
 }
 
-/// How pods are created, and chosen when scaling in.
+/// How pods are created, and which ones a scale-in deletes first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameDeploymentScaleStrategy {
-    /// Names of pods that are deleted first when scaling in, and replaced otherwise.
+    /// Names of pods to delete. A scale-in chooses them first; otherwise they are deleted and replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10000), extend("x-kubernetes-list-type" = "set"))]
     pub pods_to_delete: Vec<String>,
-    /// Pods (number or percentage, rounded up) that may be created and not yet available while the workload's
-    /// first pods are created; all when absent. Later creations are not limited.
+    /// Number of pods, or percentage (rounded up), that may be starting at once, that is, created but not yet
+    /// available, while the workload's first pods are created. No limit when absent. Later creations are never
+    /// limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub create_batch: Option<IntOrString>,
 }
 
-/// How a GameDeployment's pods are brought to a new revision.
+/// How a GameDeployment's pods are updated to a new revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::game_deployment_limits()))]

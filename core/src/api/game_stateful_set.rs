@@ -40,13 +40,13 @@ pub struct GameStatefulSetSpec {
     #[schemars(range(min = 0), extend("default" = 1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Which pods belong to this workload; immutable.
+    /// Selects the pods of this workload; immutable.
     #[schemars(schema_with = "schema::label_selector")]
     pub selector: LabelSelector,
     /// Template of the pods.
     #[schemars(schema_with = "schema::pod_template")]
     pub template: serde_json::Value,
-    /// The headless service that governs the pods' names.
+    /// Name of the headless Service that governs the pods' DNS names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(
         length(max = 253),
@@ -62,7 +62,7 @@ pub struct GameStatefulSetSpec {
         "x-kubernetes-validations" = [schema::immutable("create a new workload with the new policy")]
     ))]
     pub pod_management_policy: PodManagementPolicy,
-    /// Claims of each pod; immutable.
+    /// Templates of the claims that each pod gets; immutable.
     #[schemars(schema_with = "schema::volume_claim_templates")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_claim_templates: Vec<serde_json::Value>,
@@ -72,8 +72,8 @@ pub struct GameStatefulSetSpec {
     /// Where ordinals start.
     #[serde(default)]
     pub ordinals: Ordinals,
-    /// Ordinals that have no pod and do not count: the next higher ones are used in their place. Their
-    /// claims are kept.
+    /// Ordinals for which no pod is created; the next higher ones are used instead. Claims of reserved
+    /// ordinals are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 1000),
@@ -85,7 +85,7 @@ pub struct GameStatefulSetSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: i32,
-    /// Old revisions to keep for rollbacks.
+    /// Number of old revisions to keep for rollbacks.
     #[schemars(range(min = 0), extend("default" = 10))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
@@ -106,7 +106,7 @@ pub struct GameStatefulSetSpec {
     /// succeed before a pod is recreated for an update.
     #[serde(default)]
     pub pre_inplace_update_strategy: PodHookStrategy,
-    /// Hook that must succeed after a pod was updated in place, before the pod receives traffic again.
+    /// Hook that must succeed after a pod has been updated in place, before the pod receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
 }
@@ -135,10 +135,10 @@ pub enum PvcRetention {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PvcRetentionPolicy {
-    /// When the workload is deleted.
+    /// Applies when the workload is deleted.
     #[serde(default)]
     pub when_deleted: PvcRetention,
-    /// When a pod is scaled in.
+    /// Applies when a scale-in deletes a pod.
     #[serde(default)]
     pub when_scaled: PvcRetention,
 }
@@ -157,14 +157,15 @@ pub struct Ordinals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetScaleStrategy {
-    /// Pods (number or percentage, rounded up) that may be created and not yet available while the workload's
-    /// first pods are created; all when absent. Parallel only. Later creations are not limited.
+    /// Number of pods, or percentage (rounded up), that may be starting at once, that is, created but not yet
+    /// available, while the workload's first pods are created. No limit when absent. Later creations are never
+    /// limited. Only with podManagementPolicy Parallel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::batch")]
     pub create_batch: Option<IntOrString>,
 }
 
-/// Update limits at the place where bk-bcs keeps them.
+/// Update limits, in the place where bk-bcs has them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetRollingUpdate {
@@ -176,13 +177,13 @@ pub struct GameStatefulSetRollingUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
-    /// Pods (number or percentage) above replicas during an update; no effect with OrderedReady.
+    /// Pods (number or percentage) that may exist above replicas during an update; has no effect with OrderedReady.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_surge: Option<IntOrString>,
 }
 
-/// How a GameStatefulSet's pods are brought to a new revision.
+/// How a GameStatefulSet's pods are updated to a new revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::game_stateful_set_limits()))]
@@ -190,18 +191,18 @@ pub struct GameStatefulSetUpdateStrategy {
     /// RollingUpdate, InplaceUpdate, HotPatchUpdate or OnDelete.
     #[serde(default, rename = "type")]
     pub type_: UpdateStrategyType,
-    /// Limits, where bk-bcs has them.
+    /// Update limits, in the place where bk-bcs has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<GameStatefulSetRollingUpdate>,
-    /// As rollingUpdate.partition; only one of the two may be set.
+    /// Same as rollingUpdate.partition; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub partition: Option<IntOrString>,
-    /// As rollingUpdate.maxUnavailable; only one of the two may be set.
+    /// Same as rollingUpdate.maxUnavailable; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_unavailable: Option<IntOrString>,
-    /// As rollingUpdate.maxSurge; only one of the two may be set.
+    /// Same as rollingUpdate.maxSurge; only one of the two may be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pods_or_percentage")]
     pub max_surge: Option<IntOrString>,
@@ -220,7 +221,7 @@ pub struct GameStatefulSetUpdateStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GameStatefulSetStatus {
-    /// What every workload shows.
+    /// The fields that all workloads have.
     #[serde(flatten)]
     pub workload: WorkloadStatus,
     /// Pods at the current (stable) revision.

@@ -26,13 +26,12 @@ pub struct MeasurementRetention {
     pub limit: i32,
 }
 
-/// How long a finished run is kept. Runs that a workload created are deleted with what they were created for
-/// instead.
+/// How long a finished run is kept. Ignored for runs that a workload controls, which the workload deletes itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::some_time_to_live()]))]
 pub struct TtlStrategy {
-    /// Seconds to keep a finished run for which no other field applies.
+    /// Seconds to keep a finished run to which no other field applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seconds_after_completion: Option<i32>,

@@ -28,7 +28,7 @@ use super::{Argument, DryRun, HookPolicy, MeasurementRetention, Metric, TtlStrat
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::rules_by_metric_name()))]
 pub struct HookRunSpec {
-    /// What is measured.
+    /// Metrics to measure.
     #[schemars(length(min = 1, max = 32), transform = schema::merged_by("name"))]
     pub metrics: Vec<Metric>,
     /// Arguments, each with its value.
@@ -59,18 +59,18 @@ pub struct HookRunSpec {
 }
 
 impl HookRun {
-    /// The hook point, if it was created for a workload of this kind.
+    /// The hook point for which a workload of this kind created the run. None for other runs.
     pub fn point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         let labels = self.metadata.labels.as_ref()?;
         HookPoint::parse(labels.get(kind.type_label())?)
     }
 
-    /// The hook point, if it is one of a pod rather than a canary step.
+    /// As [`point`](Self::point), but None for canary steps.
     pub fn pod_point(&self, kind: WorkloadKind) -> Option<HookPoint> {
         self.point(kind).filter(|point| *point != HookPoint::Step)
     }
 
-    /// The workload that its owner references name as controller. The workload need not exist.
+    /// The workload that controls the run, according to the run's owner references. It may no longer exist.
     pub fn controlling_workload(&self) -> Option<(WorkloadKind, &OwnerReference)> {
         let owner = names::controller_of(&self.metadata)?;
         let (group, _) = owner.api_version.split_once('/')?;
@@ -78,13 +78,13 @@ impl HookRun {
         Some((kind, owner))
     }
 
-    /// Its phase; Pending before it has a status.
+    /// The run's phase; Pending if it has no status yet.
     pub fn phase(&self) -> HookPhase {
         let status = self.status.as_ref();
         status.map_or_else(HookPhase::default, |status| status.phase)
     }
 
-    /// Whether it guards a deletion that is not for an update.
+    /// Whether the run guards a deletion that is not part of an update.
     pub fn is_for_removal(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
         let target = annotations.and_then(|it| it.get(names::RUN_TARGET));
@@ -104,7 +104,7 @@ pub enum HookPhase {
     Successful,
     /// A failure limit was exceeded.
     Failed,
-    /// Too many errors in a row.
+    /// Too many consecutive errors.
     Error,
     /// Ended without a decision.
     Inconclusive,
@@ -207,7 +207,7 @@ pub struct Measurement {
     /// How it ended.
     #[serde(default)]
     pub phase: HookPhase,
-    /// What was measured, as text.
+    /// The measured value, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Reason for the phase.

@@ -27,7 +27,7 @@ pub struct HookTemplateSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), transform = schema::merged_by("name"))]
     pub args: Vec<Argument>,
-    /// What is measured.
+    /// Metrics to measure.
     #[schemars(length(min = 1, max = 32), transform = schema::merged_by("name"))]
     pub metrics: Vec<Metric>,
     /// Whether metrics run in parallel or one after the other.
@@ -65,7 +65,7 @@ pub struct Argument {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [schema::exactly_one_of(&["secretKeyRef", "fieldRef"])]))]
 pub struct ArgumentSource {
-    /// A key of a Secret labelled `tkex.tencent.com/hook-access: "true"`; read at call time.
+    /// A key of a Secret with the label `tkex.tencent.com/hook-access: "true"`; read at call time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<SecretKeyRef>,
     /// A field of the HookRun.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::names::{INDEX_ON, INDEX_RANGE};
 
-/// Indexes from `start` up to, and without, `end`.
+/// The indexes from `start` (inclusive) to `end` (exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexRange {
     /// The first index.
@@ -15,7 +15,7 @@ pub struct IndexRange {
     pub end: u32,
 }
 
-/// Why a range cannot be read; a sentence that begins with the annotation says it.
+/// Why a range is invalid. The message completes a sentence that begins with the annotation's key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidIndexRange(String);
@@ -30,13 +30,13 @@ struct Written {
 }
 
 const EXAMPLE: &str =
-    r#"must be JSON such as {"podStartIndex": 100, "podEndIndex": 110}, which is 100 to 109"#;
+    r#"must be JSON such as {"podStartIndex": 100, "podEndIndex": 110}, for indexes 100 to 109"#;
 
 impl IndexRange {
     /// The range in a workload's annotations; None while its pods get no indexes.
     ///
     /// # Errors
-    /// When pods are to get indexes and the range is missing, empty or cannot be read.
+    /// If indexes are enabled and the range is missing, empty or cannot be parsed.
     pub fn of(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, InvalidIndexRange> {
         if annotations.get(INDEX_ON).is_none_or(|on| on != "true") {
             return Ok(None);
@@ -44,8 +44,9 @@ impl IndexRange {
         let Some(text) = annotations.get(INDEX_RANGE) else {
             return Err(InvalidIndexRange(EXAMPLE.to_owned()));
         };
-        let written: Written = serde_json::from_str(text)
-            .map_err(|_| InvalidIndexRange(format!("{EXAMPLE}: two whole numbers, 0 or more")))?;
+        let written: Written = serde_json::from_str(text).map_err(|_| {
+            InvalidIndexRange(format!("{EXAMPLE}: both must be whole numbers, 0 or more"))
+        })?;
         let range = Self {
             start: written.pod_start_index,
             end: written.pod_end_index,
@@ -67,7 +68,7 @@ impl IndexRange {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether an index is one of them.
+    /// Whether an index is in the range.
     pub fn contains(self, index: u32) -> bool {
         (self.start..self.end).contains(&index)
     }

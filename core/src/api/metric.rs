@@ -21,8 +21,8 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::delay")]
     pub initial_delay: Option<String>,
-    /// Number of measurements to make. When it is absent or 0: one without an interval; with an interval, the metric
-    /// runs until the run is terminated.
+    /// Number of measurements to make. When absent or 0, there is one measurement; or, if interval is set,
+    /// measurements continue until the run is terminated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub count: Option<i32>,
@@ -70,13 +70,13 @@ pub struct MetricProvider {
     /// A Prometheus query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Box<PrometheusMetric>>,
-    /// Fields of the pod that the run is about.
+    /// Fields of the run's pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesMetric>,
     /// A Job; the measurement is Successful when the Job completes, Failed when it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobMetric>,
-    /// A command in a container of the pod that the run is about.
+    /// A command in a container of the run's pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<Box<ExecMetric>>,
 }

@@ -13,16 +13,16 @@ pub const PLUGIN_FIELD_MANAGER: &str = "kubectl-game";
 pub const REVISION_LABEL: &str = "controller-revision-hash";
 /// Pod label: the five characters at the end of its name.
 pub const INSTANCE_LABEL: &str = "tkex.bkbcs.tencent.com/gamedeployment-instance-id";
-/// Pod annotation from the start of the PreDelete or PreInplace hook until what it guards is done or
-/// cancelled.
+/// Pod annotation, set from the start of the PreDelete or PreInplace hook until the guarded action is done or
+/// canceled.
 pub const DELETING_ANNOTATION: &str = "io.tencent.bcs.dev/game-pod-deleting";
-/// Pod annotation: cost of deleting it (Kubernetes convention); lower goes first.
+/// Pod annotation: cost of deleting the pod (Kubernetes convention); pods with a lower cost are deleted first.
 pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Node annotation: cost of deleting a pod on this node.
 pub const NODE_DELETION_COST: &str = "io.tencent.bcs.dev/node-deletion-cost";
 /// Workload annotation: `ascend` (default) or `descend` order of the pod deletion cost.
 pub const COST_SORT_METHOD: &str = "io.tencent.bcs.dev/pod-deletion-cost-sort-method";
-/// Label that says when a workload may be deleted: `Always`, or `Cascading` (once it has no pods).
+/// Workload label: when the workload may be deleted, `Always` or `Cascading` (once it has no pods).
 pub const DELETION_ALLOW: &str = "io.tencent.bcs.dev/deletion-allow";
 /// Pod annotation that asks a kubelet to change images without a restart, if it can.
 pub const HOT_PATCH_ANNOTATION: &str = "io.kubernetes.hotpatch.container";
@@ -32,10 +32,10 @@ pub const PORT_POOLS_ANNOTATION: &str = "portpools.networkextension.bkbcs.tencen
 pub const IN_PLACE_GATE: &str = "InPlaceUpdateReady";
 /// Pod annotation: the last in-place update or hot patch, with old and new values.
 pub const IN_PLACE_RECORD: &str = "gamekeeper.tkex.tencent.com/in-place-record";
-/// Pod annotation of bk-bcs' operators: what an in-place update began from. It stays when that is over.
+/// Pod annotation of bk-bcs' operators: the state that an in-place update started from. It remains after the update.
 pub const BCS_IN_PLACE_STATE: &str = "inplace-update-state";
-/// Pod annotation of bk-bcs' operators: what they change when the grace period ends. The pod has the label
-/// of the new revision already.
+/// Pod annotation of bk-bcs' operators: the change that they make when the grace period ends. The pod already has
+/// the label of the new revision.
 pub const BCS_IN_PLACE_GRACE: &str = "inplace-update-grace";
 /// Workload annotation: the operator's own pause (revision, step hash, index, reason, time).
 pub const PAUSE_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pause";
@@ -63,11 +63,11 @@ pub const RUN_INSTANCE_LABEL: &str = "InstanceID";
 pub const RUN_STEP_LABEL: &str = "step-index";
 /// HookRun label that bk-bcs' newer operators set: the hook point.
 pub const RUN_TYPE_LABEL: &str = "hookrun-type";
-/// The same: the update revision of a canary step, or the pod's revision.
+/// HookRun label that bk-bcs' newer operators set: the update revision of a canary step, or the pod's revision.
 pub const RUN_WORKLOAD_REVISION_LABEL: &str = "workload-revision";
-/// The same: the pod's instance id or ordinal.
+/// HookRun label that bk-bcs' newer operators set: the pod's instance id or ordinal.
 pub const RUN_INSTANCE_ID_LABEL: &str = "instance-id";
-/// The same: the index of a canary step.
+/// HookRun label that bk-bcs' newer operators set: the index of a canary step.
 pub const RUN_STEP_INDEX_LABEL: &str = "canary-step-index";
 
 /// Label of a GameStatefulSet's pods: their name, for a service that selects one pod.
@@ -224,7 +224,7 @@ impl HookPoint {
         }
     }
 
-    /// Whether the annotation [`DELETING_ANNOTATION`] tells of pods whose hook of this point runs.
+    /// Whether a pod has the annotation [`DELETING_ANNOTATION`] while its hook of this point runs.
     pub fn marks_pods(self) -> bool {
         matches!(self, HookPoint::PreDelete | HookPoint::PreInplace)
     }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_measurement_has_a_job_of_its_own_with_a_valid_name() {
+    fn each_measurement_has_its_own_job_with_a_valid_name() {
         let long = "pre-delete-hook-test-gamedeployment-67864c6f65-s9rbp-backup.before.it.goes";
         let names: std::collections::BTreeSet<String> = [
             job_name(long, "uid-1", "backup", 1),

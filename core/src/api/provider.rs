@@ -1,4 +1,4 @@
-//! What a metric can call: web services, Prometheus, Kubernetes itself, jobs, commands in containers.
+//! What a metric can call: web services, Prometheus, the Kubernetes API, Jobs, and commands in containers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ pub struct WebHeader {
     /// Name.
     #[schemars(length(min = 1, max = 256))]
     pub key: String,
-    /// Value; `{{ args.NAME }}` is filled in.
+    /// Value; may contain `{{ args.NAME }}`.
     pub value: String,
 }
 
@@ -39,7 +39,7 @@ pub struct WebHeader {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::web_rules()))]
 pub struct WebMetric {
-    /// http or https URL; `{{ args.NAME }}` is filled in.
+    /// http or https URL; may contain `{{ args.NAME }}`.
     #[schemars(schema_with = "schema::url")]
     pub url: String,
     /// GET, POST or PUT; GET when absent.
@@ -49,7 +49,7 @@ pub struct WebMetric {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub headers: Vec<WebHeader>,
-    /// Body as text; not together with jsonBody.
+    /// Body as text; cannot be combined with jsonBody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub body: Option<String>,
@@ -68,7 +68,8 @@ pub struct WebMetric {
     /// Accept any server certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
+    /// CA certificates (PEM) to trust instead of the system's: a key of a Secret with the label
+    /// `tkex.tencent.com/hook-access: "true"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretKeyRef>,
     /// Authentication of the call.
@@ -84,7 +85,7 @@ pub struct PrometheusMetric {
     /// Base URL of the Prometheus server.
     #[schemars(schema_with = "schema::url")]
     pub address: String,
-    /// The query; `{{ args.NAME }}` is filled in.
+    /// The query; may contain `{{ args.NAME }}`.
     #[schemars(length(min = 1, max = 8192))]
     pub query: String,
     /// Seconds to wait for a response; 30 when absent.
@@ -98,7 +99,8 @@ pub struct PrometheusMetric {
     /// Accept any server certificate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// Key of a Secret, labelled for hooks, with the CA certificates (PEM) to trust instead of the system's.
+    /// CA certificates (PEM) to trust instead of the system's: a key of a Secret with the label
+    /// `tkex.tencent.com/hook-access: "true"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret: Option<SecretKeyRef>,
     /// Authentication of the call.
@@ -117,7 +119,7 @@ pub enum KubernetesFunction {
     Patch,
 }
 
-/// Fields of the pod that the run is about.
+/// Fields of the run's pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::patched_fields()))]
@@ -145,24 +147,25 @@ pub struct KubernetesField {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobMetric {
-    /// Labels and annotations of the Job; its name is made from the run's.
+    /// Labels and annotations of the Job; its name is derived from the run's.
     #[schemars(schema_with = "schema::object_meta")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<RawJson>,
-    /// The Job's spec; `{{ args.NAME }}` is filled into command, args and env of its containers.
+    /// The Job's spec; `{{ args.NAME }}` is replaced in command, args and env of its containers.
     /// activeDeadlineSeconds is 3600 when absent.
     #[schemars(schema_with = "schema::job_spec")]
     pub spec: RawJson,
 }
 
-/// A command in a container of the pod that the run is about; its exit code is the measurement.
+/// A command in a container of the run's pod; its exit code is the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecMetric {
-    /// Name of the container; `{{ args.NAME }}` is filled in.
+    /// Name of the container; may contain `{{ args.NAME }}`.
     #[schemars(length(min = 1, max = 253))]
     pub container: String,
-    /// The program and its arguments, without a shell; `{{ args.NAME }}` is filled into each. Exit code 0 is Successful.
+    /// The program and its arguments, run without a shell; each may contain `{{ args.NAME }}`. Exit code 0 means
+    /// Successful.
     #[schemars(schema_with = "schema::command")]
     pub command: Vec<String>,
     /// Seconds to wait for the command to exit; 10 when absent.

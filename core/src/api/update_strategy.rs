@@ -17,20 +17,20 @@ pub enum UpdateStrategyType {
     InplaceUpdate,
     /// Change the image without a restart; requires support by the kubelet.
     HotPatchUpdate,
-    /// Pods are updated only when a user has them deleted.
+    /// Update a pod only when it is deleted: its replacement is created at the new revision.
     OnDelete,
 }
 
-/// In which order the containers of a pod get their new images. Native sidecars come first, then
-/// containers as the template lists them.
+/// The order in which the containers of a pod get their new images. Native sidecars come first, then the other
+/// containers in the order of the template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ContainerOrder {
     /// All at once.
     #[default]
     DisOrdered,
-    /// Each after the one before it runs its new image and is ready.
+    /// Each once the previous one runs its new image and is ready.
     OrderedReady,
-    /// Each after the one before it was started from its new image.
+    /// Each once the previous one has been started from its new image.
     OrderedUpdated,
 }
 
@@ -52,9 +52,9 @@ pub struct InPlaceUpdateStrategy {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub grace_period_seconds: i32,
-    /// In which order the containers of a pod get their new images: DisOrdered (all at once),
-    /// OrderedReady (each after the one before it is ready) or OrderedUpdated (each after the one before
-    /// it runs its new image).
+    /// The order in which the containers of a pod get their new images: DisOrdered (all at once),
+    /// OrderedReady (each once the previous one is ready) or OrderedUpdated (each once the previous one
+    /// runs its new image).
     #[serde(default)]
     pub policy: ContainerOrder,
     /// What to do with a template change that cannot be made in place.

@@ -33,7 +33,7 @@ pub struct WorkloadStatus {
     /// Name of the revision of the current template.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub update_revision: String,
-    /// Name of the stable revision: the last one that all pods were available at.
+    /// Name of the stable revision: the last one at which all pods were available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub current_revision: String,
     /// Whether the workload's first pods are still being created, in batches of scaleStrategy.createBatch.
@@ -42,10 +42,10 @@ pub struct WorkloadStatus {
     /// Number of hash collisions of revision names.
     #[serde(default)]
     pub collision_count: i32,
-    /// The selector as text, for the scale subresource.
+    /// The selector as a string, for the scale subresource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label_selector: String,
-    /// Index of the canary step; the number of steps when all are completed.
+    /// Index of the current canary step; the number of steps when all are completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_step_index: Option<i32>,
     /// Hash of the step list that the index belongs to.
@@ -103,7 +103,7 @@ impl AsMut<Self> for WorkloadStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanaryStatus {
-    /// The stable revision: the last one that all pods were available at.
+    /// The stable revision: the last one at which all pods were available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
     /// When the current pause began.
@@ -113,7 +113,7 @@ pub struct CanaryStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_step_hook_run: Option<String>,
     /// Pods that may be at the update revision until the rollout continues: recorded when a partition
-    /// step or a pause begins, so that a scale-out in the meantime adds none of an unproven build.
+    /// step or a pause begins, so that a scale-out in the meantime adds no pods of an unproven build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_replicas: Option<i32>,
 }
@@ -127,7 +127,7 @@ pub enum PauseReason {
     PausedByStepBasedHook,
 }
 
-/// A pause that the operator made.
+/// A pause by the operator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseCondition {

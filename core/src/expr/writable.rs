@@ -3,8 +3,9 @@
 use super::field::metadata_key;
 use crate::api::names::DELETING_ANNOTATION;
 
-/// Domains of keys that belong to Kubernetes, the operator or the controllers of bk-bcs.
-const FOREIGN: [&str; 6] = [
+/// The domains of keys that hooks may not write, because the keys belong to Kubernetes, the operator or the
+/// controllers of bk-bcs.
+const RESERVED: [&str; 6] = [
     "kubernetes.io",
     "k8s.io",
     "tkex.tencent.com",
@@ -12,28 +13,28 @@ const FOREIGN: [&str; 6] = [
     "io.tencent.bcs.dev",
     "io.kubernetes.hotpatch.container",
 ];
-/// The one of these domains whose keys hooks may write: hooks of bk-bcs set load balancer weights there. They also
-/// set [`DELETING_ANNOTATION`] to false, which is allowed too.
+/// The exception among these domains: existing hooks for bk-bcs set load balancer weights there. They also set
+/// [`DELETING_ANNOTATION`] to false, which is allowed for the same reason.
 const NETWORK: &str = "networkextension.bkbcs.tencent.com";
-const FOREIGN_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
+const RESERVED_LABELS: [&str; 2] = ["controller-revision-hash", "pod-template-hash"];
 
-/// The map and key of a label or annotation, if hooks may write this value to it.
+/// The map (`labels` or `annotations`) and the key that a path names, if hooks may write this value there.
 ///
 /// # Errors
-/// If hooks may not write it. Contains the message.
+/// If hooks may not write it; the error is the message.
 pub fn writable<'a>(path: &'a str, value: &str) -> Result<(&'static str, &'a str), String> {
     let (map, key) = metadata_key(path).ok_or_else(|| {
         format!("{path} cannot be written: write metadata.annotations.KEY or metadata.labels.KEY")
     })?;
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
-    let is_of = |foreign: &str| {
+    let is_in = |reserved: &str| {
         domain
-            .strip_suffix(foreign)
+            .strip_suffix(reserved)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    let is_of_bk_bcs = domain == NETWORK || (key == DELETING_ANNOTATION && value == "false");
-    let is_foreign = FOREIGN.iter().any(|foreign| is_of(foreign)) || FOREIGN_LABELS.contains(&key);
-    if is_foreign && !is_of_bk_bcs {
+    let is_exception = domain == NETWORK || (key == DELETING_ANNOTATION && value == "false");
+    let is_reserved = RESERVED.iter().any(|domain| is_in(domain)) || RESERVED_LABELS.contains(&key);
+    if is_reserved && !is_exception {
         return Err(format!(
             "{path} cannot be written by hooks: use a key of your own"
         ));

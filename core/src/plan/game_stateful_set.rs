@@ -152,7 +152,7 @@ impl<'a> Removal<'_, 'a> {
             };
             let cleared = may_touch(pod, &intent, self.hooks)?;
             let ordinal = self.ordinals.of(pod);
-            let may_go = keeps_claims(ordinal) || self.claims.give(&cleared, ordinal);
+            let may_go = keeps_claims(ordinal) || self.claims.transfer(&cleared, ordinal);
             may_go.then(|| cleared.delete(reason))
         });
         deletions.collect()

@@ -7,9 +7,9 @@
 //! When may a pod be deleted or changed? [`guard::may_touch`](hooks::guard::may_touch) says so, and
 //! nothing else does.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules, each of which uses only those above it:
 //!
-//! | room | what it decides or holds |
+//! | module | what it decides or holds |
 //! |---|---|
 //! | [`observed`] | slim forms of pods and claims |
 //! | [`decision`] | what a plan says: actions, events, what blocks a workload |

@@ -126,8 +126,8 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
 
 /// What refused writes hold up that are tried again in this plan.
 fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
-    let is_asked = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
-    let of = |concern| scene.world.failures.blocked(concern, is_asked);
+    let is_attempted = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
+    let of = |concern| scene.world.failures.blocked(concern, is_attempted);
     Obstacles {
         update: of(Concern::Update),
         scale: of(Concern::Scale),

@@ -28,7 +28,7 @@ async fn an_existing_own_pod_must_be_cached_before_the_next_plan() {
         _ => accepting(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     let noted = play.noted.lock().unwrap();
     assert_eq!(*noted, [Write::Version(Kind::Pod, 99)]);
 }
@@ -40,7 +40,7 @@ async fn a_name_of_another_owner_is_remembered() {
         _ => accepting(request, 0),
     });
     let report = play.carry_out(plan(vec![create(1)])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(play.memory.taken.len(), 1);
 }
 
@@ -69,7 +69,7 @@ async fn a_run_of_a_deleted_workload_is_deleted_and_a_users_run_is_kept() {
     });
     let report = play.carry_out(create()).await;
     assert!(
-        matches!(report.outcome, ApplyOutcome::Moved(_)),
+        matches!(report.outcome, ApplyOutcome::Conflict(_)),
         "{report:?}"
     );
     assert!(play.sent().contains(&format!("DELETE {RUN}")));

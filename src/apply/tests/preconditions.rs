@@ -42,7 +42,7 @@ async fn a_conflict_on_a_pod_delays_no_other() {
         _ => accepting(request, count),
     });
     let report = play.carry_out(plan(vec![delete("a"), delete("b")])).await;
-    assert_eq!(report.outcome, ApplyOutcome::Moved("m".into()));
+    assert_eq!(report.outcome, ApplyOutcome::Conflict("m".into()));
     assert_eq!(*play.noted.lock().unwrap(), [deleted("b")]);
 }
 

@@ -16,7 +16,7 @@ async fn no_pod_is_created_or_deleted_if_the_workload_has_changed() {
     for script in changed {
         let mut play = Play::new(script);
         let report = play.carry_out(plan(vec![delete("a"), create(1)])).await;
-        assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+        assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
         assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
     }
 }
@@ -31,7 +31,7 @@ async fn a_patch_that_changes_the_generation_ends_the_plan() {
     let report = play
         .carry_out(plan(vec![create(1), Action::PatchWorkload(patch)]))
         .await;
-    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(play.sent(), [format!("PATCH {WORKLOAD}")]);
 }
 
@@ -189,6 +189,6 @@ async fn a_deleted_workload_adopts_no_orphan() {
         _ => accepting(request, 0),
     });
     let report = play.carry_out(plan(vec![Action::AdoptPod(pod("a"))])).await;
-    assert!(matches!(report.outcome, ApplyOutcome::Moved(_)));
+    assert!(matches!(report.outcome, ApplyOutcome::Conflict(_)));
     assert_eq!(play.sent(), [format!("GET {WORKLOAD}")]);
 }

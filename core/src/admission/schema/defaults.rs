@@ -32,7 +32,7 @@ pub fn complete(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Fields that are not in the schema: misspelt or misplaced.
+/// Fields that are not in the schema: misspelled or misplaced.
 ///
 /// The schemas of core types keep unknown fields, because a cluster may be newer. Such fields are reported here
 /// nevertheless, because the cluster may refuse the pods, claims or Jobs.

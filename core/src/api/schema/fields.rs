@@ -19,13 +19,13 @@ pub fn pods_or_percentage(_: &mut SchemaGenerator) -> Schema {
     pods_or_percentage_from(0)
 }
 
-/// The same, but not none.
+/// A number of pods or a percentage of replicas, at least 1 or 1%.
 pub fn batch(_: &mut SchemaGenerator) -> Schema {
     pods_or_percentage_from(1)
 }
 
 fn pods_or_percentage_from(least: u32) -> Schema {
-    // A list instead of a pattern, which would iterate over the text; see the module's documentation.
+    // A list instead of a pattern, which would iterate over the string; see the module's documentation.
     let percentages: Vec<String> = (least..=100)
         .map(|percent| format!("'{percent}%'"))
         .collect();
@@ -54,7 +54,7 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
              int(self) > 0 && int(self) <= 3153600000",
         )
         .message(
-            "must be more than 0 and at most a century: a number of seconds, or text such as 90s, \
+            "must be more than 0 and at most a century: a number of seconds, or a duration such as 90s, \
              5m or 1h30m; omit duration to pause until the rollout is resumed",
         )],
     })
@@ -64,7 +64,7 @@ pub fn pause_duration(_: &mut SchemaGenerator) -> Schema {
 pub fn interval(_: &mut SchemaGenerator) -> Schema {
     duration(
         ">",
-        "must be text such as 10s, 5m or 1h30m, more than 0 and at most a century",
+        "must be a duration such as 10s, 5m or 1h30m, more than 0 and at most a century",
     )
 }
 
@@ -72,12 +72,12 @@ pub fn interval(_: &mut SchemaGenerator) -> Schema {
 pub fn delay(_: &mut SchemaGenerator) -> Schema {
     duration(
         ">=",
-        "must be text such as 10s, 5m or 1h30m, at most a century",
+        "must be a duration such as 10s, 5m or 1h30m, at most a century",
     )
 }
 
 fn duration(at_least: &str, message: &str) -> Schema {
-    // The pattern comes first, so that other text gets the message rather than an error of CEL.
+    // The pattern comes first, so that other strings get the message rather than a CEL error.
     let rule = format!(
         "self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$') && \
          duration(self) {at_least} duration('0s') && duration(self) <= duration('876000h')"

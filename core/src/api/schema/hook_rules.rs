@@ -6,7 +6,7 @@ use super::rules::rule;
 
 /// Rules on a metric as a whole.
 pub fn metric_rules() -> Vec<Rule> {
-    let mut rules = vec![count_needs_interval(), a_job_decides_by_its_exit()];
+    let mut rules = vec![count_needs_interval(), a_job_has_no_conditions()];
     rules.extend(text_is_not_a_number());
     rules
 }
@@ -21,11 +21,11 @@ fn count_needs_interval() -> Rule {
 }
 
 /// A Job has no result that a condition could check.
-fn a_job_decides_by_its_exit() -> Rule {
+fn a_job_has_no_conditions() -> Rule {
     rule(
         "provider",
         "!has(self.provider.job) || !(has(self.successCondition) || has(self.failureCondition))",
-        "is a job, whose exit code decides; remove successCondition and failureCondition",
+        "is a job, which has no result to check; remove successCondition and failureCondition",
     )
 }
 
@@ -160,7 +160,7 @@ pub fn patched_fields() -> [Rule; 3] {
         rule(
             "fields",
             format!("{patch}, has(field.value))"),
-            "need a value each when function is patch; write it under path",
+            "must each have a value when function is patch; set value next to path",
         ),
         rule(
             "fields",

@@ -10,7 +10,7 @@
 //!
 //! The API server refuses a CRD whose rules might cost too much, so lists and strings in rules have an upper
 //! bound. Servers before 1.34 assume megabytes for each integer-or-string field, so rules on those must not
-//! iterate over the text.
+//! iterate over the string.
 
 mod core;
 mod crds;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::crds;
 
-/// The kinds and their schemas; made once, because that takes a while.
+/// The kinds and their schemas; generated once, because that takes a while.
 static KINDS: LazyLock<Vec<(String, Value)>> = LazyLock::new(|| {
     crds()
         .into_iter()
@@ -91,7 +91,7 @@ fn each_list_of_ours_says_how_it_merges() {
 }
 
 #[test]
-fn as_many_pods_may_be_named_as_a_large_workload_has() {
+fn pods_to_delete_can_list_all_pods_of_a_large_workload() {
     let named = schema_of("GameDeployment", "spec.scaleStrategy.podsToDelete");
     assert_eq!(named["maxItems"], 10_000);
 }
@@ -104,7 +104,7 @@ fn reserved_ordinals_are_a_bounded_set_of_numbers() {
     assert_eq!(reserved["items"]["minimum"].as_f64(), Some(0.0));
 }
 
-/// A value is filled in wherever it is named, and handed on to each run.
+/// A value is inserted wherever it is referenced, and copied to each run.
 #[test]
 fn values_of_arguments_are_bounded() {
     for (kind, args) in [
@@ -181,7 +181,7 @@ fn each_rule_has_a_message_of_one_line() {
 }
 
 #[test]
-fn no_default_stands_inside_a_list() {
+fn no_default_is_inside_a_list() {
     each_field(|path, schema, _| {
         assert!(
             !path.contains("[]") || schema["default"].is_null(),
@@ -211,7 +211,7 @@ fn parents_of_paused_and_retry_have_defaults() {
 }
 
 #[test]
-fn enum_values_are_cased_as_bk_bcs_has_them() {
+fn enum_values_are_cased_as_in_bk_bcs() {
     let on_delete_too = json!([
         "RollingUpdate",
         "InplaceUpdate",

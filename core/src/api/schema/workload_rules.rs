@@ -5,8 +5,8 @@ use kube::core::Rule;
 use super::rules::{rule, unless_broken_before};
 use crate::api::names::MAX_WORKLOAD_NAME;
 
-/// The name of a workload must be short enough for suffixes. The rule applies on create only: on the root of the
-/// schema, it would otherwise refuse every write of an older object.
+/// The name of a workload must be short enough for suffixes. The rule applies on create only: because it is on the
+/// root of the schema, it would otherwise refuse every write to an older object.
 pub fn workload_name() -> Rule {
     rule(
         "",
@@ -35,18 +35,18 @@ pub fn dns_label_name() -> Rule {
 pub fn selector_matches_template() -> [Rule; 2] {
     let at = "template.metadata.labels";
     let labels = "self.template.metadata.labels";
-    let labelled = format!("has(self.template.metadata) && has({labels})");
+    let labeled = format!("has(self.template.metadata) && has({labels})");
     let unchanged = format!(
-        "(oldSelf.hasValue() && {labelled} && \
+        "(oldSelf.hasValue() && {labeled} && \
          oldSelf.?template.?metadata.?labels.orValue({{}}) == {labels})"
     );
     let of_labels = format!(
-        "!has(self.selector.matchLabels) || ({labelled} && self.selector.matchLabels.all(key, \
+        "!has(self.selector.matchLabels) || ({labeled} && self.selector.matchLabels.all(key, \
          key in {labels} && {labels}[key] == self.selector.matchLabels[key]))"
     );
     let of_expressions = format!(
         "!has(self.selector.matchExpressions) || self.selector.matchExpressions.all(wanted, \
-         ({labelled} && wanted.key in {labels} && (!has(wanted.values) || \
+         ({labeled} && wanted.key in {labels} && (!has(wanted.values) || \
          size(wanted.values) == 0 || {labels}[wanted.key] in wanted.values)) == \
          (wanted.operator in ['In', 'Exists']))"
     );

@@ -84,12 +84,12 @@ pub(super) enum LoopKind {
 pub(super) fn compile(source: &str) -> Result<Node> {
     if source.len() > MAX_SOURCE {
         return Err(format!(
-            "it is longer than {MAX_SOURCE} characters: write a shorter one"
+            "it is longer than {MAX_SOURCE} characters: shorten it"
         ));
     }
     if bracket_depth(source) > MAX_BRACKETS {
         return Err(format!(
-            "brackets are nested more than {MAX_BRACKETS} deep: write a simpler one"
+            "brackets are nested more than {MAX_BRACKETS} levels deep: simplify it"
         ));
     }
     // Macros stay disabled, so that all, exists, map and filter are parsed as calls.
@@ -129,7 +129,7 @@ impl Compiler {
     fn node(&mut self, tree: &IdedExpr, depth: usize) -> Result<Node> {
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
-            return Err("it is too complex: write a simpler one".into());
+            return Err("it is too complex: simplify it".into());
         }
         let depth = depth + 1;
         match &tree.expr {
@@ -226,7 +226,7 @@ impl Compiler {
         let name = &call.func_name;
         if self.locals.len() >= MAX_LOOPS {
             return Err(format!(
-                "{name} is nested in more than {MAX_LOOPS} others: write a simpler one"
+                "{name} is nested in more than {MAX_LOOPS} loops: simplify it"
             ));
         }
         let range = self.node(range, depth)?;
@@ -237,7 +237,7 @@ impl Compiler {
         };
         let Expr::Ident(local) = &local.expr else {
             return Err(format!(
-                "{name} needs a name first: write LIST.{name}(x, CONDITION ON x)"
+                "the first argument of {name} must be a name: write LIST.{name}(x, CONDITION ON x)"
             ));
         };
         self.locals.push(local.clone());

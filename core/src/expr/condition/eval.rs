@@ -37,12 +37,12 @@ pub(super) fn holds(root: &Node, subject: &Subject<'_>) -> std::result::Result<b
     match eval.node(root) {
         Ok(Val::Bool(holds)) => Ok(holds),
         Ok(other) => Err(format!(
-            "it gives {}, not true or false: compare it with something",
+            "its result is {}, not true or false: add a comparison",
             other.brief()
         )),
         Err(Fault::Missing(why) | Fault::Wrong(why)) => Err(why),
         Err(Fault::Spent) => {
-            Err("it takes too many steps: select less with jsonPath, or write a simpler one".into())
+            Err("it takes too many steps: select less with jsonPath, or simplify it".into())
         }
     }
 }
@@ -285,7 +285,7 @@ fn negate<'a>(value: Val<'a>) -> Result<Val<'a>> {
 }
 
 fn too_large() -> Fault {
-    Fault::Wrong("a number becomes too large".into())
+    Fault::Wrong("the result is too large for a number".into())
 }
 
 fn binary<'a>(
@@ -330,7 +330,7 @@ fn arithmetic<'a>(
             wrong("text cannot be used in arithmetic: write asInt(...) or asFloat(...) around it")
         }
         _ => wrong(format!(
-            "{} and {} cannot be calculated with",
+            "arithmetic on {} and {} is not possible",
             left.kind(),
             right.kind()
         )),

@@ -68,13 +68,10 @@ fn brief(message: &str) -> &str {
 fn is_assignment(source: &str) -> bool {
     let bytes = source.as_bytes();
     (0..bytes.len()).any(|at| {
-        let neighbour = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied();
+        let neighbor = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied();
         bytes[at] == b'='
-            && !matches!(
-                neighbour(at.checked_sub(1)),
-                Some(b'=' | b'!' | b'<' | b'>')
-            )
-            && neighbour(Some(at + 1)) != Some(b'=')
+            && !matches!(neighbor(at.checked_sub(1)), Some(b'=' | b'!' | b'<' | b'>'))
+            && neighbor(Some(at + 1)) != Some(b'=')
     })
 }
 

@@ -211,11 +211,15 @@ fn evaluation_errors_contain_a_fix() {
             "asInt(null) is not a whole number",
         ),
         ("{$.age}", "result + 1 == 46", "write asInt(...)"),
-        ("{$.age}", "asInt(result)", "it gives 45, not true or false"),
+        (
+            "{$.age}",
+            "asInt(result)",
+            "its result is 45, not true or false",
+        ),
         (
             "{$.name}",
             "result",
-            "it gives \"bryan\", not true or false",
+            "its result is \"bryan\", not true or false",
         ),
         (
             "{$.age}",
@@ -310,7 +314,10 @@ fn invalid_expressions_are_errors_with_a_fix() {
         ("asInt(result, 10) < 30", "asInt takes 1 arguments, not 2"),
         ("has(value)", "write has(value.FIELD)"),
         ("all(result, true)", "is written LIST.all(x"),
-        ("result.all(1, true)", "needs a name first"),
+        (
+            "result.all(1, true)",
+            "the first argument of all must be a name",
+        ),
         ("result.all(x, x > 1, x)", "is written LIST.all(x"),
         ("{'a': 1} == value", "object literals are not supported"),
         ("b'x' == value", "bytes are not supported"),
@@ -319,7 +326,7 @@ fn invalid_expressions_are_errors_with_a_fix() {
         ("args.PodIP == ''", "args cannot be used"),
         (
             "result.all(a, result.all(b, result.all(c, true)))",
-            "all is nested in more than 2 others",
+            "all is nested in more than 2 loops",
         ),
     ];
     deep(move || {

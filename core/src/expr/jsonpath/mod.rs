@@ -131,7 +131,7 @@ impl JsonPath {
         };
         if source.len() > MAX_LENGTH {
             return Err(error(format!(
-                "it is longer than {MAX_LENGTH} characters: write a shorter one"
+                "it is longer than {MAX_LENGTH} characters: shorten it"
             )));
         }
         let parts = parse::template(source).map_err(error)?;

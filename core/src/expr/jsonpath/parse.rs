@@ -31,7 +31,7 @@ enum Action {
     End,
 }
 
-/// Parses parts up to the end of the template, or up to the `{end}` of a range (true).
+/// Parses parts up to the end of the template or the `{end}` of a range. The flag is true if it was `{end}`.
 fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
     let mut parts = Vec::new();
     while !reader.rest.is_empty() {
@@ -60,7 +60,7 @@ fn parts(reader: &mut Reader<'_>, depth: usize) -> Result<(Vec<Part>, bool)> {
 fn deeper(depth: usize) -> Result<usize> {
     if depth >= MAX_DEPTH {
         return Err(format!(
-            "it is nested more than {MAX_DEPTH} deep: write a simpler one"
+            "it is nested more than {MAX_DEPTH} levels deep: simplify it"
         ));
     }
     Ok(depth + 1)

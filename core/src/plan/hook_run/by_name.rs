@@ -52,9 +52,9 @@ impl Rules {
             .collect();
         let of_metric = |metric: &Metric| {
             let mut last_first = retentions.iter().rev();
-            let rule = last_first.find(|(rule, _)| rule.means(&metric.name));
+            let rule = last_first.find(|(rule, _)| rule.matches(&metric.name));
             OfMetric {
-                dry_run: dry_runs.iter().any(|rule| rule.means(&metric.name)),
+                dry_run: dry_runs.iter().any(|rule| rule.matches(&metric.name)),
                 kept: rule.map_or(KEPT_MEASUREMENTS, |(_, kept)| *kept),
             }
         };
@@ -91,7 +91,7 @@ impl<'a> Rule<'a> {
         Rule { name, expression }
     }
 
-    fn means(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         let matches = |expression: &Regex| expression.is_match(name);
         self.name == name || self.expression.as_ref().is_some_and(matches)
     }
@@ -102,7 +102,7 @@ pub(super) fn without_metric<'a>(rules: &'a [DryRun], metrics: &[Metric]) -> Opt
     let names = rules.iter().map(|rule| rule.metric_name.as_str());
     let is_lost = |name: &&str| {
         let rule = Rule::read(name);
-        !metrics.iter().any(|metric| rule.means(&metric.name))
+        !metrics.iter().any(|metric| rule.matches(&metric.name))
     };
     names.into_iter().find(is_lost)
 }
@@ -136,7 +136,7 @@ mod tests {
             (r"\w+-\d{1,3}(ms|s)?", "errors-10s"),
             (r"(?i)[[:alpha:]]{1,63}", "Errors"),
         ] {
-            assert!(Rule::read(rule).means(name), "{rule} {name}");
+            assert!(Rule::read(rule).matches(name), "{rule} {name}");
         }
         for (rule, name) in [
             ("errors", "errors-total"),
@@ -144,7 +144,7 @@ mod tests {
             ("a|e", "errors"),
             ("a(", "a"),
         ] {
-            assert!(!Rule::read(rule).means(name), "{rule} {name}");
+            assert!(!Rule::read(rule).matches(name), "{rule} {name}");
         }
     }
 

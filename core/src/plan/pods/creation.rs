@@ -64,7 +64,7 @@ impl<'a> PodNames<'a> {
         let mut pod = pod_of(self.workload, revision, &name);
         pod["metadata"]["labels"][names::INSTANCE_LABEL] = Value::String(id);
         if let Some(index) = index {
-            index::give(index, &mut pod);
+            index::set(index, &mut pod);
         }
         NewPod {
             name,
@@ -79,7 +79,7 @@ pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) 
     let name = workload.pod_name(ordinal);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::give(identity, ordinal, &mut pod);
+        identity::set(identity, ordinal, &mut pod);
     }
     NewPod {
         name,
@@ -93,7 +93,7 @@ pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
-        identity::give(identity, identity.start, &mut pod);
+        identity::set(identity, identity.start, &mut pod);
     }
     // The webhook that acts on this annotation allocates ports for dry runs too, and never frees them.
     let annotations = pod.pointer_mut("/metadata/annotations");

@@ -113,19 +113,19 @@ pub fn invalid(workload: &Workload) -> Option<Blocked> {
 }
 
 /// Gives a pod its index, in an annotation and in the environment of all its containers.
-pub fn give(index: u32, pod: &mut Value) {
+pub fn set(index: u32, pod: &mut Value) {
     pod["metadata"]["annotations"][INDEX_ID] = json!(index.to_string());
     for list in ["initContainers", "containers"] {
         let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
-            give_container(index, container);
+            set_in_container(index, container);
         }
     }
 }
 
 /// The variable of the template gives way, at its place: others may refer to it, which only those after it
 /// can.
-fn give_container(index: u32, container: &mut Value) {
+fn set_in_container(index: u32, container: &mut Value) {
     let variable = json!({"name": INDEX_ENV, "value": index.to_string()});
     let is_ours = |it: &Value| it["name"] == INDEX_ENV;
     let mut env = container["env"].as_array().cloned().unwrap_or_default();

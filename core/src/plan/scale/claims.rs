@@ -1,4 +1,4 @@
-//! Volume claims: created before their pod, kept when it is deleted, given up only as the policy says.
+//! Volume claims: created before their pod, kept when it is deleted, transferred up only as the policy says.
 //!
 //! Claims are never deleted here. An owner reference determines with which object a claim is deleted: the
 //! workload (whenDeleted), or a pod that is scaled in (whenScaled). A reference to a pod is added right
@@ -25,7 +25,7 @@ pub struct Claims<'a> {
     /// The owner reference on claims of pods that stay.
     owner_of_kept: Option<Value>,
     /// Uids of pods that own their claims, or are about to, so that the claims are deleted with them.
-    given: BTreeSet<PodUid<'a>>,
+    transferred: BTreeSet<PodUid<'a>>,
     /// The ordinals of these pods.
     leaving: BTreeSet<i64>,
     /// The actions so far.
@@ -52,7 +52,7 @@ impl<'a> Claims<'a> {
             templates: identity.claim_templates().collect(),
             world,
             owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
-            given: BTreeSet::new(),
+            transferred: BTreeSet::new(),
             leaving: BTreeSet::new(),
             actions: Vec::new(),
         }
@@ -106,12 +106,12 @@ impl<'a> Claims<'a> {
 
     /// If the policy says so, makes a pod that may be deleted for good the owner of its claims. Returns
     /// whether the pod may be deleted: not before it is observed as their owner.
-    pub fn give(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
+    pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
             return true;
         }
-        self.given.insert(pod.uid());
+        self.transferred.insert(pod.uid());
         self.leaving.insert(ordinal);
         let ours = &self.workload.uid;
         let is_missing = |claim: &&Claim| {
@@ -148,7 +148,7 @@ impl<'a> Claims<'a> {
             let is_wanted = ordinal.is_some_and(&wanted);
             // A pod that is deleted for good, as its hook allowed, keeps the claims that it owns.
             let takes_along = |pod: &Pod| {
-                let going = pod.terminating || self.given.contains(&pod.uid());
+                let going = pod.terminating || self.transferred.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going
             };
             let mut remove: Vec<String> = Vec::new();

@@ -90,7 +90,7 @@ pub fn labels(name: &str, ordinal: i64) -> [(&'static str, String); 3] {
 }
 
 /// Gives a pod its identity. Claims replace volumes of the template that have the same name.
-pub fn give(identity: &Identity, ordinal: i64, pod: &mut Value) {
+pub fn set(identity: &Identity, ordinal: i64, pod: &mut Value) {
     let name = pod["metadata"]["name"]
         .as_str()
         .unwrap_or_default()

@@ -106,9 +106,13 @@ impl Failures {
     }
 
     /// The refusal that blocks a concern, if its action is still attempted.
-    pub fn blocked(&self, concern: Concern, is_asked: impl Fn(Attempt) -> bool) -> Option<Blocked> {
-        let is_told = |attempt: Attempt| attempt.concern() == concern && is_asked(attempt);
-        let (attempt, message) = self.0.iter().find(|(attempt, _)| is_told(**attempt))?;
+    pub fn blocked(
+        &self,
+        concern: Concern,
+        is_attempted: impl Fn(Attempt) -> bool,
+    ) -> Option<Blocked> {
+        let applies = |attempt: Attempt| attempt.concern() == concern && is_attempted(attempt);
+        let (attempt, message) = self.0.iter().find(|(attempt, _)| applies(**attempt))?;
         Some(Blocked {
             reason: attempt.reason(),
             message: message.clone(),

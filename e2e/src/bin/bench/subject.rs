@@ -251,7 +251,7 @@ impl Run<'_> {
     }
 
     /// Sends the patch that starts a phase.
-    async fn order(&self, operations: Value) -> Result<()> {
+    async fn patch(&self, operations: Value) -> Result<()> {
         let namespace = &self.case.namespace;
         let path = match self.subject {
             Subject::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments/game"),
@@ -266,7 +266,7 @@ impl Run<'_> {
 
     async fn scale(&self, replicas: usize) -> Result<()> {
         let replicas = json!({"op": "replace", "path": "/spec/replicas", "value": replicas});
-        self.order(json!([replicas])).await
+        self.patch(json!([replicas])).await
     }
 
     async fn create(&self) -> Result<()> {
@@ -289,8 +289,8 @@ impl Run<'_> {
             "path": "/spec/updateStrategy/type", "value": "InplaceUpdate"});
         match self.subject {
             Subject::Bare | Subject::BareGated => self.bare().update("game:v2").await?,
-            Subject::Plain => self.order(json!([in_place, image])).await?,
-            _ => self.order(json!([image])).await?,
+            Subject::Plain => self.patch(json!([in_place, image])).await?,
+            _ => self.patch(json!([image])).await?,
         }
         self.pods.until_ready(PODS, "game:v2").await
     }

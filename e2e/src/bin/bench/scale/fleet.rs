@@ -115,7 +115,7 @@ impl Fleet {
     }
 
     /// Patches the workloads so that a phase continues from `from` to `to` of `of` pods.
-    pub async fn order(
+    pub async fn start_phase(
         self,
         case: &Case,
         phase: Phase,

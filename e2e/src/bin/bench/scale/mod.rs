@@ -196,7 +196,7 @@ impl Run<'_> {
             let is_middle = to - from > tenth;
             let (times, begun) = (Times::now(self.case)?, Instant::now());
             self.fleet
-                .order(self.case, phase, (from, to, self.size))
+                .start_phase(self.case, phase, (from, to, self.size))
                 .await?;
             let over = self
                 .pods
