@@ -1,4 +1,4 @@
-//! docs/bk-bcs-fields.md says what each field of bk-bcs does: its fields are those of the CRDs.
+//! docs/bk-bcs-fields.md says what each field of the CRDs does. The page and the CRDs must have the same fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Fields whose own fields are Kubernetes'.
+/// Fields whose subfields are defined by Kubernetes.
 const OPAQUE: [&str; 3] = [
     "spec.template",
     "spec.selector",
@@ -60,7 +60,7 @@ fn expanded(field: &str) -> Vec<String> {
         .collect()
 }
 
-/// The fields of a CRD that have no fields of their own.
+/// The fields of a CRD that have no subfields.
 fn leaves(kind: &str) -> Vec<String> {
     let crd = read(&format!("crds/{}s.yaml", kind.to_lowercase()));
     let crd: Value = serde_yaml_ng::from_str(&crd).expect("a CRD");

@@ -27,7 +27,7 @@ const MAX: usize = 4_096;
 const MAX_FOREIGN: usize = 300;
 
 /// The mean number of bytes per object.
-fn bytes_each<T>(make: impl Fn(usize) -> T) -> usize {
+fn bytes_per_object<T>(make: impl Fn(usize) -> T) -> usize {
     let mut objects = Vec::with_capacity(OBJECTS);
     let before = ALLOCATOR.current_usage();
     objects.extend((0..OBJECTS).map(make));
@@ -88,7 +88,7 @@ fn hook_run(index: usize) -> Value {
 }
 
 /// The mean number of bytes per pod in the cache, including the index.
-fn bytes_a_pod(make: impl Fn(usize) -> Value) -> usize {
+fn bytes_per_pod(make: impl Fn(usize) -> Value) -> usize {
     let mut interner = Interner::default();
     let mut store = Store::default();
     let before = ALLOCATOR.current_usage();
@@ -257,11 +257,11 @@ async fn long_requests_are_limited() {
 /// A single test, because the allocator counts for the whole process.
 #[test]
 fn cached_objects_are_small() {
-    let run = bytes_each(|index| {
+    let run = bytes_per_object(|index| {
         let run: HookRun = serde_json::from_value(hook_run(index)).unwrap();
         slim_run(run)
     });
-    let [pod, of_another, orphan] = [pod, pod_of_another, orphan].map(bytes_a_pod);
+    let [pod, of_another, orphan] = [pod, pod_of_another, orphan].map(bytes_per_pod);
     println!(
         "bytes per HookRun: {run}, per pod: {pod}, per pod of another controller: {of_another}, \
          per pod without a controller: {orphan}"

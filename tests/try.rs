@@ -56,12 +56,12 @@ fn run(template: &str, args: &[&str]) -> (String, i32) {
         .spawn()
         .expect("the program");
     let mut stdin = child.stdin.take().expect("its input");
-    // Wrong arguments end it before it reads the template.
+    // With invalid arguments the program exits before it reads the template.
     if let Err(error) = stdin.write_all(template.as_bytes()) {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
     }
     drop(stdin);
-    let output = child.wait_with_output().expect("its end");
+    let output = child.wait_with_output().expect("its output");
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
     (
@@ -131,7 +131,7 @@ fn a_template_that_cannot_run_is_an_error_with_a_reason() {
 }
 
 #[test]
-fn a_command_is_run_on_this_machine_only_when_the_user_says_so() {
+fn a_command_is_run_on_this_machine_only_if_the_user_allows_it() {
     let template = "kind: HookTemplate
 metadata: {name: test}
 spec:

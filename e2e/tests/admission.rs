@@ -27,7 +27,7 @@ e2e::tests![
     a_dry_run_is_made_only_when_a_template_changes,
     templates_are_admitted_without_permission_for_dry_runs,
     invalid_objects_stored_earlier_can_still_be_changed,
-    the_standby_serves_admission_and_no_operator_blocks_nothing,
+    the_standby_serves_admission_and_without_operators_nothing_is_blocked,
     certificates_are_rotated_without_a_gap_or_a_restart,
     certificates_are_recreated_when_their_secret_is_emptied,
 ];
@@ -278,7 +278,7 @@ async fn invalid_objects_stored_earlier_can_still_be_changed(case: &mut Case) ->
     installed.remove(case).await
 }
 
-async fn the_standby_serves_admission_and_no_operator_blocks_nothing(
+async fn the_standby_serves_admission_and_without_operators_nothing_is_blocked(
     case: &mut Case,
 ) -> Result<()> {
     let installed = Webhook::install(case, "2160h").await?;

@@ -6,9 +6,9 @@ use e2e::workload::manifest::Game;
 use e2e::workload::view::View;
 
 e2e::tests![
-    the_first_pods_come_in_batches_and_a_scale_out_does_not,
+    the_first_pods_are_created_in_batches_and_those_of_a_scale_out_at_once,
     a_build_that_does_not_come_up_costs_one_batch,
-    a_parallel_set_comes_in_batches_too,
+    pods_of_a_parallel_set_are_created_in_batches,
 ];
 
 const BATCH: &str = "/spec/scaleStrategy/createBatch";
@@ -17,7 +17,9 @@ fn not_ready(view: &View) -> usize {
     view.pods.iter().filter(|pod| !pod.is_ready()).count()
 }
 
-async fn the_first_pods_come_in_batches_and_a_scale_out_does_not(case: &mut Case) -> Result<()> {
+async fn the_first_pods_are_created_in_batches_and_those_of_a_scale_out_at_once(
+    case: &mut Case,
+) -> Result<()> {
     let game = Game::rolling(6).set(BATCH, "30%");
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
         .await?;
@@ -30,8 +32,10 @@ async fn the_first_pods_come_in_batches_and_a_scale_out_does_not(case: &mut Case
     .await?;
     ensure!(most == 2, "{most} pods at a time");
     case.scale(14).await?;
-    case.until("they are created at once", |view| not_ready(view) == 8)
-        .await?;
+    case.until("all added pods are created at once", |view| {
+        not_ready(view) == 8
+    })
+    .await?;
     case.until_settled(14).await?;
     Ok(())
 }
@@ -46,29 +50,34 @@ async fn a_build_that_does_not_come_up_costs_one_batch(case: &mut Case) -> Resul
             it.reason == "CreatingInBatches" && pods.any(|pod| it.message.contains(pod))
         })
     };
-    case.until("the rest is held, for a reason", names_a_pod)
-        .await?;
-    case.consistently("one batch", 3, |view| view.pods.len() == 2)
+    case.until(
+        "the status says which pod the next batch waits for",
+        names_a_pod,
+    )
+    .await?;
+    case.consistently("there is one batch", 3, |view| view.pods.len() == 2)
         .await?;
     case.replace(BATCH, 3).await?;
-    case.until("a raised value goes on", |view| view.pods.len() == 3)
+    case.until("a larger batch is filled up", |view| view.pods.len() == 3)
         .await?;
     case.kill_operator().await?;
     case.operator.start().await?;
-    case.consistently("another leader knows", 3, |view| view.pods.len() == 3)
-        .await?;
+    case.consistently("a new leader keeps to the batch", 3, |view| {
+        view.pods.len() == 3
+    })
+    .await?;
     case.set_image("game:v1").await?;
     case.until_settled(5).await?;
     Ok(())
 }
 
-async fn a_parallel_set_comes_in_batches_too(case: &mut Case) -> Result<()> {
+async fn pods_of_a_parallel_set_are_created_in_batches(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = Game::parallel(5).set(BATCH, 2).image("game:nope");
     case.apply(game).await?;
     case.until("the first batch", |view| view.shape() == "0:nope 1:nope")
         .await?;
-    case.consistently("no more", 2, |view| view.pods.len() == 2)
+    case.consistently("no further pod is created", 2, |view| view.pods.len() == 2)
         .await?;
     case.set_image("game:v1").await?;
     let view = case.until_settled(5).await?;

@@ -1,5 +1,5 @@
-//! Manifests with every field of bk-bcs' newest CRDs: all are stored, and each takes effect. `tests/fields.rs` checks
-//! that none is missing in the manifests.
+//! Manifests with every field of bk-bcs' newest CRDs: each field is stored, and takes effect. `tests/fields.rs`
+//! checks that no field is missing from the manifests.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ e2e::tests![
     every_field_of_a_hook_run_takes_effect,
 ];
 
-/// A manifest; the test's servers take the place of `http://hooks` and `http://prometheus`.
+/// A manifest in which `http://hooks` and `http://prometheus` are replaced by the test's servers.
 fn manifest(case: &Case, name: &str, prometheus: &str) -> Result<Value> {
     let path = repository().join(format!("e2e/manifests/bk-bcs/{name}.yaml"));
     let text = std::fs::read_to_string(path)?;
@@ -52,7 +52,7 @@ fn room_template(case: &Case) -> Value {
     })
 }
 
-/// Whether a stored value holds all that was written.
+/// Whether a stored value contains everything that was written.
 fn holds(stored: &Value, written: &Value) -> bool {
     match (stored, written) {
         (Value::Object(stored), Value::Object(written)) => written
@@ -83,7 +83,7 @@ async fn every_field_is_stored_as_written(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-/// Applies a workload with its hooks while no operator runs, and then starts one.
+/// Applies a workload with its hooks while no operator runs, then starts the operator.
 async fn play(case: &mut Case, name: &str) -> Result<Prometheus> {
     let prometheus = Prometheus::scrape(case, &[]).await?;
     case.hooks
@@ -99,7 +99,7 @@ async fn play(case: &mut Case, name: &str) -> Result<Prometheus> {
     Ok(prometheus)
 }
 
-/// Waits until the first pods have been created in batches of this size.
+/// Waits until the first batch, of this size, and then all replicas are created.
 async fn until_created(case: &Case, batch: usize, replicas: i64) -> Result<View> {
     case.until("the first batch is created", |view| {
         view.game["status"]["creatingInBatches"] == true && view.pods.len() == batch
@@ -121,7 +121,7 @@ async fn set_version(case: &Case, containers: &[&str], version: &str) -> Result<
     Ok(())
 }
 
-/// The names and values of arguments with which the operator has created HookRuns of a template.
+/// The names and values of the arguments of all HookRuns that the operator has created from a template.
 fn arguments_of_runs(case: &Case, template: &str) -> Result<BTreeSet<(String, String)>> {
     let mut found = BTreeSet::new();
     for event in case.events()? {
@@ -155,7 +155,7 @@ fn has_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<
     Ok(())
 }
 
-/// Patches of pods by the operator: the pod's name and the operations of a JSON patch.
+/// The operator's JSON patches of pods: the pod's name and the operations.
 fn json_patches(events: &[Event]) -> Vec<(String, Vec<Value>)> {
     let patches = events.iter().filter_map(|event| {
         let pod = event
@@ -190,8 +190,8 @@ fn retries_are_off(view: &View) -> bool {
         })
 }
 
-/// Waits through the steps of an update: a partition, a pause that ends by itself, and a hook; then all pods are
-/// updated.
+/// Waits until all steps of an update are completed (a partition, a pause with a duration, and a hook), and all pods
+/// are updated.
 async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
     let view = case
         .until("the pause step pauses", |view| {
@@ -208,7 +208,7 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
     Ok(())
 }
 
-/// Recreates all pods but one, which the partition keeps: without steps, with a surge pod, behind the PreDelete hook.
+/// Recreates all pods except one that the partition keeps: without steps, with a surge pod, after the PreDelete hook.
 async fn recreate_but_one(
     case: &Case,
     partition: &str,
@@ -225,7 +225,7 @@ async fn recreate_but_one(
     case.until("a surge pod is created", |view| view.pods.len() > pods)
         .await?;
     let view = case
-        .until("one pod is left at its revision", |view| {
+        .until("one pod keeps its revision", |view| {
             view.pods.len() == pods && view.ready_with("game:v3") == pods - 1
         })
         .await?;
@@ -248,10 +248,10 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         listed.is_none_or(|it| *it == json!([])),
         "podsToDelete: {listed:?}"
     );
-    case.until("retry is taken back", retries_are_off).await?;
+    case.until("retry is reset", retries_are_off).await?;
 
     set_version(case, &containers, "v2").await?;
-    case.until("traffic is kept away before the image changes", |view| {
+    case.until("the gate is closed before the image changes", |view| {
         view.pods
             .iter()
             .any(|pod| is_closed(pod) && pod.image() == "game:v1")
@@ -299,7 +299,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
         case.get(&format!("persistentvolumeclaims/data-{}", pod.name()))
             .await?;
     }
-    case.until("retry is taken back", retries_are_off).await?;
+    case.until("retry is reset", retries_are_off).await?;
     set_version(case, &["game"], "v2").await?;
     finish_steps(case, 3).await?;
     let view = recreate_but_one(
@@ -322,7 +322,7 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     let prometheus = play(case, "game-deployment").await?;
     let view = case.until_settled(4).await?;
     let pod = view.pods.first().context("a pod")?.name().to_owned();
-    // The judge allows no writes next to a settled workload.
+    // The judge allows no writes while all workloads are settled, so this one must not settle.
     case.replace("/spec/updateStrategy/paused", true).await?;
     set_version(case, &["game"], "v2").await?;
     let players = |number: i64| Answer::Json(json!({"players": number}));

@@ -18,7 +18,7 @@ e2e::tests![
     a_percentage_updates_at_least_one_pod,
     a_missing_template_of_a_step_is_reported_until_it_exists,
     a_workload_recreated_during_a_canary_takes_its_steps_again,
-    after_the_last_step_all_pods_are_updated_whatever_the_partition_says,
+    after_the_last_step_all_pods_are_updated_regardless_of_the_partition,
 ];
 
 /// Starts a rollout of four pods from v1 to v2, and waits for the pause after the first pod.
@@ -233,7 +233,7 @@ async fn a_missing_template_of_a_step_is_reported_until_it_exists(case: &mut Cas
     view.ensure(view.condition("FailedUpdate").is_none())
 }
 
-async fn after_the_last_step_all_pods_are_updated_whatever_the_partition_says(
+async fn after_the_last_step_all_pods_are_updated_regardless_of_the_partition(
     case: &mut Case,
 ) -> Result<()> {
     at_first_pause(case, with_pause().partition(1)).await?;

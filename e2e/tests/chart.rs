@@ -24,7 +24,7 @@ e2e::tests![
     each_part_can_be_left_out,
     wrong_values_are_refused_with_a_reason,
     the_permissions_are_minimal,
-    commands_are_allowed_in_the_named_namespaces_alone,
+    commands_are_allowed_only_in_the_listed_namespaces,
     crds_alerts_and_dashboards_are_rendered_unchanged,
     install_upgrade_rollback_and_uninstall,
 ];
@@ -245,7 +245,7 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn commands_are_allowed_in_the_named_namespaces_alone(case: &mut Case) -> Result<()> {
+async fn commands_are_allowed_only_in_the_listed_namespaces(case: &mut Case) -> Result<()> {
     let program = &case.plane().helm;
     let usual = Value::from(render(program, &["--set=hooks.allSecrets=true"]).await?).to_string();
     ensure!(!usual.contains("pods/exec"), "exec is on by default");

@@ -1,4 +1,4 @@
-//! Containers of a pod that are updated in place one after the other.
+//! Containers of a pod that are updated in place in order.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 e2e::tests![
     containers_are_updated_one_after_the_other,
-    a_container_that_never_runs_holds_the_next_and_a_revert_leaves_that_alone,
-    readiness_is_waited_for_where_that_is_asked_for,
-    a_killed_operator_goes_on_with_the_next_container,
+    a_container_that_never_runs_blocks_the_next_and_a_revert_skips_that,
+    ordered_ready_waits_until_each_container_is_ready,
+    a_killed_operator_continues_with_the_next_container,
 ];
 
 const POLICY: &str = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
@@ -25,7 +25,7 @@ fn images(log: &str, game: &str, proxy: &str) -> Value {
     ])
 }
 
-/// Pods of a native sidecar and two containers, updated in this order.
+/// Creates pods with a native sidecar and two containers, which are updated by this policy.
 async fn settled(case: &Case, policy: &str, replicas: i64) -> Result<View> {
     let sidecar = json!([{"name": "log", "image": "log:v1", "restartPolicy": "Always"}]);
     let containers = json!([
@@ -54,7 +54,7 @@ async fn update(case: &Case, log: &str, game: &str, proxy: &str) -> Result<()> {
     Ok(())
 }
 
-/// The images of a pod's spec: sidecar first.
+/// The images in a pod's spec, the sidecar's first.
 fn spec(pod: &Pod) -> [&str; 3] {
     let places = ["/initContainers/0", "/containers/0", "/containers/1"];
     places.map(|place| {
@@ -63,7 +63,7 @@ fn spec(pod: &Pod) -> [&str; 3] {
     })
 }
 
-/// The images that a pod was patched with, in the order of the writes; each write is one list.
+/// The images that the operator has set in a pod: one list per write, in the order of the writes.
 fn patched(case: &Case, pod: &str) -> Result<Vec<Vec<String>>> {
     let mut found = Vec::new();
     for event in case.events()? {
@@ -95,7 +95,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
             "{patched:?}"
         );
     }
-    let made = |point: &str| {
+    let created = |point: &str| {
         let events = case.events()?;
         let runs = events.into_iter().filter(|event| {
             let object = event.object_ref.clone().unwrap_or_default();
@@ -105,12 +105,12 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
         let is_of = |run: &Value| run["metadata"]["labels"]["gamedeployment-type"] == point;
         Ok::<_, anyhow::Error>(runs.filter(is_of).collect::<Vec<_>>())
     };
-    let asked = made("PreInplace")?;
+    let before = created("PreInplace")?;
     ensure!(
-        asked.len() == 2 && made("PostInplace")?.len() == 2,
-        "{asked:?}"
+        before.len() == 2 && created("PostInplace")?.len() == 2,
+        "{before:?}"
     );
-    let args = asked[0]["spec"]["args"].as_array().context("arguments")?;
+    let args = before[0]["spec"]["args"].as_array().context("arguments")?;
     let mut modified: Vec<&str> = args
         .iter()
         .filter_map(|arg| arg["value"].as_str())
@@ -120,7 +120,7 @@ async fn containers_are_updated_one_after_the_other(case: &mut Case) -> Result<(
     Ok(())
 }
 
-async fn a_container_that_never_runs_holds_the_next_and_a_revert_leaves_that_alone(
+async fn a_container_that_never_runs_blocks_the_next_and_a_revert_skips_that(
     case: &mut Case,
 ) -> Result<()> {
     settled(case, "OrderedUpdated", 1).await?;
@@ -145,7 +145,7 @@ async fn a_container_that_never_runs_holds_the_next_and_a_revert_leaves_that_alo
     view.ensure(proxy == Some(&json!(0)))
 }
 
-async fn readiness_is_waited_for_where_that_is_asked_for(case: &mut Case) -> Result<()> {
+async fn ordered_ready_waits_until_each_container_is_ready(case: &mut Case) -> Result<()> {
     settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2", "game:v2-neverready", "proxy:v2").await?;
     let held = ["log:v2", "game:v2-neverready", "proxy:v1"];
@@ -165,7 +165,7 @@ async fn readiness_is_waited_for_where_that_is_asked_for(case: &mut Case) -> Res
     Ok(())
 }
 
-async fn a_killed_operator_goes_on_with_the_next_container(case: &mut Case) -> Result<()> {
+async fn a_killed_operator_continues_with_the_next_container(case: &mut Case) -> Result<()> {
     settled(case, "OrderedReady", 1).await?;
     update(case, "log:v2-slow3", "game:v2", "proxy:v2").await?;
     case.until("the first image is set", |view| {

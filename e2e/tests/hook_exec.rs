@@ -1,5 +1,5 @@
-//! Metrics that run a command in a container. A real API server passes the request to simulated kubelets through the
-//! exec subresource, and they run the command on this machine.
+//! Metrics that run a command in a container. A real API server passes the request on to the simulated kubelets
+//! through the exec subresource, and these run the command on this machine.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -12,12 +12,12 @@ use crate::run::{hook_run, status, until_phase};
 e2e::tests![
     a_command_gets_its_arguments_one_by_one_and_its_output_is_judged,
     a_command_without_an_exit_code_is_an_error_that_says_why,
-    a_command_is_run_in_pods_of_workloads_alone,
-    commands_are_off_until_their_namespace_is_named,
-    a_command_without_the_permission_is_an_error_that_names_the_value,
+    commands_are_run_only_in_pods_of_workloads,
+    commands_are_disabled_until_their_namespace_is_listed,
+    a_missing_permission_is_an_error_that_names_the_value,
 ];
 
-/// A manual HookRun of a command in a pod.
+/// A HookRun, created by a user, that runs a command in a pod.
 fn run_of(name: &str, pod: &str, command: Value, more: Value) -> Value {
     let mut metric = json!({
         "name": "command", "consecutiveErrorLimit": 0,
@@ -106,7 +106,7 @@ async fn a_command_without_an_exit_code_is_an_error_that_says_why(case: &mut Cas
     Ok(())
 }
 
-async fn a_command_is_run_in_pods_of_workloads_alone(case: &mut Case) -> Result<()> {
+async fn commands_are_run_only_in_pods_of_workloads(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     case.apply(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
@@ -141,7 +141,7 @@ async fn a_command_is_run_in_pods_of_workloads_alone(case: &mut Case) -> Result<
     Ok(())
 }
 
-async fn commands_are_off_until_their_namespace_is_named(case: &mut Case) -> Result<()> {
+async fn commands_are_disabled_until_their_namespace_is_listed(case: &mut Case) -> Result<()> {
     let pod = game_pod(case).await?;
     case.apply(run_of("off", &pod, json!(["true"]), json!({})))
         .await?;
@@ -155,9 +155,7 @@ async fn commands_are_off_until_their_namespace_is_named(case: &mut Case) -> Res
     Ok(())
 }
 
-async fn a_command_without_the_permission_is_an_error_that_names_the_value(
-    case: &mut Case,
-) -> Result<()> {
+async fn a_missing_permission_is_an_error_that_names_the_value(case: &mut Case) -> Result<()> {
     let pod = prepare(case).await?;
     let bindings = case.kubectl(&["get", "rolebindings", "-o=name"]).await?;
     let binding = bindings.lines().find(|it| it.contains("hook-exec"));

@@ -1,4 +1,4 @@
-//! In-place updates, also with kubelets that are slow, fail or refuse.
+//! In-place updates, including on kubelets that are slow, fail or refuse.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;

@@ -12,9 +12,9 @@ use serde_json::json;
 
 e2e::tests![
     pods_get_the_lowest_free_index_and_keep_it_in_place,
-    a_terminating_pod_holds_its_index_and_a_full_range_waits,
-    a_killed_operator_gives_no_index_twice,
-    a_range_that_cannot_be_read_holds_creations_alone,
+    creations_wait_for_an_index_that_a_terminating_pod_holds,
+    a_killed_operator_assigns_no_index_twice,
+    an_invalid_range_blocks_only_creations,
 ];
 
 const ON: &str = "/metadata/annotations/tkex.bkbcs.tencent.com~1gamedeployment-index-on";
@@ -68,7 +68,7 @@ async fn pods_get_the_lowest_free_index_and_keep_it_in_place(case: &mut Case) ->
     let now = ["delete", "pod", first, "--grace-period=0", "--force"];
     case.kubectl(&now).await?;
     let view = case
-        .until("a pod comes in its place", |view| {
+        .until("another pod replaces it", |view| {
             view.is_settled(3) && !view.pod_names().contains(&first)
         })
         .await?;
@@ -79,14 +79,14 @@ async fn pods_get_the_lowest_free_index_and_keep_it_in_place(case: &mut Case) ->
     view.ensure(different.len() == 5 && different.contains("100"))
 }
 
-async fn a_terminating_pod_holds_its_index_and_a_full_range_waits(case: &mut Case) -> Result<()> {
+async fn creations_wait_for_an_index_that_a_terminating_pod_holds(case: &mut Case) -> Result<()> {
     let game = indexed(Game::rolling(2), 0, 2).max_unavailable(2);
     case.apply(game.annotated("stage.gamekeeper/stop-seconds", "5"))
         .await?;
     case.until_settled(2).await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the creation waits", |view| {
+        .until("the creation waits for an index", |view| {
             view.condition("Progressing")
                 .is_some_and(|it| it.reason == "PodIndexExhausted")
         })
@@ -97,7 +97,7 @@ async fn a_terminating_pod_holds_its_index_and_a_full_range_waits(case: &mut Cas
 
     case.scale(3).await?;
     let view = case
-        .until("there is no third index", |view| {
+        .until("the missing third index is reported", |view| {
             view.is_true("FailedScale")
         })
         .await?;
@@ -110,13 +110,13 @@ async fn a_terminating_pod_holds_its_index_and_a_full_range_waits(case: &mut Cas
     view.ensure(indexes(&view) == "0 1 2")
 }
 
-/// The judge looks at what was created before and after.
-async fn a_killed_operator_gives_no_index_twice(case: &mut Case) -> Result<()> {
+/// The judge checks the pods that are created before and after each kill.
+async fn a_killed_operator_assigns_no_index_twice(case: &mut Case) -> Result<()> {
     case.apply(indexed(Game::rolling(2), 0, 30)).await?;
     case.until_settled(2).await?;
     for replicas in [12, 24] {
         case.scale(replicas).await?;
-        case.until("some pods are there", |view| view.pods.len() > 3)
+        case.until("some pods exist", |view| view.pods.len() > 3)
             .await?;
         case.kill_operator().await?;
         case.operator.start().await?;
@@ -127,13 +127,13 @@ async fn a_killed_operator_gives_no_index_twice(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_range_that_cannot_be_read_holds_creations_alone(case: &mut Case) -> Result<()> {
+async fn an_invalid_range_blocks_only_creations(case: &mut Case) -> Result<()> {
     case.apply(indexed(Game::rolling(3), 0, 9)).await?;
     case.until_settled(3).await?;
     case.replace(RANGE, "0-9").await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the update is held", |view| view.is_true("FailedUpdate"))
+        .until("the update is blocked", |view| view.is_true("FailedUpdate"))
         .await?;
     for type_ in ["FailedUpdate", "FailedScale"] {
         let condition = view.condition(type_).context("a condition")?;
@@ -144,7 +144,7 @@ async fn a_range_that_cannot_be_read_holds_creations_alone(case: &mut Case) -> R
     })
     .await?;
     case.scale(2).await?;
-    case.until("a scale-in goes on", |view| view.pods.len() == 2)
+    case.until("the scale-in completes", |view| view.pods.len() == 2)
         .await?;
     case.replace(RANGE, range(0, 9)).await?;
     case.until_settled(2).await?;

@@ -23,18 +23,18 @@ async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> 
     let view = case.view().await?;
     case.kubectl(&["delete", "pod", view.pods[0].name()])
         .await?;
-    case.until("its replacement is new", |view| {
+    case.until("its replacement has the new revision", |view| {
         view.counts() == [3, 1, 1, 3, 3] && view.ready_with("game:v2") == 1
     })
     .await?;
     case.scale(2).await?;
-    case.until("an old pod leaves first", |view| {
+    case.until("an old pod is deleted first", |view| {
         view.counts() == [2, 1, 1, 2, 2] && view.pods.len() == 2
     })
     .await?;
     case.scale(3).await?;
     let view = case
-        .until("a new pod is new", |view| {
+        .until("the added pod has the new revision", |view| {
             view.counts() == [3, 2, 2, 3, 3] && view.is_true("Ready")
         })
         .await?;
@@ -42,7 +42,7 @@ async fn a_pod_is_updated_when_a_user_deletes_it(case: &mut Case) -> Result<()> 
     let message = condition.unwrap_or_default();
     view.ensure(message.ends_with("the others are updated when they are deleted"))?;
     case.set_image("game:v1").await?;
-    case.consistently("a revert moves no pod", 2, |view| {
+    case.consistently("a revert updates no pod", 2, |view| {
         view.ready_with("game:v2") == 2
     })
     .await
@@ -62,12 +62,12 @@ async fn pods_to_delete_updates_a_pod_after_its_hook(case: &mut Case) -> Result<
         json!([{"op": "add", "path": "/spec/scaleStrategy/podsToDelete", "value": [named]}]);
     case.patch(&format!("gamedeployment/{GAME}"), operation)
         .await?;
-    case.until("its hook is asked first", |view| {
+    case.until("its hook runs first", |view| {
         view.phases("PreDelete").len() == 1 && view.ready_with("game:v1") == 2
     })
     .await?;
     case.hooks.answer("/", example_answer());
-    case.until("it is replaced by a new one", |view| {
+    case.until("it is replaced by a pod of the new revision", |view| {
         view.counts() == [2, 1, 1, 2, 2] && !view.pod_names().contains(&named.as_str())
     })
     .await?;

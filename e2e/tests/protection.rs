@@ -18,7 +18,7 @@ e2e::tests![
     deletion_protection_follows_the_label,
     a_protected_set_is_kept_until_its_last_pod_is_gone,
     a_namespace_is_deleted_with_its_protected_workloads,
-    crds_and_hook_templates_are_deleted_only_as_their_label_says,
+    crds_and_hook_templates_are_deleted_only_if_their_label_allows_it,
     a_copied_hook_run_allows_no_deletion,
     only_the_operator_may_create_or_change_hook_runs_of_workloads,
 ];
@@ -236,7 +236,7 @@ fn copy_of(run: &Value, case: &Case) -> Value {
     copy
 }
 
-async fn crds_and_hook_templates_are_deleted_only_as_their_label_says(
+async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
     case: &mut Case,
 ) -> Result<()> {
     let templates = "admission.deletionProtection=Labelled,admission.protectHookTemplates=true";

@@ -1,4 +1,4 @@
-//! Pods that are updated in place without a readiness gate.
+//! Pods without a readiness gate (`disableReadinessGate`) that are updated in place.
 
 use anyhow::Result;
 use e2e::case::Case;
@@ -8,11 +8,11 @@ use e2e::workload::view::Pod;
 use serde_json::json;
 
 e2e::tests![
-    new_pods_have_no_gate_where_it_is_disabled,
-    a_set_has_pods_without_a_gate_too,
+    new_pods_have_no_gate_if_it_is_disabled,
+    pods_of_a_set_can_have_no_gate,
 ];
 
-/// Whose template does not have the gate itself.
+/// Disables the gate, and removes it from the template.
 fn ungated(game: Game) -> Game {
     game.set("/spec/disableReadinessGate", true)
         .set("/spec/template/spec/readinessGates", json!([]))
@@ -22,7 +22,7 @@ fn has_gate(pod: &Pod) -> bool {
     pod.0.pointer("/spec/readinessGates/0").is_some()
 }
 
-async fn new_pods_have_no_gate_where_it_is_disabled(case: &mut Case) -> Result<()> {
+async fn new_pods_have_no_gate_if_it_is_disabled(case: &mut Case) -> Result<()> {
     case.apply(ungated(Game::in_place(2))).await?;
     let before = case.until_settled(2).await?;
     before.ensure(!before.pods.iter().any(has_gate))?;
@@ -45,7 +45,7 @@ async fn new_pods_have_no_gate_where_it_is_disabled(case: &mut Case) -> Result<(
     view.ensure(gated.count() == 1)
 }
 
-async fn a_set_has_pods_without_a_gate_too(case: &mut Case) -> Result<()> {
+async fn pods_of_a_set_can_have_no_gate(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let game = ungated(Game::parallel(2)).updated_by("InplaceUpdate");
     case.apply(game).await?;

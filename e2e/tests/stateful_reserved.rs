@@ -12,14 +12,14 @@ use crate::stateful_ordinals::in_order;
 use crate::stateful_volumes::{retention, until_claims, with_volumes};
 
 e2e::tests![
-    an_ordered_set_leaves_a_reserved_ordinal_out_and_takes_it_back,
-    a_parallel_set_leaves_a_reserved_ordinal_out_and_takes_it_back,
+    an_ordered_set_replaces_a_reserved_ordinal_until_it_is_released,
+    a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released,
     a_reserved_pod_stays_until_its_hook_says_yes,
-    in_order_one_reserved_pod_goes_after_the_other,
+    reserved_pods_are_deleted_one_at_a_time_with_ordered_ready,
     a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
-    an_ordinal_that_is_free_again_calls_the_removal_off,
-    claims_of_a_reserved_ordinal_stay_and_are_used_again,
-    an_update_leaves_reserved_ordinals_out,
+    releasing_an_ordinal_cancels_the_deletion_of_its_pod,
+    claims_of_a_reserved_ordinal_are_kept_and_used_again,
+    an_update_skips_reserved_ordinals,
     surge_pods_and_scaling_skip_reserved_ordinals,
     a_killed_operator_creates_no_reserved_ordinal,
 ];
@@ -57,7 +57,7 @@ async fn until_settled_as(case: &Case, shape: &str) -> Result<View> {
     .await
 }
 
-async fn leave_out_and_take_back(case: &mut Case, game: Game) -> Result<()> {
+async fn reserve_and_release(case: &mut Case, game: Game) -> Result<()> {
     case.use_stateful_set();
     case.apply(game).await?;
     let before = case.until_settled(3).await?;
@@ -75,16 +75,16 @@ async fn leave_out_and_take_back(case: &mut Case, game: Game) -> Result<()> {
     Ok(())
 }
 
-async fn an_ordered_set_leaves_a_reserved_ordinal_out_and_takes_it_back(
+async fn an_ordered_set_replaces_a_reserved_ordinal_until_it_is_released(
     case: &mut Case,
 ) -> Result<()> {
-    leave_out_and_take_back(case, Game::ordered(3)).await
+    reserve_and_release(case, Game::ordered(3)).await
 }
 
-async fn a_parallel_set_leaves_a_reserved_ordinal_out_and_takes_it_back(
+async fn a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released(
     case: &mut Case,
 ) -> Result<()> {
-    leave_out_and_take_back(case, Game::parallel(3)).await
+    reserve_and_release(case, Game::parallel(3)).await
 }
 
 async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result<()> {
@@ -98,7 +98,7 @@ async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result
             && waiting(view) == [name(1)]
             && view.ready_with("game:v1") == 4
     };
-    case.until("its substitute is there, and its hook runs", waits)
+    case.until("its substitute is ready, and its hook runs", waits)
         .await?;
     case.consistently("the hook says no", 2, waits).await?;
     let view = case.view().await?;
@@ -129,7 +129,7 @@ async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result
     Ok(())
 }
 
-async fn in_order_one_reserved_pod_goes_after_the_other(case: &mut Case) -> Result<()> {
+async fn reserved_pods_are_deleted_one_at_a_time_with_ordered_ready(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     refusing(case).await?;
     let game = Game::ordered(3).annotated("stage.gamekeeper/ready-seconds", "1");
@@ -137,9 +137,9 @@ async fn in_order_one_reserved_pod_goes_after_the_other(case: &mut Case) -> Resu
     case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
     let waits = |view: &View| view.pods.len() == 5 && waiting(view) == [name(1)];
-    case.until("two substitutes are there, and the highest waits", waits)
+    case.until("both substitutes exist, and the highest pod waits", waits)
         .await?;
-    case.consistently("and no other", 2, waits).await?;
+    case.consistently("no other pod waits", 2, waits).await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "2:v1 3:v1 4:v1").await?;
     ensure!(in_order(case, "create")? == [0, 1, 2, 3, 4].map(name));
@@ -170,16 +170,16 @@ async fn a_failed_hook_keeps_a_reserved_pod_until_it_is_retried(case: &mut Case)
     Ok(())
 }
 
-async fn an_ordinal_that_is_free_again_calls_the_removal_off(case: &mut Case) -> Result<()> {
+async fn releasing_an_ordinal_cancels_the_deletion_of_its_pod(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     refusing(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
     let before = case.until_settled(3).await?;
     reserve(case, &[0, 1]).await?;
-    case.until("two wait", |view| waiting(view).len() == 2)
+    case.until("two pods wait", |view| waiting(view).len() == 2)
         .await?;
     reserve(case, &[0]).await?;
-    case.until("one of them and a substitute wait", |view| {
+    case.until("one of them and one substitute wait", |view| {
         waiting(view) == [name(0), name(4)] && view.runs.len() == 2
     })
     .await?;
@@ -188,7 +188,7 @@ async fn an_ordinal_that_is_free_again_calls_the_removal_off(case: &mut Case) ->
     view.ensure(view.pod(&name(1))?.uid() == before.pod(&name(1))?.uid())
 }
 
-async fn claims_of_a_reserved_ordinal_stay_and_are_used_again(case: &mut Case) -> Result<()> {
+async fn claims_of_a_reserved_ordinal_are_kept_and_used_again(case: &mut Case) -> Result<()> {
     let game = with_volumes(case, 2).await?;
     case.apply(retention(game, "Delete", "Delete")).await?;
     case.until_settled(2).await?;
@@ -206,7 +206,7 @@ async fn claims_of_a_reserved_ordinal_stay_and_are_used_again(case: &mut Case) -
     Ok(())
 }
 
-async fn an_update_leaves_reserved_ordinals_out(case: &mut Case) -> Result<()> {
+async fn an_update_skips_reserved_ordinals(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     refusing(case).await?;
     let free = hook_template("free", &case.hooks.url("/free"));
@@ -225,18 +225,21 @@ async fn an_update_leaves_reserved_ordinals_out(case: &mut Case) -> Result<()> {
         }
     };
     let substituted = shape("0:v1 1:v1 2:v1 3:v1 4:v1");
-    case.until("while it is paused, ordinal 2 is replaced", substituted)
+    case.until("ordinal 2 has a substitute despite the pause", substituted)
         .await?;
     case.replace("/spec/updateStrategy/paused", false).await?;
     case.set_image("game:v2").await?;
     let updated = shape("0:v1 1:v1 2:v1 3:v2 4:v2");
     case.until("the last two of four are updated", &updated)
         .await?;
-    case.consistently("the reserved one is not", 2, &updated)
+    case.consistently("the reserved pod is not updated", 2, &updated)
         .await?;
     case.replace("/spec/updateStrategy/partition", 0).await?;
-    case.until("all but it are updated", shape("0:v2 1:v2 2:v1 3:v2 4:v2"))
-        .await?;
+    case.until(
+        "all other pods are updated",
+        shape("0:v2 1:v2 2:v1 3:v2 4:v2"),
+    )
+    .await?;
     case.hooks.answer("/", example_answer());
     until_settled_as(case, "0:v2 1:v2 3:v2 4:v2").await?;
     Ok(())
@@ -250,11 +253,11 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
         .await?;
     until_settled_as_first(case, "0:v1 2:v1").await?;
     case.set_image("game:v2").await?;
-    case.until("a surge pod comes first", |view| {
+    case.until("a surge pod is created first", |view| {
         view.shape() == "0:v1 2:v1 4:v2"
     })
     .await?;
-    // The last old pod and the surge pod may be gone for a moment, so there may be fewer pods.
+    // The last old pod and the surge pod may be deleted together, so there may be fewer pods for a moment.
     case.until_settled(2).await?;
     case.until("no surge pod is left", |view| view.shape() == "0:v2 2:v2")
         .await?;
@@ -265,7 +268,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
     Ok(())
 }
 
-/// The same for pods that are created first.
+/// Waits until a new set is settled with these pods.
 async fn until_settled_as_first(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count() as i64;
     let view = case.until_settled(pods).await?;
@@ -282,16 +285,16 @@ async fn a_killed_operator_creates_no_reserved_ordinal(case: &mut Case) -> Resul
     case.kill_operator().await?;
     case.operator.start().await?;
     let waits = |view: &View| view.pods.len() == 4 && waiting(view) == [name(1)];
-    case.until("it goes on", waits).await?;
+    case.until("the operator continues", waits).await?;
     case.kill_operator().await?;
-    // A reserved pod that a user deletes is not replaced, and one that is reserved meanwhile neither.
+    // A reserved pod that a user deletes is not recreated. Neither is one whose ordinal is reserved in the meantime.
     case.kubectl(&["delete", "pod", &name(1)]).await?;
     case.kubectl(&["delete", "pod", &name(0)]).await?;
     reserve(case, &[0, 1]).await?;
     case.operator.start().await?;
     case.hooks.answer("/", example_answer());
     let view = case
-        .until("three others", |view| view.is_settled(3))
+        .until("three other pods", |view| view.is_settled(3))
         .await?;
     view.ensure(view.shape() == "2:v1 3:v1 4:v1")?;
     let created = in_order(case, "create")?;

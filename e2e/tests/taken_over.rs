@@ -1,4 +1,4 @@
-//! Workloads in the middle of an update by bk-bcs' operators, which ours take over.
+//! Workloads that the operator takes over from bk-bcs' operators in the middle of an update.
 
 use anyhow::{Context, Result, ensure};
 use e2e::case::Case;
@@ -8,37 +8,37 @@ use e2e::workload::view::View;
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_pod_in_its_grace_period_is_an_old_one,
-    a_pod_whose_image_was_set_is_followed_until_it_runs,
+    a_pod_in_its_grace_period_counts_as_old,
+    the_update_of_a_pod_whose_image_was_set_is_completed,
 ];
 
-/// Stops the operator, sets another image, and makes the revision that stands for it, under a name that
-/// bk-bcs might give it.
+/// Stops the operator, sets another image, and creates the revision of that template, with a name that bk-bcs could
+/// have given it.
 async fn update_without_operator(case: &mut Case, image: &str) -> Result<(View, String)> {
     let before = case.until_settled(2).await?;
     case.operator.terminate().await?;
     case.set_image(image).await?;
     let revision = format!("{GAME}-6f9c7d8b5");
     let stable = before.text("/status/canary/revision").to_owned();
-    let mut made = case.get(&format!("controllerrevisions/{stable}")).await?;
-    made["metadata"] = json!({
+    let mut new = case.get(&format!("controllerrevisions/{stable}")).await?;
+    new["metadata"] = json!({
         "name": revision,
-        "labels": made["metadata"]["labels"],
-        "ownerReferences": made["metadata"]["ownerReferences"],
+        "labels": new["metadata"]["labels"],
+        "ownerReferences": new["metadata"]["ownerReferences"],
     });
-    made["metadata"]["labels"]["controller-revision-hash"] = json!(revision);
-    made["data"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
-    made["revision"] = json!(2);
-    case.apply(made).await?;
+    new["metadata"]["labels"]["controller-revision-hash"] = json!(revision);
+    new["data"]["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
+    new["revision"] = json!(2);
+    case.apply(new).await?;
     Ok((before, revision))
 }
 
-/// What bk-bcs' operator writes when it begins to update a pod: the gate, then label and notes.
+/// Starts the update of a pod as bk-bcs' operator does: closes the gate, then sets the label and the annotations.
 async fn begin(
     case: &Case,
     pod: &str,
     revision: &str,
-    notes: Value,
+    more: Value,
     image: Option<&str>,
 ) -> Result<()> {
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())?;
@@ -58,7 +58,7 @@ async fn begin(
     let image_id = &seen["status"]["containerStatuses"][0]["imageID"];
     let state = json!({"revision": revision, "updateTimestamp": now,
         "lastContainerStatuses": {"game": {"imageID": image_id}}});
-    let mut annotations = notes;
+    let mut annotations = more;
     annotations["inplace-update-state"] = json!(state.to_string());
     let mut patch = json!({"metadata": {
         "labels": {"controller-revision-hash": revision},
@@ -73,7 +73,7 @@ async fn begin(
     Ok(())
 }
 
-async fn a_pod_in_its_grace_period_is_an_old_one(case: &mut Case) -> Result<()> {
+async fn a_pod_in_its_grace_period_counts_as_old(case: &mut Case) -> Result<()> {
     case.apply(hook_template("test", &case.hooks.url("/")))
         .await?;
     let paused = "/spec/updateStrategy/paused";
@@ -84,11 +84,11 @@ async fn a_pod_in_its_grace_period_is_an_old_one(case: &mut Case) -> Result<()> 
     let first = before.pods[0].name();
     let grace = json!({"revision": revision, "containerImages": {"game": "game:v2"},
         "graceSeconds": 30});
-    let notes = json!({"inplace-update-grace": grace.to_string()});
-    begin(case, first, &revision, notes, None).await?;
+    let annotation = json!({"inplace-update-grace": grace.to_string()});
+    begin(case, first, &revision, annotation, None).await?;
     case.operator.start().await?;
     let view = case
-        .until("both pods are old ones and ready", |view| {
+        .until("both pods are at the old revision and ready", |view| {
             view.is_observed() && view.counts() == [2, 0, 0, 2, 2]
         })
         .await?;
@@ -102,17 +102,17 @@ async fn a_pod_in_its_grace_period_is_an_old_one(case: &mut Case) -> Result<()> 
         .iter()
         .all(|pod| pod.annotation("inplace-update-grace").is_none());
     view.ensure(is_clean)?;
-    // Our own hook was asked about both.
-    let asked = case.events()?.into_iter().filter(|event| {
+    // Our own hook was run for both.
+    let runs = case.events()?.into_iter().filter(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
         event.verb == "create" && object.resource == "hookruns"
     });
-    let asked = asked.count();
-    ensure!(asked == 2, "{asked} hooks");
+    let runs = runs.count();
+    ensure!(runs == 2, "{runs} HookRuns");
     Ok(())
 }
 
-async fn a_pod_whose_image_was_set_is_followed_until_it_runs(case: &mut Case) -> Result<()> {
+async fn the_update_of_a_pod_whose_image_was_set_is_completed(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(2).max_unavailable(1)).await?;
     let (before, revision) = update_without_operator(case, "game:v2-slow6").await?;
     let first = before.pods[0].name();
@@ -121,7 +121,7 @@ async fn a_pod_whose_image_was_set_is_followed_until_it_runs(case: &mut Case) ->
     let view = case.until_settled(2).await?;
     view.ensure(view.pod_names() == before.pod_names())?;
     view.ensure(view.ready_with("game:v2-slow6") == 2)?;
-    // That the gate stayed closed until the image ran is for the judge to say.
+    // The judge checks that the gate stayed closed until the image ran.
     let opened = case.events()?.into_iter().find(|event| {
         let object = event.object_ref.clone().unwrap_or_default();
         object.name == first && object.subresource == "status" && event.verb == "patch"

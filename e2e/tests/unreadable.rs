@@ -1,5 +1,5 @@
-//! Objects that this version of the operator cannot decode: they are shown in events, conditions and metrics, and
-//! nothing else of them changes.
+//! Objects that this version of the operator cannot decode: they are reported in events, conditions and metrics,
+//! and are not changed otherwise.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use e2e::workload::manifest::{Game, hook_template};
 use e2e::workload::{GAME, SET};
 use serde_json::{Value, json};
 
-e2e::tests![objects_of_another_version_are_shown_until_they_are_fixed];
+e2e::tests![objects_of_another_version_are_reported_until_they_are_fixed];
 
-/// A value that no version of ours knows.
+/// A value that no version of the operator knows.
 const UNKNOWN: &str = "Someday";
 
-/// An object, and a field of an enumeration in it.
+/// An object, and one of its fields whose type is an enumeration.
 struct Field {
     plural: &'static str,
     name: &'static str,
@@ -78,7 +78,7 @@ impl Field {
         Ok(())
     }
 
-    /// The kind, as events and metrics name it.
+    /// The kind, as in events and metrics.
     async fn kind(&self, case: &Case) -> Result<String> {
         let object = self.get(case).await?;
         Ok(object["kind"].as_str().unwrap_or_default().to_owned())
@@ -88,7 +88,7 @@ impl Field {
         case.get(&format!("{}/{}", self.plural, self.name)).await
     }
 
-    /// The event that kubectl describe shows.
+    /// Waits until kubectl describe shows the event.
     async fn is_in_events(&self, case: &Case) -> Result<()> {
         case.eventually("kubectl describe shows the event", async || {
             let shown = case.kubectl(&["describe", self.plural, self.name]).await?;
@@ -99,7 +99,7 @@ impl Field {
         .await
     }
 
-    /// The metric of its kind has this value.
+    /// Waits until the metric of its kind has this value.
     async fn is_counted(&self, case: &Case, count: u32) -> Result<()> {
         let kind = self.kind(case).await?;
         let line = format!("gamekeeper_unreadable_objects{{kind=\"{kind}\"}} {count}.0");
@@ -111,7 +111,7 @@ impl Field {
         .await
     }
 
-    /// The condition says that the object is unreadable, and all else is as before.
+    /// Waits until the condition says that the object is unreadable. All other fields must be unchanged.
     async fn is_in_conditions(&self, case: &Case, before: &Value) -> Result<()> {
         let after = case
             .eventually("condition Ready says so", async || {
@@ -131,7 +131,7 @@ impl Field {
     }
 }
 
-/// Condition Ready of an object.
+/// The condition Ready of an object.
 fn ready(object: &Value) -> Value {
     let conditions = object["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -139,7 +139,7 @@ fn ready(object: &Value) -> Value {
     ready.cloned().unwrap_or_default()
 }
 
-/// An object without what the test and the condition change in it.
+/// An object without the fields that the test and the condition change.
 fn without_changes(object: &Value, field: &Field) -> Value {
     let mut object = object.clone();
     for part in ["managedFields", "resourceVersion", "generation"] {
@@ -164,7 +164,7 @@ fn without_changes(object: &Value, field: &Field) -> Value {
     object
 }
 
-/// The command of the runbook lists one object of each kind as unreadable.
+/// Checks that the runbook's command lists one object of each of these kinds.
 async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     let page = std::fs::read_to_string(repository().join("docs/operations.md"))?;
     let (_, columns) = page.split_once("-A -o '").context("a command")?;
@@ -177,9 +177,11 @@ async fn runbook_lists(case: &Case, kinds: &[&str]) -> Result<()> {
     Ok(())
 }
 
-async fn objects_of_another_version_are_shown_until_they_are_fixed(case: &mut Case) -> Result<()> {
+async fn objects_of_another_version_are_reported_until_they_are_fixed(
+    case: &mut Case,
+) -> Result<()> {
     case.operator.terminate().await?;
-    // On a control plane of its own, because it changes the CRDs. It lives until the end of the process.
+    // The test has a control plane of its own, because it changes the CRDs.
     let plane: &'static ControlPlane =
         Box::leak(Box::new(ControlPlane::another("versions").await?));
     let outcome = on_its_own(plane, case.folder()).await;
@@ -224,7 +226,7 @@ async fn play(case: &mut Case) -> Result<()> {
         field.is_counted(case, 0).await?;
     }
 
-    // A workload whose hook's template cannot be decoded says so, and keeps its pod.
+    // A workload whose HookTemplate cannot be decoded reports that, and keeps its pod.
     template.store(case, UNKNOWN).await?;
     template.is_counted(case, 1).await?;
     template.is_in_events(case).await?;
@@ -269,7 +271,7 @@ async fn play(case: &mut Case) -> Result<()> {
         })
         .await?;
     }
-    case.eventually("the run shows no condition", async || {
+    case.eventually("the run has no condition", async || {
         let run = check.get(case).await?;
         ensure!(run["status"]["conditions"].is_null(), "{run:#}");
         ensure!(run["status"]["phase"] == "Successful", "{run:#}");

@@ -15,15 +15,15 @@
 //! | 4: canary steps end in order, and for a reason | `rules/steps.rs` |
 //! | 5: while paused, no update starts | `rules/pause.rs` |
 //! | 6: one live HookRun per pod and point | `rules/runs.rs` |
-//! | 7: ordinals, reserved ones among them, their order, and their claims; indexes of pods | `rules/ordinals.rs`, `rules/indexes.rs` |
+//! | 7: ordinals (including reserved ones), their order and their claims; indexes of pods | `rules/ordinals.rs`, `rules/indexes.rs` |
 //! | 8: nothing is written for a settled workload | `rules/settled.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //!
 //! Three more rules are about a pod that is updated in place: it gets no traffic while it is changed
 //! (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are changed
-//! in the order that the workload asks for (`rules/order.rs`). One is about OnDelete, with which no update
-//! starts (`rules/on_delete.rs`).
+//! in the order that the workload specifies (`rules/order.rs`). One is about OnDelete, with which the operator
+//! starts no update (`rules/on_delete.rs`).
 //!
 //! # The evidence
 //!

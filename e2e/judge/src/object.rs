@@ -157,7 +157,7 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
-/// The image that a container was started from, as far as its kubelet tells.
+/// The image that a container was started from; None if the kubelet does not report it.
 pub(crate) fn running_image<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let mut statuses = items_of(pod, lists);
@@ -165,7 +165,7 @@ pub(crate) fn running_image<'a>(pod: &'a Value, container: &str) -> Option<&'a s
     image_in_id(status)
 }
 
-/// The image at the end of a containerID, where the simulated kubelet notes it.
+/// The image at the end of a containerID, where the simulated kubelet appends it.
 pub(crate) fn image_in_id(status: &Value) -> Option<&str> {
     let (_, image) = text(status, "/containerID").split_once('#')?;
     Some(image)

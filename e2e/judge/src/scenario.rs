@@ -308,7 +308,7 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
-    /// The kubelet says which images a pod's containers were started from.
+    /// The kubelet reports which images a pod's containers were started from.
     pub(crate) fn run_images(&mut self, name: &str, images: [&str; 2]) {
         let pod = self.pods.get_mut(name).expect("a pod");
         let statuses = [0, 1].map(|place| {

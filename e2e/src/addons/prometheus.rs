@@ -65,7 +65,7 @@ impl Prometheus {
         promtool.args(["query", "instant", "--format=json", &self.url, query]);
         let result = run(&mut promtool, "").await?;
         let result: Value = serde_json::from_str(&result)
-            .with_context(|| format!("the result of {query} is no vector: {result}"))?;
+            .with_context(|| format!("the result of {query} is not a vector: {result}"))?;
         let series = result.as_array().context("a vector")?;
         series.iter().map(sample).collect()
     }

@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::servers::hook_server::Answer;
 
 /// Path of the hook on the case's hook server.
-pub const HOOK: &str = "/may-it-go";
+pub const HOOK: &str = "/is-empty";
 
 /// An action at a point in time.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ use crate::servers::hook_server::HookServer;
 use crate::workload::manifest::{Game, hook_template, retrying_hook_template};
 
 /// Name of the HookTemplate.
-const TEMPLATE: &str = "may-it-go";
+const TEMPLATE: &str = "is-empty";
 
 /// The kind of a history's workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

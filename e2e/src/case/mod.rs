@@ -398,7 +398,7 @@ impl Case {
 fn items(mut list: Value) -> Result<Vec<Value>> {
     match list["items"].take() {
         Value::Array(items) => Ok(items),
-        other => bail!("no list: {other}"),
+        other => bail!("not a list: {other}"),
     }
 }
 

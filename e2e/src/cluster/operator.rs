@@ -159,7 +159,7 @@ impl Operator {
         self.args.extend(flags);
     }
 
-    /// From the next start on hooks may run commands in its namespace.
+    /// Lets hooks run commands in its namespace, from the next start on.
     pub fn allow_commands(&mut self) {
         self.args
             .push(format!("--hook-exec-namespaces={}", self.namespace));
@@ -298,7 +298,7 @@ impl Operator {
         stream.read_to_string(&mut answer).await?;
         let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        Ok((code.context("no HTTP answer")?, body.to_owned()))
+        Ok((code.context("no HTTP response")?, body.to_owned()))
     }
 
     /// Its resident memory in bytes.
@@ -311,7 +311,7 @@ impl Operator {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kilobytes.context("odd /proc/PID/status")? * 1024)
+        Ok(kilobytes.context("unexpected format of /proc/PID/status")? * 1024)
     }
 
     /// Whether it has not exited since it was started.

@@ -8,10 +8,14 @@ use anyhow::{Context, Result};
 pub fn processor_time(id: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"))?;
     // The second field is the program's name in parentheses, which may contain spaces.
-    let (_, rest) = stat.rsplit_once(')').context("odd /proc/PID/stat")?;
+    let (_, rest) = stat
+        .rsplit_once(')')
+        .context("unexpected format of /proc/PID/stat")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|ticks| ticks.parse::<u64>().ok());
-    let ticks = ticks(11).zip(ticks(12)).context("odd /proc/PID/stat")?;
+    let ticks = ticks(11)
+        .zip(ticks(12))
+        .context("unexpected format of /proc/PID/stat")?;
     // The unit is 1/100 s on every Linux machine.
     Ok(Duration::from_millis((ticks.0 + ticks.1) * 10))
 }

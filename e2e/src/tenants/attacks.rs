@@ -44,18 +44,18 @@ macro_rules! attacks {
 }
 
 attacks![
-    servers_that_never_answer,
-    statuses_and_conditions_without_end,
+    servers_that_never_respond,
+    endless_statuses_and_conditions,
     an_argument_that_fills_the_memory,
-    references_that_take_for_ever,
+    references_that_take_too_long,
     maps_that_fill_the_caches,
     connections_and_pages,
-    owners_that_are_not_there,
-    names_that_nobody_knows,
-    heads_without_end,
+    owners_that_do_not_exist,
+    names_that_do_not_resolve,
+    very_long_response_heads,
     tokens_that_fill_the_memory,
-    a_pod_that_is_not_the_runs,
-    addresses_of_the_cloud,
+    a_pod_of_another_run,
+    cloud_metadata_addresses,
     names_that_fill_the_log,
 ];
 
@@ -100,7 +100,7 @@ async fn end_in_error(stage: &Stage, runs: &[String]) -> Result<()> {
 }
 
 /// More calls than the operator makes concurrently, each open for an hour.
-async fn servers_that_never_answer(stage: &Stage) -> Result<()> {
+async fn servers_that_never_respond(stage: &Stage) -> Result<()> {
     stage.hooks.answer("/never", Answer::Never);
     let never = json!({"url": stage.hooks.url("/never"), "timeoutSeconds": 3600});
     let runs = (0..1_100).map(|number| web(&format!("never-{number}"), never.clone(), &json!({})));
@@ -109,7 +109,7 @@ async fn servers_that_never_answer(stage: &Stage) -> Result<()> {
 }
 
 /// A measurement every second, each with a condition that runs into its evaluation limit.
-async fn statuses_and_conditions_without_end(stage: &Stage) -> Result<()> {
+async fn endless_statuses_and_conditions(stage: &Stage) -> Result<()> {
     let numbers: Vec<u32> = (0..2_000).collect();
     stage.hooks.answer("/numbers", Answer::Json(json!(numbers)));
     let numbers = json!({"url": stage.hooks.url("/numbers")});
@@ -136,7 +136,7 @@ async fn an_argument_that_fills_the_memory(stage: &Stage) -> Result<()> {
 }
 
 /// As many arguments as fit, each with a field reference, in a body that uses them all.
-async fn references_that_take_for_ever(stage: &Stage) -> Result<()> {
+async fn references_that_take_too_long(stage: &Stage) -> Result<()> {
     let names: Vec<String> = (0..3_000).map(|number| format!("a{number}")).collect();
     let body: String = names
         .iter()
@@ -217,7 +217,7 @@ async fn connections_and_pages(stage: &Stage) -> Result<()> {
 }
 
 /// Owners with invented names, each of which could become a metric label.
-async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
+async fn owners_that_do_not_exist(stage: &Stage) -> Result<()> {
     let runs = (0..200).map(|number| {
         let url = json!({"url": stage.hooks.url("/owned")});
         let mut run = web(&format!("owned-{number}"), url, &json!({}));
@@ -243,7 +243,7 @@ async fn owners_that_are_not_there(stage: &Stage) -> Result<()> {
 }
 
 /// Host names that do not resolve, each a new lookup.
-async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
+async fn names_that_do_not_resolve(stage: &Stage) -> Result<()> {
     let runs = (0..100).map(|number| {
         let url = json!({"url": format!("http://nobody-{number}.invalid/")});
         web(&format!("nobody-{number}"), url, &json!({}))
@@ -253,7 +253,7 @@ async fn names_that_nobody_knows(stage: &Stage) -> Result<()> {
 }
 
 /// Responses with a header of 16 MiB.
-async fn heads_without_end(stage: &Stage) -> Result<()> {
+async fn very_long_response_heads(stage: &Stage) -> Result<()> {
     let head = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &[b'x'; 16 << 20]].concat();
     let server = RawServer::start(Raw::Bytes(head)).await?;
     let runs = (0..100).map(|number| {
@@ -294,7 +294,7 @@ async fn tokens_that_fill_the_memory(stage: &Stage) -> Result<()> {
 }
 
 /// A patch of a pod that is not the run's own.
-async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
+async fn a_pod_of_another_run(stage: &Stage) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
         "spec": {"containers": [{"name": "game", "image": "game:v1"}]},
@@ -314,7 +314,7 @@ async fn a_pod_that_is_not_the_runs(stage: &Stage) -> Result<()> {
 }
 
 /// Cloud metadata addresses, in several notations.
-async fn addresses_of_the_cloud(stage: &Stage) -> Result<()> {
+async fn cloud_metadata_addresses(stage: &Stage) -> Result<()> {
     let addresses = [
         "169.254.169.254",
         "[::ffff:169.254.169.254]",
@@ -370,7 +370,7 @@ async fn names_that_fill_the_log(stage: &Stage) -> Result<()> {
     let log = std::fs::read_to_string(stage.operator.log())?;
     ensure!(
         log.contains("admitting a pod template"),
-        "nothing is logged"
+        "the log does not mention it"
     );
     match log.lines().map(str::len).max() {
         Some(longest) if longest > 10_000 => bail!("a line of {longest} bytes is logged"),

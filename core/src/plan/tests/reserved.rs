@@ -178,7 +178,7 @@ fn a_reserved_pod_stays_until_its_hook_says_yes() {
 }
 
 #[test]
-fn an_ordinal_that_is_free_again_calls_the_removal_off() {
+fn releasing_an_ordinal_cancels_the_deletion_of_its_pod() {
     for policy in POLICIES {
         let mut story = guarded(3, policy);
         let uid = story.pods()[1].uid.clone();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_no_lost_write() {
+    fn a_binding_is_not_a_lost_write() {
         let mut bound = event("create", 201, 2, json!({"kind": "Status"}));
         let reference = bound.object_ref.as_mut().expect("a reference");
         reference.subresource = "binding".to_owned();

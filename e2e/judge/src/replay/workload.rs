@@ -48,7 +48,7 @@ impl Version {
         text(&self.object, "/spec/updateStrategy/type")
     }
 
-    /// Whether the containers of a pod are updated one after the other.
+    /// Whether the containers of a pod are updated in order.
     pub(crate) fn updates_in_order(&self) -> bool {
         let policy = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
         matches!(
@@ -173,7 +173,7 @@ impl Version {
         ordinals.take(usize::try_from(pods).unwrap_or(0)).collect()
     }
 
-    /// Whether an ordinal is one of the first so many that are not reserved.
+    /// Whether an ordinal is among the first `pods` ordinals that are not reserved.
     pub(crate) fn is_among(&self, ordinal: i64, pods: i64) -> bool {
         let first = self.first_ordinal();
         let left_out = self.reserved().filter(|it| (first..ordinal).contains(it));
@@ -246,8 +246,8 @@ impl Version {
         }
     }
 
-    /// The partition that holds now; None before the first partition step. That of the spec does not
-    /// count where there are steps.
+    /// The partition in effect; None before the first partition step. If there are steps, the spec's own
+    /// partition does not count.
     fn partition(&self) -> Option<Option<Value>> {
         let (steps, index) = (self.steps(), self.step_index());
         if steps.is_empty() {

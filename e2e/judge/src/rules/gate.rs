@@ -16,7 +16,7 @@ pub(crate) fn gate(world: &World, write: &Write) -> Option<Found> {
     }
     let why = match start.pod.runs() {
         true => "changes a running pod with its gate open",
-        false => "changes a pod with its gate open that may have started meanwhile",
+        false => "changes a pod that may have started in the meantime, with its gate open",
     };
     Some(("gate", why.to_owned()))
 }

@@ -127,7 +127,7 @@ impl RequiredHook<'_> {
             .collect();
         let what = match self.start.pod.runs() {
             true => "a running pod",
-            false => "a pod that may have started meanwhile",
+            false => "a pod that may have started in the meantime",
         };
         format!(
             "{:?} of {what} without a Successful {} hook {:?}; its runs: {}",

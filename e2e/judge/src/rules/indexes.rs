@@ -1,4 +1,4 @@
-//! Invariant 7: never two pods of a GameDeployment with one index.
+//! Invariant 7: no two pods of a GameDeployment have the same index.
 
 use super::Found;
 use super::start::name;
@@ -19,7 +19,7 @@ pub(crate) fn indexes(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let (owner, _) = world.workload_of(new)?;
-    // Terminating pods have theirs until they are gone.
+    // A Terminating pod keeps its index until it no longer exists.
     let is_twin = |pod: &&Pod| {
         annotation(&pod.object, INDEX) == Some(index) && name(&pod.object) != write.name
     };
@@ -36,7 +36,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn a_pod_has_its_index_until_it_is_gone() {
+    fn a_pod_keeps_its_index_until_it_no_longer_exists() {
         let mut scenario = Scenario::with(json!({"replicas": 3}));
         scenario.create_with_index("x", "100");
         scenario.create_with_index("y", "101");

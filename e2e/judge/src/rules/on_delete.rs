@@ -1,4 +1,4 @@
-//! With OnDelete no update of a pod begins: a user says when a pod is deleted.
+//! With OnDelete the operator starts no update of a pod: users decide when a pod is deleted.
 
 use super::start::{Act, Purpose, Start};
 use super::{Found, wrong_under_all};
@@ -13,7 +13,7 @@ pub(crate) fn on_delete(world: &World, write: &Write) -> Option<Found> {
         let is_update =
             start.act != Act::Delete || start.purpose(world, version) == Purpose::Update;
         let is_wrong = version.strategy() == "OnDelete" && is_update && !is_followed;
-        is_wrong.then(|| format!("{:?} begins an update with OnDelete", start.act))
+        is_wrong.then(|| format!("{:?} starts an update with OnDelete", start.act))
     })?;
     Some(("on delete", why))
 }

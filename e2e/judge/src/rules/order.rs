@@ -1,5 +1,5 @@
-//! Where the containers of a pod are updated one after the other, none is changed before those ahead of it
-//! run the images of their spec. (The simulated kubelet tells what a container runs: see `completion`.)
+//! If the containers of a pod are updated in order, a container is changed only when those before it run the
+//! images in their spec. The simulated kubelet reports which image a container runs: see `completion`.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub(crate) fn order(world: &World, write: &Write) -> Option<Found> {
     Some(("order", wrong?))
 }
 
-/// What is wrong with a change of images, if anything is.
+/// What is wrong with a change of images; None if nothing is.
 fn early_change(before: &Value, after: &Value) -> Option<String> {
     let (before_it, after_it) = (containers(before), containers(after));
     let pairs = before_it.iter().zip(&after_it).enumerate();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn one_container_after_the_other_is_right_also_while_paused() {
+    fn containers_may_be_changed_in_order_even_while_paused() {
         let mut scenario = updating("OrderedUpdated");
         scenario.change("a", "v2");
         scenario.spec("user", json!({"updateStrategy": {"paused": true}}));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_changed_before_the_one_ahead_of_it_runs_its_image_is_found() {
+    fn a_container_that_is_changed_too_early_is_found() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn two_containers_at_once_are_found() {
+    fn a_change_of_two_containers_at_once_is_found() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("DisOrdered", vec![])] {
             let mut scenario = updating(policy);
             scenario.change_all("a", "v2");

@@ -1,7 +1,7 @@
-//! Invariant 7: there are never two pods with one ordinal, and none is created with a reserved one. OrderedReady
-//! creates pods upward and deletes them downward, one at a time, each after the others are available. The pod of
-//! a reserved ordinal is deleted after its substitute is available. A claim is released for deletion only as the
-//! retention policy says, and after the pod's hook.
+//! Invariant 7: no two pods have the same ordinal, and no pod is created with a reserved one. OrderedReady creates
+//! pods upward and deletes them downward, one at a time, each after the others are available. The pod of a reserved
+//! ordinal is deleted after its substitute is available. A claim is released for deletion only if the retention
+//! policy says so, and after the pod's hook.
 
 use serde_json::Value;
 
@@ -82,8 +82,8 @@ fn removal(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// Why the pod of a reserved ordinal must not be deleted yet: too few of the ordinals that take the places of
-/// reserved ones have an available pod.
+/// Why the pod of a reserved ordinal must not be deleted yet: too few of the ordinals that replace reserved ones
+/// have an available pod.
 fn without_substitute(
     world: &World,
     owner: &str,
@@ -107,7 +107,9 @@ fn without_substitute(
     let is_missing = |it: &&i64| missing_of(world, owner, version, vec![**it], write).is_some();
     let missing = wanted.iter().filter(is_missing).count();
     (missing >= replaced).then(|| {
-        format!("deletes {own}, which is reserved, although its substitute is not available")
+        format!(
+            "deletes {own}, whose ordinal is reserved, although its substitute is not available"
+        )
     })
 }
 
@@ -248,7 +250,11 @@ mod tests {
         scale(&mut scenario, 4);
         reserve(&mut scenario, &[3]);
         scenario.create("game-3", "v1");
-        assert_eq!(scenario.verdict(), [], "that was decided on before");
+        assert_eq!(
+            scenario.verdict(),
+            [],
+            "this was decided before the ordinal was reserved"
+        );
     }
 
     #[test]
@@ -269,7 +275,7 @@ mod tests {
             scenario.delete("game-1");
             assert_eq!(scenario.broken(), ["ordinals"], "{policy}");
         }
-        // With two, one may go when one substitute is available.
+        // With two reserved ordinals, one pod may be deleted when one substitute is available.
         let mut scenario = set("Parallel", 3);
         reserve(&mut scenario, &[0, 1]);
         scenario.wait(2);

@@ -65,7 +65,7 @@ impl<'a> Start<'a> {
         }
         let act = match &write.after {
             _ if write.verb == "delete" => Act::Delete,
-            // A patch by a kubernetes metric of a hook, which its template asks for.
+            // A patch by a kubernetes metric of a hook, as its template specifies.
             Some(after) if write.is_of_a_hook() && containers(&pod.object) == containers(after) => {
                 return None;
             }

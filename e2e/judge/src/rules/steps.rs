@@ -204,7 +204,7 @@ fn part(workload: &Version, pointer: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// Whether a write came from `kubectl apply`, whose `paused: false` is no request to resume.
+/// Whether a write came from `kubectl apply`, whose `paused: false` is not a request to resume.
 fn is_apply(write: &Write) -> bool {
     let query = write.uri.split_once('?').map_or("", |(_, query)| query);
     query.split('&').any(|pair| {
