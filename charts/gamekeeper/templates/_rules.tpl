@@ -1,7 +1,7 @@
 {{/* The operator's permissions in namespaces, verb by verb. */}}
 {{- define "gamekeeper.rules" -}}
-# Workloads: watched, patched (pause, retry, podsToDelete), and their status updated; the conditions alone are patched
-# when the operator cannot decode the workload.
+# Workloads: they are watched and patched (pause, retry, podsToDelete), and their status is updated. If the operator
+# cannot decode a workload, it patches only the conditions.
 - apiGroups: [tkex.tencent.com]
   resources: [gamedeployments, gamestatefulsets]
   verbs: [get, list, watch, patch]

@@ -226,15 +226,15 @@ impl fmt::Display for Measured {
                 format!("{:.0}/s", self.raw_writes),
             ),
             (
-                "status writes a measurement",
+                "status writes per measurement",
                 format!("{:.2}", self.status_writes as f64 / measurements),
             ),
             (
-                "memory a run, cached object and garbage included",
+                "memory per run, cached object and garbage included",
                 format!("{:.1} kB", self.memory as f64 / runs / 1024.0),
             ),
             (
-                "CPU a measurement",
+                "CPU time per measurement",
                 format!(
                     "{:.0} µs",
                     self.processor.as_secs_f64() * 1e6 / measurements

@@ -91,7 +91,7 @@ impl Report {
     fn writes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| writes a pod |{}",
+            "| writes per pod |{}",
             PHASES.map(|(name, _)| format!(" {name} |")).concat()
         )?;
         writeln!(f, "|---|---|---|---|")?;

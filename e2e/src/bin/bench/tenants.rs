@@ -106,9 +106,9 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| a victim's {} hooks each | hook p50 | p99 | to alone | its delivery p50 | p99 | to alone \
-             | the operator's part p50 | p99 | to alone | reconcile p50 | p99 | to alone \
-             | API write p50 | p99 | to alone | operator, CPUs | kube-apiserver, CPUs |",
+            "| a victim's {} hooks each | hook p50 | p99 | vs. alone | its delivery p50 | p99 | vs. alone \
+             | the operator's part p50 | p99 | vs. alone | reconcile p50 | p99 | vs. alone \
+             | API write p50 | p99 | vs. alone | operator, CPUs | kube-apiserver, CPUs |",
             self.alone.hooks
         )?;
         writeln!(f, "{}|", "|---".repeat(18))?;

@@ -154,15 +154,15 @@ impl fmt::Display for Measured {
         let spent = self.processor.as_secs_f64();
         let rows = [
             (
-                "memory a pod of another controller, garbage included",
+                "memory per pod of another controller, garbage included",
                 format!("{:.0} bytes", self.controlled as f64 / half),
             ),
             (
-                "memory a pod that nothing controls, garbage included",
+                "memory per pod without a controller, garbage included",
                 format!("{:.0} bytes", self.orphans as f64 / half),
             ),
             (
-                "operator's processor time a change, at rest included",
+                "operator's CPU time per change, its CPU time at rest included",
                 format!("{:.0} µs", spent * 1e6 / self.changes as f64),
             ),
             (

@@ -81,7 +81,7 @@ impl fmt::Display for Measured {
         };
         writeln!(
             f,
-            "| {}, {} pods | pods/s | {who}, ms a pod: first tenth | between | last tenth | last to first | kube-controller-manager | kube-apiserver |",
+            "| {}, {} pods | pods/s | {who}, ms per pod: first tenth | between | last tenth | last to first | kube-controller-manager | kube-apiserver |",
             self.fleet.name(),
             self.pods
         )?;
