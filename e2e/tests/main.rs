@@ -51,11 +51,13 @@ mod walkthroughs;
 
 fn main() -> anyhow::Result<ExitCode> {
     let tests = [
-        walkthroughs::tests(),
+        walkthroughs::canary::tests(),
+        walkthroughs::hooks::tests(),
         histories::tests(),
         bk_bcs_fields::tests(),
         canary::tests(),
         chart::tests(),
+        chart::lifecycle::tests(),
         chart_values::tests(),
         pod_hooks::tests(),
         nothing_to_lose::tests(),

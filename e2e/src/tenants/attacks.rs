@@ -52,7 +52,7 @@ attacks![
     connections_and_pages,
     owners_that_do_not_exist,
     names_that_do_not_resolve,
-    very_long_response_heads,
+    very_long_response_headers,
     tokens_that_fill_the_memory,
     a_pod_of_another_run,
     cloud_metadata_addresses,
@@ -253,7 +253,7 @@ async fn names_that_do_not_resolve(stage: &Stage) -> Result<()> {
 }
 
 /// Responses with a header of 16 MiB.
-async fn very_long_response_heads(stage: &Stage) -> Result<()> {
+async fn very_long_response_headers(stage: &Stage) -> Result<()> {
     let head = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &[b'x'; 16 << 20]].concat();
     let server = RawServer::start(Raw::Bytes(head)).await?;
     let runs = (0..100).map(|number| {

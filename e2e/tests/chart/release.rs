@@ -12,7 +12,8 @@ use e2e::cluster::operator::Operator;
 use e2e::wait::eventually;
 use serde_json::{Value, json};
 
-use super::{GAMES, SYSTEM, trusted_certificates};
+use super::lifecycle::trusted_certificates;
+use super::{GAMES, SYSTEM};
 
 /// How long controllers and discovery may take.
 const LIMIT: Duration = Duration::from_secs(90);

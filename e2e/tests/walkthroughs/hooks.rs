@@ -1,0 +1,253 @@
+//! The walkthrough of deletions that are guarded by a hook.
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::GAME;
+use e2e::workload::view::{Pod, Run, View};
+use serde_json::json;
+
+use super::{
+    check_status, contains, counts_of_status, created, example, shows, shows_pods, shows_runs,
+    update_to_python_3_5,
+};
+
+e2e::tests![
+    scale_in_and_update_behind_a_hook,
+    a_failed_hook_keeps_its_pod_and_a_retry_releases_it,
+    hooks_get_arguments,
+];
+
+/// The documented template for pod hooks. It measures three times at intervals of 5 s, which is enough to
+/// check the tables in between.
+fn pod_template(case: &Case, name: &str) -> Result<String> {
+    let name = format!("hooks/hook-template-{name}.yaml");
+    example(case, &name, &[("interval: 60s", "interval: 5s")])
+}
+
+fn pod_example(case: &Case, name: &str) -> Result<String> {
+    example(case, &format!("hooks/{name}.yaml"), &[])
+}
+
+fn run_name(pod: &Pod) -> String {
+    let instance = pod.name().rsplit('-').next().unwrap_or_default();
+    format!("pre-delete-hook-{}-{instance}-test", pod.revision())
+}
+
+async fn scale_in_and_update_behind_a_hook(case: &mut Case) -> Result<()> {
+    let template = pod_template(case, "success")?;
+    let before = created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    let printed = case
+        .kubectl(&["scale", "--replicas=5", &format!("gamedeployment/{GAME}")])
+        .await?;
+    ensure!(
+        printed == format!("gamedeployment.tkex.tencent.com/{GAME} scaled\n"),
+        "{printed}"
+    );
+    let waiting = case
+        .until("a hook runs", |view| {
+            view.phases("PreDelete") == ["Running"] && waiting_runs(view).len() == 1
+        })
+        .await?;
+    let victim = waiting
+        .pods
+        .iter()
+        .find(|pod| pod.is_deleting())
+        .context("a victim")?;
+    shows_runs(case, &[(&run_name(victim), "Running")]).await?;
+    case.until("the spec is observed", View::is_observed)
+        .await?;
+    shows(case, [5, 6, 6, 6, 6]).await?;
+    let all: Vec<(&str, i64)> = before.pods.iter().map(|pod| (pod.name(), 0)).collect();
+    shows_pods(case, &all).await?;
+    let view = case.until_settled(5).await?;
+    view.ensure(!view.pod_names().contains(&victim.name()))?;
+    shows(case, [5; 5]).await?;
+    shows_runs(case, &[]).await?;
+
+    update_to_python_3_5(case).await?;
+    let view = case
+        .until("two hooks run", |view| {
+            view.phases("PreDelete") == ["Running"; 2] && waiting_runs(view).len() == 2
+        })
+        .await?;
+    let waiting = waiting_runs(&view);
+    let names: Vec<(&str, &str)> = waiting
+        .iter()
+        .map(|name| (name.as_str(), "Running"))
+        .collect();
+    shows_runs(case, &names).await?;
+    shows(case, [5, 0, 0, 5, 5]).await?;
+    let batch = |updated: i64| move |view: &View| view.counts() == [5, updated, updated, 5, 5];
+    case.until("the first batch of two", batch(2)).await?;
+    let view = case
+        .until("one hook runs", |view| {
+            view.phases("PreDelete") == ["Running"]
+        })
+        .await?;
+    view.ensure(view.runs.len() == 1 && view.counts() == [5, 2, 2, 5, 5])?;
+    let view = case
+        .until("the second batch of one", |view| {
+            batch(3)(view) && view.runs.is_empty()
+        })
+        .await?;
+    shows(case, [5, 3, 3, 5, 5]).await?;
+    let restarts: Vec<(&str, i64)> = view
+        .pods
+        .iter()
+        .map(|pod| (pod.name(), i64::from(pod.image() == "python:3.5")))
+        .collect();
+    shows_pods(case, &restarts).await?;
+    shows_runs(case, &[]).await?;
+    case.consistently("the partition", 2, |view| {
+        view.with_image("python:3.5") == 3
+    })
+    .await
+}
+
+/// Names of the HookRuns of pods that wait for deletion, in kubectl's order.
+fn waiting_runs(view: &View) -> Vec<String> {
+    let waiting = view.pods.iter().filter(|pod| pod.is_deleting());
+    let mut names: Vec<String> = waiting.map(run_name).collect();
+    names.sort();
+    names
+}
+
+async fn a_failed_hook_keeps_its_pod_and_a_retry_releases_it(case: &mut Case) -> Result<()> {
+    let template = pod_template(case, "fail")?;
+    created(case, template, pod_example(case, "gamedeployment")?, 6).await?;
+    case.scale(5).await?;
+    let view = case
+        .until("the hook has failed", |view| {
+            view.hook_conditions("preDelete").len() == 1
+        })
+        .await?;
+    let victim = view
+        .pods
+        .iter()
+        .find(|pod| pod.is_deleting())
+        .context("a victim")?;
+    shows(case, [5, 6, 6, 6, 6]).await?;
+    shows_runs(case, &[(&run_name(victim), "Failed")]).await?;
+    let fields = [
+        "availableReplicas",
+        "canary",
+        "collisionCount",
+        "labelSelector",
+        "observedGeneration",
+        "preDeleteHookCondition",
+        "readyReplicas",
+        "replicas",
+        "updateRevision",
+        "updatedReadyReplicas",
+        "updatedReplicas",
+    ];
+    check_status(&view, &fields, counts_of_status(6, 6))?;
+    ensure!(view.hook_conditions("preDelete") == [(victim.name(), "Failed")]);
+    let start = &view.game["status"]["preDeleteHookCondition"][0]["startTime"];
+    ensure!(start.is_string(), "{start}");
+
+    // The cause is fixed: the answer is below 30 now.
+    let young = json!({"name": "bryan", "male": "yes", "age": 20});
+    case.hooks.answer("/", Answer::Json(young));
+    let retry =
+        json!([{"op": "replace", "path": "/spec/preDeleteUpdateStrategy/retry", "value": true}]);
+    let printed = case.patch(&format!("gamedeployment/{GAME}"), retry).await?;
+    ensure!(
+        printed == format!("gamedeployment.tkex.tencent.com/{GAME} patched\n"),
+        "{printed}"
+    );
+    case.until("the hook runs again", |view| {
+        view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    shows_runs(case, &[(&run_name(victim), "Running")]).await?;
+    let after = case.until_settled(5).await?;
+    after.ensure(!after.pod_names().contains(&victim.name()))?;
+    after.ensure(after.game["spec"]["preDeleteUpdateStrategy"]["retry"] == false)
+}
+
+async fn hooks_get_arguments(case: &mut Case) -> Result<()> {
+    let url = format!("http://{{{{ args.PodIP }}}}:{}", case.hooks.port());
+    let service = "test-gamedeployment-svc.default.svc.cluster.local";
+    let template = pod_template(case, "args")?;
+    let game = pod_example(case, "gamedeployment-args")?;
+    created(case, template, game, 4).await?;
+    case.scale(2).await?;
+    let view = case
+        .until("two hooks have measured once", |view| {
+            let measured = |run: &Run| run.0["status"]["metricResults"][0]["count"] == 1;
+            view.runs.len() == 2 && view.runs.iter().all(measured) && waiting_runs(view).len() == 2
+        })
+        .await?;
+    let expected = waiting_runs(&view);
+    ensure!(
+        view.run_names() == expected,
+        "{:?} instead of {expected:?}",
+        view.run_names()
+    );
+    let mut called = Vec::new();
+    for run in &view.runs {
+        let pod = view.pod(&format!("{GAME}-{}", run.instance()))?;
+        check_argument_run(case, &view, run, pod, service, &url)?;
+        called.push(pod.ip()?);
+    }
+    let calls = case.hooks.calls("/");
+    ensure!(
+        calls.iter().all(|call| called.contains(&call.to)),
+        "{calls:?}"
+    );
+    let view = case.until_settled(2).await?;
+    shows(case, [2; 5]).await?;
+    let remaining: Vec<(&str, i64)> = view.pods.iter().map(|pod| (pod.name(), 0)).collect();
+    shows_pods(case, &remaining).await?;
+    shows_runs(case, &[]).await
+}
+
+fn check_argument_run(
+    case: &Case,
+    view: &View,
+    run: &Run,
+    pod: &Pod,
+    service: &str,
+    url: &str,
+) -> Result<()> {
+    let labels = json!({"InstanceID": run.instance(), "PodControllerRevision": pod.revision(),
+        "gamedeployment-type": "PreDelete", "hookrun-type": "pre-delete-step",
+        "workload-revision": pod.revision(), "instance-id": run.instance()});
+    ensure!(
+        run.0["metadata"]["labels"] == labels,
+        "{}",
+        run.0["metadata"]
+    );
+    let owner = json!([{"apiVersion": "tkex.tencent.com/v1alpha1", "blockOwnerDeletion": true,
+        "controller": true, "kind": "GameDeployment", "name": GAME,
+        "uid": view.game["metadata"]["uid"]}]);
+    ensure!(
+        run.0["metadata"]["ownerReferences"] == owner,
+        "{}",
+        run.0["metadata"]
+    );
+    let args = json!([
+        {"name": "PodIP", "value": pod.ip()?.to_string()},
+        {"name": "PodName", "value": pod.name()},
+        {"name": "PodNamespace", "value": case.namespace},
+        {"name": "service-name", "value": service},
+    ]);
+    ensure!(
+        run.0["spec"]["args"] == args,
+        "{} instead of {args}",
+        run.0["spec"]["args"]
+    );
+    let metric = json!({"count": 3, "failureLimit": 2, "interval": "5s", "name": "webtest",
+        "provider": {"web": {"jsonPath": "{$.age}", "url": url}},
+        "successCondition": "asInt(result) > 30"});
+    contains(&run.0["spec"]["metrics"][0], &metric)?;
+    let measurement = json!({"phase": "Successful", "value": "45"});
+    let result = json!({"count": 1, "measurements": [measurement], "name": "webtest",
+        "phase": "Running", "successful": 1});
+    contains(
+        &run.0["status"],
+        &json!({"phase": "Running", "metricResults": [result]}),
+    )
+}
