@@ -30,7 +30,7 @@ pub async fn takeover(
 ) -> Result<Duration> {
     // Started first, because it takes a second, which must not be measured.
     case.start_witness().await?;
-    let begun = Timestamp::now();
+    let start = Timestamp::now();
     match end {
         Exit::Killed => case.kill_operator().await?,
         Exit::Terminated => case.operator.terminate().await?,
@@ -40,7 +40,7 @@ pub async fn takeover(
     case.plane().patch(&case.path(), &scale).await?;
     let is_work = |event: &Event| {
         let about = event.object_ref.as_ref();
-        event.received > begun && about.is_some_and(|it| it.resource == "pods")
+        event.received > start && about.is_some_and(|it| it.resource == "pods")
     };
     let at_work = eventually("the standby works", Duration::from_secs(30), async || {
         let events = case.events()?;
@@ -53,5 +53,5 @@ pub async fn takeover(
     .await?;
     case.until_settled(replicas).await?;
     standby.start().await?;
-    Ok(at_work.duration_since(begun).unsigned_abs())
+    Ok(at_work.duration_since(start).unsigned_abs())
 }

@@ -358,8 +358,8 @@ async fn certificates_are_rotated_without_a_gap_or_a_restart(case: &mut Case) ->
     );
     installed.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
-    let begun = log.matches("due=Create").count();
-    ensure!(begun == 1, "begun {begun} times: {log}");
+    let created = log.matches("due=Create").count();
+    ensure!(created == 1, "created {created} times: {log}");
     installed.remove(case).await
 }
 
@@ -386,7 +386,7 @@ async fn certificates_are_recreated_when_their_secret_is_emptied(case: &mut Case
     .await?;
     installed.until_called(case).await?;
     let log = std::fs::read_to_string(case.operator.log())?;
-    let begun = log.matches("due=Create").count();
-    ensure!(begun == 2, "begun {begun} times: {log}");
+    let created = log.matches("due=Create").count();
+    ensure!(created == 2, "created {created} times: {log}");
     installed.remove(case).await
 }

@@ -123,7 +123,7 @@ async fn a_job_survives_a_kill_of_the_operator(case: &mut Case) -> Result<()> {
     let slow = json!({"stage.gamekeeper/run-seconds": "8"});
     case.apply(run_of("slow", json!([job("backup", "backup:1", slow)])))
         .await?;
-    let begun = case
+    let started_at = case
         .eventually("the measurement is Running", async || {
             let status = status(case, "slow").await?;
             let measurement = status["metricResults"][0]["measurements"][0].clone();
@@ -138,7 +138,7 @@ async fn a_job_survives_a_kill_of_the_operator(case: &mut Case) -> Result<()> {
     let status = until_phase(case, "slow", "Successful").await?;
     let result = &status["metricResults"][0];
     ensure!(
-        result["measurements"][0]["startedAt"] == begun,
+        result["measurements"][0]["startedAt"] == started_at,
         "{status:#}"
     );
     ensure!(

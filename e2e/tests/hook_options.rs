@@ -143,7 +143,7 @@ async fn a_run_keeps_its_copy_of_an_edited_template(case: &mut Case) -> Result<(
     case.apply(Game::in_place(1).pre_delete("check")).await?;
     case.until_settled(1).await?;
     case.scale(0).await?;
-    case.eventually("the run has begun", async || {
+    case.eventually("the run has started", async || {
         ensure!(!case.hooks.calls("/old").is_empty(), "no call");
         Ok(())
     })

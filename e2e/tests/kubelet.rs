@@ -162,14 +162,14 @@ async fn a_change_in_progress_completes_before_the_next(case: &mut Case) -> Resu
     case.apply(pod(json!({}))).await?;
     reports(case, &["1/1 game:v1 0 ready, Ready"]).await?;
     change(case, "game:v2-slow8").await?;
-    let begun = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
-    reports(case, &begun).await?;
+    let before = ["1/1 game:v1 0 ready, Ready", "2/2 game:v1 0 ready, Ready"];
+    reports(case, &before).await?;
     change(case, "game:v3").await?;
     let ended = [
         "3/3 game:v2-slow8 1 ready, Ready",
         "3/3 game:v3 2 ready, Ready",
     ];
-    reports(case, &[begun, ended].concat()).await?;
+    reports(case, &[before, ended].concat()).await?;
     Ok(())
 }
 

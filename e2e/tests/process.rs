@@ -50,7 +50,7 @@ async fn a_settled_workload_causes_no_writes(case: &mut Case) -> Result<()> {
     })
     .await?;
     let used = case.operator.processor_time()? - time;
-    // The lease is renewed ten times meanwhile.
+    // In the meantime, the lease is renewed ten times.
     ensure!(used <= Duration::from_millis(200), "{used:?} of CPU time");
     Ok(())
 }
@@ -89,7 +89,7 @@ async fn a_frozen_operator_catches_up(case: &mut Case) -> Result<()> {
     case.apply(Game::in_place(4).max_unavailable(2)).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has begun", |view| {
+    case.until("the update has started", |view| {
         view.with_image("game:v2") > 0
     })
     .await?;
@@ -107,7 +107,7 @@ async fn a_thawed_leader_without_a_lease_writes_nothing(case: &mut Case) -> Resu
     case.apply(Game::in_place(6).max_unavailable(1)).await?;
     case.until_settled(6).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has begun", |view| {
+    case.until("the update has started", |view| {
         view.with_image("game:v2") > 0
     })
     .await?;

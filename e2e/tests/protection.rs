@@ -262,8 +262,11 @@ async fn crds_and_hook_templates_are_deleted_only_if_their_label_allows_it(
                     match case.kubectl(&delete).await {
                         Ok(_) => ensure!(is_allowed, "{kind} {value}: deleted"),
                         Err(error) => {
-                            let said = format!("{error:#}");
-                            ensure!(!is_allowed && said.contains("must be Always"), "{said}");
+                            let message = format!("{error:#}");
+                            ensure!(
+                                !is_allowed && message.contains("must be Always"),
+                                "{message}"
+                            );
                         }
                     }
                     Ok(())

@@ -298,7 +298,7 @@ async fn a_scale_in_during_an_update(case: &mut Case) -> Result<()> {
     case.apply(game).await?;
     case.until_settled(4).await?;
     case.set_image("game:v2").await?;
-    case.until("the update has begun", |view| {
+    case.until("the update has started", |view| {
         view.with_image("game:v2") == 1
     })
     .await?;

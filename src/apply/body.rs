@@ -299,8 +299,8 @@ mod tests {
         let after = patched(&pod(&Value::Null), &in_place(&bare)).unwrap();
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         assert!(annotations.contains_key(names::IN_PLACE_RECORD));
-        let meanwhile = pod(&json!({"another": "client"}));
-        assert!(patched(&meanwhile, &in_place(&bare)).is_err());
+        let changed = pod(&json!({"another": "client"}));
+        assert!(patched(&changed, &in_place(&bare)).is_err());
     }
 
     #[test]

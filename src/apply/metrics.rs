@@ -200,14 +200,14 @@ impl Metrics {
             Action::CreateHookRun(run) => {
                 // bk-bcs does not count canary steps here.
                 if let Some(point) = run.pod_point(target.kind) {
-                    let made = HookRunLabels {
+                    let labels = HookRunLabels {
                         namespace: target.namespace.clone(),
                         name: target.name.clone(),
                         status,
                         action: point.as_str().to_lowercase(),
                         objectKind: target.kind.as_str(),
                     };
-                    self.hooks.observe(made, took);
+                    self.hooks.observe(labels, took);
                 }
             }
             _ => {}

@@ -106,8 +106,8 @@ async fn token(
     permit: &mut CallPermit,
 ) -> Result<(TokenKey, String), String> {
     let scopes = oauth2.scopes.join(" ");
-    let asked = [&oauth2.token_url, client.id, client.secret, &scopes];
-    let key = TokenKey::new(permit.namespace(), &asked)?;
+    let parameters = [&oauth2.token_url, client.id, client.secret, &scopes];
+    let key = TokenKey::new(permit.namespace(), &parameters)?;
     if let Some(token) = tokens.get(&key) {
         return Ok((key, token));
     }

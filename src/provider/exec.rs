@@ -221,13 +221,13 @@ async fn run_here(command: &[String]) -> Result<Ended, String> {
 fn assess(ended: &Ended, conditions: &Conditions) -> Outcome {
     let Ended { code, output } = ended;
     let stderr = output.stderr.text();
-    let said = match stderr.trim() {
+    let printed = match stderr.trim() {
         "" => output.stdout.text(),
         _ => stderr,
     };
-    let with_output = |message: String| match said.trim() {
+    let with_output = |message: String| match printed.trim() {
         "" => message,
-        said => format!("{message}: {}", brief(said)),
+        printed => format!("{message}: {}", brief(printed)),
     };
     let code = match code {
         Ok(code) => *code,
@@ -339,14 +339,14 @@ mod tests {
             ),
         ] {
             let found = outcome(&["sh", "-c", script], conditions.clone()).await;
-            let said = found.message.unwrap_or_default();
+            let shown = found.message.unwrap_or_default();
             assert_eq!(
                 (found.phase, found.value.as_deref()),
                 (phase, value),
-                "{said}"
+                "{shown}"
             );
-            assert!(said.starts_with(message), "{said}");
-            assert_eq!(said.is_empty(), message.is_empty(), "{said}");
+            assert!(shown.starts_with(message), "{shown}");
+            assert_eq!(shown.is_empty(), message.is_empty(), "{shown}");
         }
         let long = outcome(&["head", "-c", "40000", "/dev/zero"], none).await;
         assert_eq!(long.phase, Successful);
@@ -355,8 +355,8 @@ mod tests {
     #[tokio::test]
     async fn a_missing_program_is_an_error() {
         let found = outcome(&["/no/such/program"], json!({})).await;
-        let said = found.message.unwrap_or_default();
-        assert!(said.starts_with("/no/such/program: "), "{said}");
+        let shown = found.message.unwrap_or_default();
+        assert!(shown.starts_with("/no/such/program: "), "{shown}");
         assert_eq!(found.phase, HookPhase::Error);
     }
 

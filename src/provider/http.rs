@@ -136,21 +136,21 @@ impl Http {
     ) -> Result<HttpResponse, String> {
         let secrets = request.secrets.clone();
         let from = secrets.hide(shown(&request.url));
-        let begun = Instant::now();
+        let started = Instant::now();
         let limit = request.timeout;
         match tokio::time::timeout(limit, self.follow(request, permit)).await {
             Ok(Ok((status, body))) => Ok(HttpResponse {
                 status,
                 body,
                 from,
-                elapsed: begun.elapsed(),
+                elapsed: started.elapsed(),
                 secrets,
             }),
             Ok(Err(why)) => {
                 let why = secrets.hide(why);
                 Err(format!(
                     "no response from {from} in {}: {why}",
-                    millis(begun.elapsed())
+                    millis(started.elapsed())
                 ))
             }
             Err(_) => Err(format!(

@@ -70,15 +70,15 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
     let cluster = of.cluster()?;
     let namespace = &permit.namespace().to_owned();
     let name = name_of(of);
-    let begun = match of.call.resumed {
+    let created = match of.call.resumed {
         true => None,
         false => {
             let job = of.filled(&mut permit, manifest).await?;
             cluster.create_job(namespace, job).await?
         }
     };
-    let found = match begun {
-        Some(begun) => begun,
+    let found = match created {
+        Some(job) => job,
         None => cluster
             .job(namespace, &name, &mut permit)
             .await?

@@ -117,8 +117,8 @@ mod tests {
     #[tokio::test]
     async fn a_silent_name_server_delays_no_other_namespace() {
         let (go, gate) = std::sync::mpsc::channel::<()>();
-        let (gate, begun) = (Mutex::new(gate), Arc::new(Mutex::new(0)));
-        let count = Arc::clone(&begun);
+        let (gate, started) = (Mutex::new(gate), Arc::new(Mutex::new(0)));
+        let count = Arc::clone(&started);
         let lookups = Lookups::by(HttpOptions::default(), move |name| {
             if name == "silent" {
                 *count.lock().expect("a count") += 1;
@@ -128,8 +128,8 @@ mod tests {
             Ok(vec![IpAddr::from([10, 0, 0, 1])])
         });
         for _ in 0..1_000 {
-            let given_up = timeout(Duration::ZERO, lookups.find("hostile", "silent")).await;
-            assert!(given_up.is_err());
+            let timed_out = timeout(Duration::ZERO, lookups.find("hostile", "silent")).await;
+            assert!(timed_out.is_err());
         }
         let other = timeout(TEST_TIMEOUT, lookups.find("games", "match-api")).await;
         assert!(other.expect("an answer in time").is_ok());
@@ -142,6 +142,6 @@ mod tests {
         drop(go);
         let later = timeout(TEST_TIMEOUT, lookups.find("hostile", "match-api")).await;
         assert!(later.expect("an answer in time").is_ok());
-        assert!(*begun.lock().expect("a count") <= 49);
+        assert!(*started.lock().expect("a count") <= 49);
     }
 }

@@ -13,7 +13,7 @@ use gamekeeper_core::causes::with_causes;
 const BUFFER: usize = 4 << 10;
 
 /// Runs a command in a container, without input and without a terminal. When this future is dropped, the connection
-/// is closed, and the process is left to its container.
+/// is closed, and the process in the container may continue.
 pub(super) async fn run(
     client: &Client,
     namespace: &str,
@@ -26,8 +26,8 @@ pub(super) async fn run(
         .container(container)
         .max_stdout_buf_size(BUFFER)
         .max_stderr_buf_size(BUFFER);
-    let begun = pods.exec(pod, command, &params).await;
-    let mut process = begun.map_err(|error| refused(pod, error))?;
+    let started = pods.exec(pod, command, &params).await;
+    let mut process = started.map_err(|error| refused(pod, error))?;
     let streams = (process.stdout(), process.stderr(), process.take_status());
     let (Some(stdout), Some(stderr), Some(status)) = streams else {
         return Err("the command's output cannot be read".into());

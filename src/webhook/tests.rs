@@ -209,7 +209,7 @@ fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
     let exec = json!({"container": "game", "command": ["/bin/idle"]});
     let mut object = template(GOOD);
     object["spec"]["metrics"][0]["provider"] = json!({"exec": exec});
-    let said = |namespace: &str| {
+    let warnings_in = |namespace: &str| {
         let request = AdmissionRequest {
             operation: "CREATE".into(),
             namespace: namespace.into(),
@@ -221,9 +221,9 @@ fn a_command_gets_a_warning_where_hooks_may_not_run_any() {
         assert!(answer.allowed);
         answer.warnings
     };
-    assert_eq!(said("games"), [""; 0]);
+    assert_eq!(warnings_in("games"), [""; 0]);
     assert_eq!(
-        said("other"),
+        warnings_in("other"),
         [
             "spec.metrics[0].provider.exec: Forbidden: hooks must not run commands in namespace other: an \
              administrator can allow it with the chart's value hooks.exec"

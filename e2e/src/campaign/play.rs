@@ -133,9 +133,9 @@ async fn in_case(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     if let Some(clock) = &clock {
         clock.jump(0)?;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     outcome.unsettled = settle(case, REPLICAS).await?;
-    outcome.settled_after = begun.elapsed();
+    outcome.settled_after = started.elapsed();
     ensure!(case.operator.is_alive()?, "the operator exited by itself");
     Ok(())
 }
@@ -148,9 +148,9 @@ async fn disturb(
     outcome: &mut Outcome,
 ) -> Result<()> {
     proxy.play(outcome.history.script.clone());
-    let begun = Instant::now();
+    let started = Instant::now();
     for (at, stimulus) in outcome.history.stimuli.clone() {
-        sleep_until(begun + at).await;
+        sleep_until(started + at).await;
         match stimulus {
             Stimulus::Kill => {
                 case.kill_operator().await?;
@@ -166,15 +166,15 @@ async fn disturb(
             stimulus => stimulus.apply(case).await?,
         }
     }
-    sleep_until(begun + outcome.history.length()).await;
+    sleep_until(started + outcome.history.length()).await;
     Ok(())
 }
 
 async fn judge(case: &mut Case, outcome: &mut Outcome) -> Result<()> {
     outcome.violations = case.violations().await?;
     let events = case.events()?;
-    let made = events.iter().filter(|event| event.succeeded());
-    outcome.writes = made.count() as u64;
+    let writes = events.iter().filter(|event| event.succeeded());
+    outcome.writes = writes.count() as u64;
     let log = std::fs::read_to_string(case.operator.log())?;
     ensure!(!log.contains("panicked at"), "the operator panicked");
     ensure!(

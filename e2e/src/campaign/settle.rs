@@ -29,14 +29,14 @@ pub async fn settle(case: &Case, replicas: i64) -> Result<Option<String>> {
     {
         Stimulus::Image("v1".to_owned()).apply(case).await?;
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut acted: Option<Instant> = None;
     loop {
         let view = case.view().await?;
         if view.is_settled(replicas) {
             return Ok(None);
         }
-        if begun.elapsed() > LIMIT {
+        if started.elapsed() > LIMIT {
             return Ok(Some(view.summary()));
         }
         if acted.is_none_or(|acted| acted.elapsed() >= ACTION_INTERVAL) {

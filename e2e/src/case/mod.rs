@@ -106,8 +106,8 @@ impl Case {
         }
         let mut events = self.plane.audit.writes(&self.namespace)?;
         if let Some(witness) = &self.witness {
-            let made = witness.unanswered(&events).await?;
-            events.extend(made);
+            let unanswered = witness.unanswered(&events).await?;
+            events.extend(unanswered);
         }
         let accounts = format!("system:serviceaccount:{}:", self.namespace);
         let own = events

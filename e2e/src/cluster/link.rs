@@ -30,11 +30,11 @@ impl Link {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let is_up = Arc::new(watch::Sender::new(true));
-        let told = Arc::clone(&is_up);
+        let state = Arc::clone(&is_up);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(carry(client, server, told.subscribe()));
+                connections.spawn(carry(client, server, state.subscribe()));
                 while connections.try_join_next().is_some() {}
             }
         });

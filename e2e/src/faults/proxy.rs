@@ -82,7 +82,7 @@ struct Shared {
 /// A script, when it started, and how many requests each of its rules has matched.
 pub(super) struct Playing {
     script: Script,
-    begun: Instant,
+    start: Instant,
     matched: Vec<AtomicU32>,
 }
 
@@ -92,7 +92,7 @@ impl Playing {
         let matched = rules.map(|_| AtomicU32::new(0)).collect();
         Arc::new(Playing {
             script,
-            begun: Instant::now(),
+            start: Instant::now(),
             matched,
         })
     }
@@ -110,10 +110,10 @@ impl Playing {
 
     /// The rule for watches of a resource at this time, with its start and end.
     pub(super) fn watch_rule(&self, resource: &str) -> Option<(&WatchRule, Instant, Instant)> {
-        let time = self.begun.elapsed();
+        let time = self.start.elapsed();
         let mut rules = self.script.watch_rules.iter();
         let rule = rules.find(|rule| rule.resource == resource && rule.applies_at(time))?;
-        Some((rule, self.begun + rule.from, self.begun + rule.until))
+        Some((rule, self.start + rule.from, self.start + rule.until))
     }
 }
 

@@ -325,9 +325,9 @@ async fn a_truncated_response_breaks_in_its_body() {
 #[tokio::test]
 async fn a_delayed_response_comes_after_its_delay_or_when_faults_stop() {
     let fixture = Fixture::start(always(Requests::Writes, Fault::Delay(WHILE))).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(fixture.send(Method::PATCH, POD).await.0, 200);
-    assert!(begun.elapsed() >= WHILE);
+    assert!(started.elapsed() >= WHILE);
     fixture
         .proxy
         .play(always(Requests::Writes, Fault::Delay(SOON * 100)));

@@ -31,7 +31,7 @@ pub(super) fn follow(
     let (sender, receiver) = mpsc::channel(BUFFERED);
     let watch = Watch {
         resource,
-        begun: Instant::now(),
+        start: Instant::now(),
         is_listing: query.contains("sendInitialEvents=true"),
         last_sent: start_bookmark(query).unwrap_or_default(),
         held: VecDeque::new(),
@@ -51,7 +51,7 @@ type Sender = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
 
 struct Watch<C> {
     resource: String,
-    begun: Instant,
+    start: Instant,
     /// Whether the initial events are still incomplete.
     is_listing: bool,
     /// The last event that was sent. Its version is the one that the client has.
@@ -166,7 +166,7 @@ impl<C: Fn(&'static str)> Watch<C> {
         let (Some((_, since, _)), Some(fault)) = (rule, fault) else {
             return self.hold(now, line);
         };
-        let is_older = self.begun < since;
+        let is_older = self.start < since;
         match fault {
             WatchFault::Lag(time) => self.hold(now + time, line),
             WatchFault::Stall => self.dropped_by = Some(fault),

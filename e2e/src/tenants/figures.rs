@@ -20,7 +20,7 @@ type Reconciles = BTreeMap<u64, f64>;
 /// The start of a measurement.
 pub struct Since {
     moment: Timestamp,
-    begun: Instant,
+    started: Instant,
     busy: [Duration; 2],
     reconciles: Reconciles,
 }
@@ -49,7 +49,7 @@ impl Stage {
     pub async fn since_now(&self) -> Result<Since> {
         Ok(Since {
             moment: Timestamp::now(),
-            begun: Instant::now(),
+            started: Instant::now(),
             busy: self.processor_time()?,
             reconciles: self.reconciles().await?,
         })
@@ -71,7 +71,7 @@ impl Stage {
             .map(Result::unwrap_or_default)
             .collect();
         writes.sort();
-        let elapsed = since.begun.elapsed();
+        let elapsed = since.started.elapsed();
         let busy = self.processor_time()?;
         Ok(Figures {
             hooks: hooks.len(),

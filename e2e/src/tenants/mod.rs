@@ -150,7 +150,7 @@ impl Stage {
 
     /// Rolls out a new image to the victim, through its steps and hooks. Returns how long that took.
     pub async fn roll_out(&self, image: &str) -> Result<Duration> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let path = "/spec/template/spec/containers/0/image";
         let name = crate::workload::GAME;
         let kind = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/{VICTIM}/gamedeployments");
@@ -159,7 +159,7 @@ impl Stage {
             .patch(&format!("{kind}/{name}"), &operation)
             .await?;
         self.until_complete().await?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 
     /// The current lease.

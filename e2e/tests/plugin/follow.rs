@@ -92,11 +92,11 @@ async fn the_first_tree_waits_briefly_for_the_operator(case: &mut Case) -> Resul
     case.operator.freeze().await?;
     case.set_image("game:v2").await?;
     let mut command = case.kubectl_command(&["game", "tree", GAME, "-w"]).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut tree = Following::start(&mut command)?;
     let first = tree.prints("Status: ").await?;
     ensure!(first.ends_with(" Unseen"), "{first}");
-    let waited = begun.elapsed();
+    let waited = started.elapsed();
     ensure!(waited >= Duration::from_secs(1), "{waited:?}");
     case.operator.thaw().await?;
     let second = tree.prints("Status: ").await?;

@@ -24,15 +24,15 @@ struct RequestCounts {
 
 /// A server whose version grows with each request, and whose watches have no events after their list.
 fn quiet() -> (Cache, Arc<RequestCounts>) {
-    let asked = Arc::new(RequestCounts::default());
+    let counts = Arc::new(RequestCounts::default());
     let server = service_fn({
-        let (asked, version) = (Arc::clone(&asked), Arc::new(AtomicU64::new(1)));
+        let (counts, version) = (Arc::clone(&counts), Arc::new(AtomicU64::new(1)));
         move |request: Request<Body>| {
             let is_question = request.uri().query() == Some("limit=1");
             if request.uri().path() == "/api/v1/pods" {
                 let count = match is_question {
-                    true => &asked.newest,
-                    false => &asked.lists,
+                    true => &counts.newest,
+                    false => &counts.lists,
                 };
                 count.fetch_add(1, Ordering::Relaxed);
             }
@@ -51,13 +51,13 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
         }
     });
     let cache = Cache::new(&Client::new(server, "default"), None, true);
-    (cache, asked)
+    (cache, counts)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list_in_half_a_minute()
 {
-    let (cache, asked) = quiet();
+    let (cache, counts) = quiet();
     let cache = Arc::new(cache);
     let router = Router::new(Box::new(|_, _| {}), Box::new(|_| {}), Box::new(|_| {}));
     let _watches = cache.start(&Arc::new(router));
@@ -79,33 +79,33 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
     }
     let seconds = started.elapsed().as_secs() as usize;
     assert!(seconds < 50 + 40, "{seconds} s");
-    let questions = asked.newest.load(Ordering::Relaxed);
+    let requests = counts.newest.load(Ordering::Relaxed);
     assert!(
-        questions <= seconds + 1,
-        "{questions} requests in {seconds} s"
+        requests <= seconds + 1,
+        "{requests} requests in {seconds} s"
     );
-    let lists = asked.lists.load(Ordering::Relaxed);
+    let lists = counts.lists.load(Ordering::Relaxed);
     assert!(lists <= 1 + seconds / 30, "{lists} lists in {seconds} s");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_serves_the_callers_that_waited_when_it_was_requested() {
     let newest = Arc::new(Newest::default());
-    let asked = Arc::new(AtomicU64::new(0));
-    let ask = || {
-        let (newest, asked) = (Arc::clone(&newest), Arc::clone(&asked));
+    let requests = Arc::new(AtomicU64::new(0));
+    let caller = || {
+        let (newest, requests) = (Arc::clone(&newest), Arc::clone(&requests));
         tokio::spawn(async move {
-            let question = async {
-                let version = asked.fetch_add(1, Ordering::Relaxed);
+            let request = async {
+                let version = requests.fetch_add(1, Ordering::Relaxed);
                 sleep(Duration::from_millis(300)).await;
                 Ok::<_, Infallible>(version)
             };
-            newest.get(question).await.unwrap()
+            newest.get(request).await.unwrap()
         })
     };
-    let first = ask();
+    let first = caller();
     sleep(Duration::from_millis(100)).await;
-    let (second, third) = (ask(), ask());
+    let (second, third) = (caller(), caller());
     assert_eq!(first.await.unwrap(), 0);
     assert_eq!(
         second.await.unwrap(),

@@ -227,13 +227,13 @@ fn a_burst_of_5000_creates_and_deletes_loses_nothing() {
         changes.push(Change::Deleted(identity(name, n)));
     }
     let routed = feed(&reflector, changes);
-    let made = routed
+    let created = routed
         .iter()
         .filter(|(old, new)| old.is_none() && new.is_some());
     let removed = routed
         .iter()
         .filter(|(old, new)| old.is_some() && new.is_none());
-    assert_eq!((made.count(), removed.count()), (5_000, 5_000));
+    assert_eq!((created.count(), removed.count()), (5_000, 5_000));
     assert!(reflector.store().is_empty());
     assert_eq!(reflector.seen().borrow().version, 10_000);
 }

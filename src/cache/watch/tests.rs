@@ -122,14 +122,14 @@ async fn an_incomplete_line_is_not_an_event() {
 
 /// A server that responds to each request with the next item of its script: a code and lines.
 fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+    let requests = Arc::new(Mutex::new(Vec::new()));
     let service = service_fn({
-        let (asked, script) = (Arc::clone(&asked), Arc::new(script));
+        let (requests, script) = (Arc::clone(&requests), Arc::new(script));
         move |request: Request<Body>| {
-            let mut asked = asked.lock().unwrap();
+            let mut requests = requests.lock().unwrap();
             let query = request.uri().query().unwrap_or_default().to_owned();
-            let answer = script.get(asked.len()).cloned();
-            asked.push(query);
+            let answer = script.get(requests.len()).cloned();
+            requests.push(query);
             async move {
                 let Some((code, lines)) = answer else {
                     // The script is over: nothing else happens.
@@ -147,7 +147,7 @@ fn scripted(script: Vec<(u16, Vec<String>)>) -> (Source, Arc<Mutex<Vec<String>>>
         metadata_only: false,
         streaming: true,
     };
-    (source, asked)
+    (source, requests)
 }
 
 fn line(type_: &str, name: &str, version: u64) -> String {
@@ -177,7 +177,7 @@ async fn followed(source: Source) -> Vec<String> {
 async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
     let half = r#"{"type":"MODIFIED","object":{"metad"#.to_owned();
     let forgotten = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
-    let (source, asked) = scripted(vec![
+    let (source, requests) = scripted(vec![
         (
             200,
             vec![
@@ -205,13 +205,13 @@ async fn an_interrupted_watch_is_resumed_and_an_expired_one_relists() {
         "end 9",
     ];
     assert_eq!(changes, expected);
-    let asked = asked.lock().unwrap();
+    let requests = requests.lock().unwrap();
     let starts = [
         "sendInitialEvents=true",
         "resourceVersion=3",
         "sendInitialEvents=true",
     ];
-    for (query, start) in asked.iter().zip(starts) {
+    for (query, start) in requests.iter().zip(starts) {
         assert!(query.contains(start), "{query}");
         assert!(!query.contains("resourceVersion=0"), "{query}");
     }
@@ -232,7 +232,7 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
         vec![format!(r#"{{"metadata":{meta},"items":[{item}]}}"#)]
     };
     let refusal = r#"{"kind":"Status","code":422,"reason":"Invalid"}"#.to_owned();
-    let (source, asked) = scripted(vec![
+    let (source, requests) = scripted(vec![
         (422, vec![refusal]),
         (200, page("a", "more")),
         (200, page("b", "")),
@@ -250,10 +250,10 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
             "deleted a"
         ]
     );
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked[1], "limit=500");
-    assert_eq!(asked[2], "limit=500&continue=more");
-    assert!(asked[3].contains("resourceVersion=5"));
+    let requests = requests.lock().unwrap();
+    assert_eq!(requests[1], "limit=500");
+    assert_eq!(requests[2], "limit=500&continue=more");
+    assert!(requests[3].contains("resourceVersion=5"));
 }
 
 /// A server ends the watches of slow clients. A delay would make the client slower.
@@ -262,11 +262,11 @@ async fn a_watch_that_ends_after_an_event_is_resumed_at_once() {
     let page = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned();
     let watches = (2..52).map(|version| (200, vec![line("ADDED", "a", version)]));
     let script = [(200, vec![page])].into_iter().chain(watches).collect();
-    let (mut source, asked) = scripted(script);
+    let (mut source, requests) = scripted(script);
     source.streaming = false;
     let started = Instant::now();
     let over = async {
-        while asked.lock().unwrap().len() < 51 {
+        while requests.lock().unwrap().len() < 51 {
             sleep(Duration::from_millis(1)).await;
         }
     };
@@ -284,8 +284,8 @@ async fn a_watch_that_ends_after_an_event_is_resumed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_response_time_out_and_are_repeated() {
     for streaming in [true, false] {
-        let asked = Arc::new(Mutex::new(0));
-        let counted = Arc::clone(&asked);
+        let requests = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&requests);
         let silent = service_fn(move |_: Request<Body>| {
             *counted.lock().unwrap() += 1;
             std::future::pending::<Result<Response<Body>, Infallible>>()
@@ -305,7 +305,7 @@ async fn requests_without_a_response_time_out_and_are_repeated() {
         let over = Duration::from_secs(100);
         let followed = watch(source, std::future::pending, |_| {});
         let _ = timeout(over, followed).await;
-        assert_eq!(*asked.lock().unwrap(), 1 + 4, "{streaming}");
+        assert_eq!(*requests.lock().unwrap(), 1 + 4, "{streaming}");
     }
 }
 

@@ -15,20 +15,20 @@ use gamekeeper_core::api::names::RUN_POD_UID;
 
 /// The requests that an API server received.
 #[derive(Default)]
-struct RecordedRequest {
+struct RecordedRequests {
     patches: Mutex<Vec<Value>>,
     paths: Mutex<Vec<String>>,
 }
 
 /// An API server with two pods and three Secrets.
-fn cluster(asked: &Arc<RecordedRequest>) -> Client {
-    let asked = Arc::clone(asked);
+fn cluster(recorded: &Arc<RecordedRequests>) -> Client {
+    let recorded = Arc::clone(recorded);
     let service = tower::service_fn(move |request: Request<Body>| {
-        let asked = Arc::clone(&asked);
+        let recorded = Arc::clone(&recorded);
         async move {
             let (head, body) = request.into_parts();
             let path = head.uri.path().to_owned();
-            asked.paths.lock().expect("paths").push(path);
+            recorded.paths.lock().expect("paths").push(path);
             let secret = |labels: Value| {
                 json!({"metadata": {"labels": labels}, "data": {
                     // The values are s3cret, ann, and a byte that is not text.
@@ -62,24 +62,24 @@ fn cluster(asked: &Arc<RecordedRequest>) -> Client {
             if head.method == Method::PATCH {
                 let body = body.collect_bytes().await.expect("a body");
                 let patch = serde_json::from_slice(&body).expect("JSON");
-                asked.patches.lock().expect("patches").push(patch);
+                recorded.patches.lock().expect("patches").push(patch);
             }
-            let (code, answer) = match object {
+            let (code, body) = match object {
                 Value::Null => (
                     404,
                     json!({
                         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                        "reason": "NotFound", "message": "not found by this test",
+                        "reason": "NotFound", "message": "no such object",
                     }),
                 ),
                 object => (200, object),
             };
-            let answer = Body::from(answer.to_string().into_bytes());
+            let body = Body::from(body.to_string().into_bytes());
             Ok::<_, Infallible>(
                 Response::builder()
                     .status(code)
-                    .body(answer)
-                    .expect("an answer"),
+                    .body(body)
+                    .expect("a response"),
             )
         }
     });
@@ -100,7 +100,7 @@ async fn play(spec: Value, annotations: &[(&str, &str)]) -> Played {
 
 /// Measures the first metric of a run whose controller is of this kind.
 async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) -> Played {
-    let asked = Arc::default();
+    let recorded = Arc::default();
     let mut run = HookRun::new("run", serde_json::from_value(spec).expect("a spec"));
     run.metadata.namespace = Some("games".into());
     let annotations = annotations
@@ -121,12 +121,12 @@ async fn play_of(spec: Value, annotations: &[(&str, &str)], kind: Option<&str>) 
         number: 1,
         resumed: false,
     };
-    let probe = Probe::new(HERE, Some(cluster(&asked))).expect("a probe");
+    let probe = Probe::new(HERE, Some(cluster(&recorded))).expect("a probe");
     let outcome = probe.measure(&call).await;
     Played {
         outcome,
-        patches: asked.patches.lock().expect("patches").clone(),
-        paths: asked.paths.lock().expect("paths").clone(),
+        patches: recorded.patches.lock().expect("patches").clone(),
+        paths: recorded.paths.lock().expect("paths").clone(),
     }
 }
 
@@ -209,7 +209,7 @@ async fn only_the_runs_own_pod_can_be_reached() {
             with("PodName", ""),
             "the pod is not known: set a value for the argument PodName",
         ),
-        (with("PodName", "game-2"), "not found by this test"),
+        (with("PodName", "game-2"), "no such object"),
     ];
     for (spec, expected) in rows {
         let outcome = play(spec, &[]).await.outcome;
@@ -295,7 +295,7 @@ async fn unanswered_requests_of_a_namespace_delay_no_other() {
     let greedy: Vec<_> = (0..200).map(|_| tokio::spawn(pod("greedy"))).collect();
     tokio::task::yield_now().await;
     let other = timeout(Duration::from_secs(5), pod("other")).await;
-    assert!(other.expect("an answer in time").is_ok());
+    assert!(other.expect("a response in time").is_ok());
     assert!(greedy.iter().all(|it| !it.is_finished()));
 }
 
@@ -404,7 +404,7 @@ async fn only_secrets_labelled_for_hooks_are_read() {
             "token",
             "argument token: secret other is not readable by hooks: label it",
         ),
-        ("none", "token", "argument token: not found by this test"),
+        ("none", "token", "argument token: no such object"),
         (
             "hooks",
             "none",
@@ -426,7 +426,7 @@ async fn only_secrets_labelled_for_hooks_are_read() {
     }
 }
 
-fn signed(url: &str, authentication: Value) -> Value {
+fn with_authentication(url: &str, authentication: Value) -> Value {
     json!({"metrics": [{"name": "web", "provider": {"web": {
         "url": url, "authentication": authentication,
     }}}]})
@@ -437,7 +437,7 @@ fn key(key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn calls_are_signed_with_basic_or_bearer_credentials() {
+async fn calls_can_have_basic_or_bearer_credentials() {
     for (authentication, header) in [
         (
             json!({"basic": {"username": key("user"), "password": key("token")}}),
@@ -446,7 +446,9 @@ async fn calls_are_signed_with_basic_or_bearer_credentials() {
         (json!({"bearer": {"token": key("token")}}), "Bearer s3cret"),
     ] {
         let server = Server::answering("403 Forbidden", &format!("no: {header}")).await;
-        let outcome = play(signed(&server.url, authentication), &[]).await.outcome;
+        let outcome = play(with_authentication(&server.url, authentication), &[])
+            .await
+            .outcome;
         let request = &server.requests()[0];
         assert!(
             request.contains(&format!("authorization: {header}\r\n")),
@@ -467,7 +469,7 @@ async fn a_token_that_never_expires_is_accepted() {
     let authentication = json!({"oauth2": {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
-    let Played { outcome, .. } = play(signed(&server.url, authentication), &[]).await;
+    let Played { outcome, .. } = play(with_authentication(&server.url, authentication), &[]).await;
     assert_eq!(outcome.phase, Successful, "{outcome:?}");
 }
 
@@ -479,7 +481,9 @@ async fn a_token_that_is_too_long_is_an_error() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
     }});
     let server = Server::answering("200 OK", "ok").await;
-    let outcome = play(signed(&server.url, authentication), &[]).await.outcome;
+    let outcome = play(with_authentication(&server.url, authentication), &[])
+        .await
+        .outcome;
     let expected = "authentication: the access_token is longer than 16 KiB";
     assert_eq!(
         (outcome.phase, outcome.message.as_deref()),
@@ -499,7 +503,8 @@ async fn oauth2_tokens_are_requested_once_and_again_when_refused() {
         "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         "scopes": ["a", "b"],
     }});
-    let spec = serde_json::from_value(signed(&server.url, authentication)).expect("a spec");
+    let spec =
+        serde_json::from_value(with_authentication(&server.url, authentication)).expect("a spec");
     let mut run = HookRun::new("run", spec);
     run.metadata.namespace = Some("games".into());
     let call = Call {
@@ -509,12 +514,12 @@ async fn oauth2_tokens_are_requested_once_and_again_when_refused() {
         resumed: false,
     };
     let probe = Probe::new(HERE, Some(cluster(&Arc::default()))).expect("a probe");
-    let mut asked = Vec::new();
+    let mut token_requests = Vec::new();
     for phase in [Successful, Successful, Error, Error] {
         assert_eq!(probe.measure(&call).await.phase, phase);
-        asked.push(tokens.requests().len());
+        token_requests.push(tokens.requests().len());
     }
-    assert_eq!(asked, [1, 1, 1, 2]);
+    assert_eq!(token_requests, [1, 1, 1, 2]);
     let request = &tokens.requests()[0];
     assert!(
         request.contains("authorization: Basic YW5uOnMzY3JldA==\r\n"),
@@ -537,9 +542,12 @@ async fn a_token_server_that_fails_is_an_error_without_secrets() {
         let authentication = json!({"oauth2": {
             "tokenUrl": tokens.url, "clientId": key("user"), "clientSecret": key("token"),
         }});
-        let outcome = play(signed("http://127.0.0.1:1", authentication), &[])
-            .await
-            .outcome;
+        let outcome = play(
+            with_authentication("http://127.0.0.1:1", authentication),
+            &[],
+        )
+        .await
+        .outcome;
         let message = outcome.message.unwrap_or_default();
         assert_eq!(outcome.phase, Error);
         assert!(message.starts_with("authentication: "), "{message}");

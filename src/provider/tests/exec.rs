@@ -284,8 +284,8 @@ async fn the_exit_of_a_command_is_the_measurement() {
     for (answer, phase, value, message) in rows {
         let server = Arc::new(ApiServer::answering(answer));
         let outcome = measured(&server, run(&["/game/ctl"])).await;
-        let said = outcome.message.unwrap_or_default();
-        assert_eq!((outcome.phase, said.as_str()), (phase, message));
+        let shown = outcome.message.unwrap_or_default();
+        assert_eq!((outcome.phase, shown.as_str()), (phase, message));
         assert_eq!(outcome.value.as_deref(), value);
         assert_eq!(server.commands().len(), 1);
     }
@@ -382,9 +382,9 @@ async fn a_command_that_is_not_allowed_is_not_started() {
         server.controller = controller;
         let server = Arc::new(server);
         let outcome = measured(&server, run).await;
-        let said = outcome.message.unwrap_or_default();
-        assert_eq!(outcome.phase, Error, "{said}");
-        assert!(said.starts_with(expected), "{said}");
+        let shown = outcome.message.unwrap_or_default();
+        assert_eq!(outcome.phase, Error, "{shown}");
+        assert!(shown.starts_with(expected), "{shown}");
         assert_eq!(server.commands(), [""; 0]);
     }
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
@@ -396,9 +396,9 @@ async fn a_pod_that_was_replaced_meanwhile_gives_no_measurement() {
     let mut server = ApiServer::answering(Answer::Ended(vec![exit(0)]));
     server.uids = ["pod-uid", "newer"];
     let outcome = measured(&Arc::new(server), run(&["/game/ctl"])).await;
-    let said = outcome.message.unwrap_or_default();
-    assert_eq!(outcome.phase, Error, "{said}");
-    assert!(said.starts_with("pod game-1 was replaced"), "{said}");
+    let shown = outcome.message.unwrap_or_default();
+    assert_eq!(outcome.phase, Error, "{shown}");
+    assert!(shown.starts_with("pod game-1 was replaced"), "{shown}");
 }
 
 #[tokio::test]
@@ -406,9 +406,9 @@ async fn no_command_is_run_in_a_namespace_that_is_not_listed() {
     let server = Arc::new(ApiServer::answering(Answer::Ended(vec![exit(0)])));
     let commands = Commands::In(ExecNamespaces::from_iter(["other"]));
     let outcome = measured_with(commands, &server, run(&["/game/ctl"])).await;
-    let said = outcome.message.unwrap_or_default();
+    let shown = outcome.message.unwrap_or_default();
     assert_eq!(
-        said,
+        shown,
         "hooks must not run commands in namespace games: an administrator can allow it with the chart's \
          value hooks.exec"
     );

@@ -105,9 +105,9 @@ async fn the_number_of_long_responses_in_memory_is_limited() {
     let short = Server::answering("200 OK", "ready").await;
     let calls: Vec<_> = (0..10).map(|_| call(&probe, "stuck", &stuck)).collect();
     until("calls", || stuck.requests().len() == 10).await;
-    until("long answers", || probe.limits.long.taken() == 2).await;
+    until("long responses", || probe.limits.long.taken() == 2).await;
     let waiting = call(&probe, "stuck", &long);
-    answered("a short answer", call(&probe, "stuck", &short)).await;
+    answered("a short response", call(&probe, "stuck", &short)).await;
     answered("another namespace", call(&probe, "game", &long)).await;
     until("the waiting call", || long.requests().len() == 2).await;
     assert_eq!(probe.limits.long.taken(), 2);
@@ -131,7 +131,11 @@ async fn the_number_of_long_requests_in_memory_is_limited() {
     answered("a short request", call(&probe, "tarpit", &game)).await;
     answered("another namespace", call_with(&probe, "game", &game, &long)).await;
     assert_eq!(probe.limits.calls.taken(), 10);
-    assert_eq!(tarpit.requests().len(), 2, "more than there are permits");
+    assert_eq!(
+        tarpit.requests().len(),
+        2,
+        "more requests than there are permits"
+    );
     calls.iter().for_each(JoinHandle::abort);
     until("the end of the calls", || probe.limits.calls.taken() == 0).await;
 }

@@ -156,7 +156,7 @@ async fn a_response_that_is_no_query_result_is_an_error_that_says_so() {
     ];
     for (answer, expected) in rows {
         let (outcome, server) = query(answer, "true").await;
-        let told = message(&outcome, &server).replace("SERVER/prom/api/v1/query", "AT");
-        assert_eq!((outcome.phase, told.as_str()), (Error, expected));
+        let shown = message(&outcome, &server).replace("SERVER/prom/api/v1/query", "AT");
+        assert_eq!((outcome.phase, shown.as_str()), (Error, expected));
     }
 }

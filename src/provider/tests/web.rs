@@ -310,13 +310,13 @@ async fn servers_that_take_too_long_or_too_much_are_cut_off() {
         let server = Server::start(&[answer]).await;
         let mut web = slow.clone();
         web["url"] = json!(server.url);
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let outcome = measure(metric(web, json!({}))).await;
         assert_eq!(
             (outcome.phase, message(&outcome, &server)),
             (Error, expected.into())
         );
-        assert!(begun.elapsed() < Duration::from_secs(3));
+        assert!(started.elapsed() < Duration::from_secs(3));
     }
 }
 

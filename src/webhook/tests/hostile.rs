@@ -133,7 +133,7 @@ async fn large_slow_requests_are_refused_or_time_out() {
     let (statuses, ()) = tokio::join!(slow, webhook.is_served());
     let refused = statuses.iter().filter(|status| **status == 503).count();
     let late = statuses.iter().filter(|status| **status == 408).count();
-    // How many of each depends on the machine; callers.rs tests the exact limit.
+    // How many requests get which status depends on the machine; callers.rs tests the exact limit.
     assert_eq!(refused + late, 20, "{statuses:?}");
     assert!(refused > 0, "{statuses:?}");
 }

@@ -296,7 +296,7 @@ impl Pod {
         })
     }
 
-    /// Whether it was available at a time and all the time within [`LAG`] before it.
+    /// Whether it was available at a time and throughout [`LAG`] before it.
     pub(crate) fn is_surely_available(&self, at: Timestamp, min_ready: SignedDuration) -> bool {
         // A kubelet truncates times to seconds, so the real time may be up to a second later.
         let early = min_ready + LAG + SignedDuration::from_secs(1);

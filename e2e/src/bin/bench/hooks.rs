@@ -62,12 +62,12 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
     let written = case.writes()?.resource("hookruns/status");
     let memory = case.operator.memory()?;
     let processor = case.operator.processor_time()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let created = create(&api, &url, runs).await?;
-    let creations = runs as f64 / begun.elapsed().as_secs_f64();
+    let creations = runs as f64 / started.elapsed().as_secs_f64();
     eventually("all calls are made", LIMIT, async || {
-        let made = { lock(&calls).values().map(Vec::len).sum::<usize>() };
-        ensure!(made >= runs * MEASUREMENTS, "{made} calls");
+        let count = { lock(&calls).values().map(Vec::len).sum::<usize>() };
+        ensure!(count >= runs * MEASUREMENTS, "{count} calls");
         Ok(())
     })
     .await?;
@@ -82,7 +82,7 @@ pub async fn measure(plane: &'static ControlPlane, runs: usize) -> Result<Measur
         Ok(())
     })
     .await?;
-    let time = begun.elapsed();
+    let time = started.elapsed();
     let processor = case.operator.processor_time()?.saturating_sub(processor);
     let status_writes = case.writes()?.resource("hookruns/status") - written;
     case.operator.terminate().await?;
@@ -168,9 +168,9 @@ async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<
     stream::iter(0..runs)
         .map(async |index| {
             let object: DynamicObject = serde_json::from_value(run(url, index))?;
-            let asked = Instant::now();
+            let requested = Instant::now();
             api.create(&PostParams::default(), &object).await?;
-            anyhow::Ok((index, asked))
+            anyhow::Ok((index, requested))
         })
         .buffer_unordered(AT_ONCE)
         .try_collect()
@@ -179,7 +179,7 @@ async fn create(api: &Api<DynamicObject>, url: &str, runs: usize) -> Result<Vec<
 
 /// How many status writes per second the API server accepts from a client that does nothing else.
 async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
-    let begun = Instant::now();
+    let started = Instant::now();
     stream::iter(0..runs)
         .map(async |index| {
             let patch = json!({"status": {"message": "written again"}});
@@ -192,7 +192,7 @@ async fn raw_writes(api: &Api<DynamicObject>, runs: usize) -> Result<f64> {
         .buffer_unordered(AT_ONCE)
         .try_for_each(async |()| Ok(()))
         .await?;
-    Ok(runs as f64 / begun.elapsed().as_secs_f64())
+    Ok(runs as f64 / started.elapsed().as_secs_f64())
 }
 
 impl Measured {

@@ -1,5 +1,5 @@
 //! How soon the standby takes over when the leader ends: the time from kill -9 or SIGTERM to the standby's first
-//! write to a pod of a workload that was scaled meanwhile.
+//! write to a pod of a workload that was scaled in the meantime.
 
 use std::fmt;
 use std::time::Duration;

@@ -138,7 +138,7 @@ impl fmt::Display for Report {
         });
         writeln!(
             f,
-            "\nMemory of the operator: {memory:.1} kB more with each pod, garbage included."
+            "\nMemory of the operator: {memory:.1} kB more per pod, garbage included."
         )
     }
 }

@@ -86,11 +86,11 @@ async fn create(
 
 /// Changes pods at an even rate for [`CHANGING`]. Returns the number of changes.
 async fn change(api: &Api<Pod>, pods: usize) -> Result<usize> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut beat = interval(Duration::from_secs(1) / CHANGES);
     let mut changes = 0;
     let mut under_way = tokio::task::JoinSet::new();
-    while begun.elapsed() < CHANGING {
+    while started.elapsed() < CHANGING {
         beat.tick().await;
         // A stride that is coprime to the number of pods reaches all of them.
         let name = name(changes * 7_919 % pods);

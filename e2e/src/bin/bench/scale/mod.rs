@@ -194,7 +194,7 @@ impl Run<'_> {
                 phase.name()
             );
             let is_middle = to - from > tenth;
-            let (times, begun) = (Times::now(self.case)?, Instant::now());
+            let (times, started) = (Times::now(self.case)?, Instant::now());
             self.fleet
                 .start_phase(self.case, phase, (from, to, self.size))
                 .await?;
@@ -207,7 +207,7 @@ impl Run<'_> {
                     return Err(error);
                 }
             }
-            let took = begun.elapsed();
+            let took = started.elapsed();
             rest(self.case).await?;
             steps.push(Step {
                 pods: to - from,

@@ -34,7 +34,7 @@ impl Pauses {
             let far = from + (to - from) * number / (PAUSES + 1);
             let is_there = |pods: &crate::pods::Running| phase.progress(run.size, pods) >= far;
             run.pods.until("on its way", is_there).await?;
-            let begun = Instant::now();
+            let started = Instant::now();
             let generation = paused(run, true).await?;
             eventually("the pause is seen", LIMIT, async || {
                 let workload = run.case.plane().get(&run.case.path()).await?;
@@ -45,7 +45,7 @@ impl Pauses {
                 Ok(())
             })
             .await?;
-            self.seen.push(begun.elapsed());
+            self.seen.push(started.elapsed());
             paused(run, false).await?;
         }
         std::future::pending().await

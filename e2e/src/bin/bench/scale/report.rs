@@ -47,7 +47,7 @@ pub struct Step {
 
 impl Step {
     /// Milliseconds of processor time per pod.
-    fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
+    fn per_pod(&self, pick: fn(&Times) -> Duration) -> f64 {
         pick(&self.times).as_secs_f64() * 1e3 / self.pods as f64
     }
 }
@@ -63,7 +63,7 @@ impl PhaseMeasured {
     }
 
     /// Milliseconds of processor time per pod, over all steps.
-    fn each(&self, pick: fn(&Times) -> Duration) -> f64 {
+    fn per_pod(&self, pick: fn(&Times) -> Duration) -> f64 {
         let times = self.steps.iter().map(|step| pick(&step.times));
         times.sum::<Duration>().as_secs_f64() * 1e3 / self.pods()
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Measured {
         )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|")?;
         for phase in &self.phases {
-            let steps = phase.steps.iter().map(|step| step.each(main));
+            let steps = phase.steps.iter().map(|step| step.per_pod(main));
             let steps: Vec<f64> = steps.collect();
             let each: Vec<String> = steps.iter().map(|each| format!("{each:.2}")).collect();
             let growth = steps
@@ -100,8 +100,8 @@ impl fmt::Display for Measured {
                 phase.phase.name(),
                 phase.rate(),
                 each.join(" | "),
-                phase.each(|times| times.controllers),
-                phase.each(|times| times.server),
+                phase.per_pod(|times| times.controllers),
+                phase.per_pod(|times| times.server),
             )?;
         }
         let Some(memory) = self.memory else {
@@ -120,14 +120,14 @@ impl fmt::Display for Measured {
             )?;
             if let Some(longest) = phase.pauses.iter().max() {
                 let count = phase.pauses.len();
-                write!(f, "; {count} pauses, seen after {longest:.2?} at most")?;
+                write!(f, "; {count} pauses, observed after {longest:.2?} at most")?;
             }
             writeln!(f)?;
         }
         let each = memory as f64 / self.pods as f64 / 1024.0;
         writeln!(
             f,
-            "memory: {each:.1} kB more with each pod, garbage included; {} lists after the first ones",
+            "memory: {each:.1} kB more per pod, garbage included; {} lists after the first ones",
             self.lists
         )
     }
