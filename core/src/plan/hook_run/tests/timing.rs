@@ -1,0 +1,114 @@
+//! When metrics are measured.
+
+use super::*;
+
+#[test]
+fn intervals_count_from_the_end_of_the_last_measurement() {
+    let mut spec = counted(3);
+    spec.initial_delay = Some("30s".into());
+    let played = play(spec, "SES S");
+    assert_eq!(
+        played.calls,
+        [(0, 1, 30), (0, 2, 91), (0, 3, 152), (0, 4, 213)]
+    );
+}
+
+#[test]
+fn an_error_without_interval_is_retried_after_ten_seconds() {
+    assert_eq!(play(metric(|_| {}), "ES").calls, [(0, 1, 0), (0, 2, 11)]);
+}
+
+#[test]
+fn parallel_metrics_start_together_and_ordered_ones_in_turn() {
+    let mut spec = run_of(&[counted(1), metric(|m| m.name = "second".into())]);
+    spec.metrics[1].initial_delay = Some("5s".into());
+    let played = Play::new(spec.clone(), &["S", "S"]).play();
+    assert_eq!(played.calls, [(0, 1, 0), (1, 1, 5)]);
+    assert_eq!(played.status.phase, Successful);
+    spec.policy = HookPolicy::Ordered;
+    let played = Play::new(spec, &["S", "S"]).play();
+    assert_eq!(played.calls, [(0, 1, 0), (1, 1, 6)]);
+    assert_eq!(played.status.phase, Successful);
+}
+
+#[test]
+fn a_metric_that_is_being_measured_is_not_started_again() {
+    let spec = run_of(&[counted(2)]);
+    let running = BTreeSet::from([0]);
+    let next = look(&spec, &HookRunStatus::default(), &[], &running, start());
+    assert_eq!((next.start, next.wake), (vec![], None));
+}
+
+#[test]
+fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
+    let goes_on = |seconds| Outcome {
+        phase: Running,
+        message: Some("it is in progress".into()),
+        resume_after: Some(SignedDuration::from_secs(seconds)),
+        ..Outcome::default()
+    };
+    let spec = run_of(&[counted(2)]);
+    let measured = |outcome, at| Measured {
+        metric: 0,
+        started: at,
+        finished: at,
+        outcome,
+    };
+    let none = BTreeSet::new();
+    let started = look(&spec, &HookRunStatus::default(), &[], &none, start());
+    assert!(!is_in_progress(&started.status, &spec.metrics[0]));
+    let shown = look(
+        &spec,
+        &started.status,
+        &[measured(goes_on(3), start())],
+        &none,
+        start(),
+    );
+    assert!(is_in_progress(&shown.status, &spec.metrics[0]));
+    assert_eq!(next_number(&shown.status, &spec.metrics[0]), 1);
+    assert_eq!(
+        (shown.start, shown.wake),
+        (vec![], Some(start() + SignedDuration::from_secs(3)))
+    );
+    let result = &shown.status.metric_results[0];
+    assert_eq!((result.count, result.measurements[0].phase), (0, Running));
+
+    let later = start() + SignedDuration::from_secs(3);
+    let again = look(&spec, &shown.status, &[], &none, later);
+    assert_eq!(again.start, [0]);
+    let over = look(
+        &spec,
+        &again.status,
+        &[measured(ended(Successful), later)],
+        &none,
+        later,
+    );
+    let result = &over.status.metric_results[0];
+    assert_eq!((result.count, result.measurements.len()), (1, 1));
+    assert_eq!(
+        result.measurements[0].started_at.as_ref().map(|at| at.0),
+        Some(start())
+    );
+    assert_eq!(result.measurements[0].resume_at, None);
+    // The interval counts from the end of the measurement.
+    assert_eq!(over.wake, Some(later + SignedDuration::from_secs(60)));
+
+    let mut terminated = spec;
+    terminated.terminate = true;
+    let stopped = look(&terminated, &again.status, &[], &none, later);
+    assert_eq!(stopped.stop, [0]);
+    assert_eq!(stopped.status.phase, Inconclusive);
+    assert!(stopped.status.metric_results[0].measurements.is_empty());
+}
+
+#[test]
+fn no_metric_is_measured_more_often_than_once_a_second() {
+    let hasty = metric(|m| {
+        m.count = Some(3);
+        m.interval = Some("1ns".into());
+    });
+    let played = play(hasty, "SSS");
+    let since: Vec<i64> = played.calls.iter().map(|(_, _, since)| *since).collect();
+    // Each call takes a second, too.
+    assert_eq!(since, [0, 2, 4]);
+}
