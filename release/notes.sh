@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what CHANGELOG.md says of a version, and fails if that is nothing.
+# Prints the section of CHANGELOG.md for a version. Fails if there is none.
 # usage: notes.sh VERSION
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

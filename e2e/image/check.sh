@@ -28,7 +28,7 @@ rust=$(sed -n 's/^channel = "\([0-9]*\.[0-9]*\).*/\1/p' rust-toolchain.toml)
 grep -q "^ARG RUST_IMAGE=.*/rust:$rust-" Dockerfile || fail "the Dockerfile does not build with Rust $rust"
 # Dependencies of other platforms were not downloaded for the build, so they are filtered out.
 host=$(rustc -vV | sed -n 's/^host: //p')
-(cd "$work/places" && "$OLDPWD/e2e/image/places.sh" \
+(cd "$work/places" && "$OLDPWD/e2e/image/placeholders.sh" \
   && cargo metadata --locked --offline --filter-platform "$host" --format-version 1 >/dev/null) \
   || fail "cargo cannot read the manifests without the sources"
 

@@ -76,11 +76,11 @@ impl RequiredHook<'_> {
 
     fn is_satisfied_by(&self, run: &Run) -> bool {
         let object = &run.object;
-        let may_rest_on =
+        let existed_for_writer =
             |end: &End| end.at >= self.write.received || end.may_be_unseen_by(self.write);
-        let was_there = run.end.as_ref().is_none_or(may_rest_on);
+        let existed = run.end.as_ref().is_none_or(existed_for_writer);
         self.is_about_pod(run)
-            && was_there
+            && existed
             && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
             && run.succeeded.is_some_and(|at| self.is_fresh(at))

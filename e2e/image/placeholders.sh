@@ -1,5 +1,5 @@
 #!/bin/sh
-# places.sh: in a folder with only the manifests of the workspace, creates an empty source file for each program and
+# placeholders.sh: in a folder with only the manifests of the workspace, creates an empty source file for each program and
 # library, so that cargo can build the dependencies alone.
 set -eu
 for manifest in Cargo.toml */Cargo.toml */*/Cargo.toml; do
