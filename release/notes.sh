@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 notes=$(awk -v heading="## [$1]" 'index($0, "## ") == 1 { on = index($0, heading) == 1; next } on' CHANGELOG.md)
-[ -n "$notes" ] || { echo "notes.sh: CHANGELOG.md has no section $1" >&2; exit 1; }
+[ -n "$notes" ] || { echo "notes.sh: CHANGELOG.md has no section [$1]: before a release, rename [Unreleased] to it" >&2; exit 1; }
 echo "$notes"
