@@ -28,7 +28,8 @@ pub enum Fault {
     PhaseDecides,
     /// A write to a guarded pod without a running container has no resourceVersion precondition.
     NoVersionPrecondition,
-    /// An in-place change of a pod without a running container has no resourceVersion precondition.
+    /// An in-place change of a pod without a running container, or of the container after one that must be ready,
+    /// has no resourceVersion precondition.
     NoVersionPreconditionInPlace,
     /// A success in the future counts.
     FutureSuccessCounts,

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use gamekeeper_core::api::ContainerOrder;
 use gamekeeper_core::api::names::HookPoint;
 
 use super::explore::explore;
@@ -199,6 +200,17 @@ fn bugs_in_hooks_of_updates_are_found() {
         ..in_order()
     };
     find(Fault::TurnNotAwaited, "containers in order", scope);
+    let scope = Scope {
+        order: ContainerOrder::OrderedReady,
+        user: updated(),
+        remaining: Remaining {
+            breaks: 1,
+            ..remaining(1, 0, 0)
+        },
+        ..in_order()
+    };
+    let fault = Fault::NoVersionPreconditionInPlace;
+    find(fault, "containers in order", scope);
 }
 
 #[test]

@@ -218,13 +218,16 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A running container is changed only when those before it run what they should.
+    /// A running container is changed only when those before it run what they should, and are ready if that is
+    /// asked for.
     fn in_order(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
         let changed = patch.images.iter().flatten().count();
         let first = patch.images.iter().position(Option::is_some);
         let mut before = pod.containers.iter().flatten().take(first.unwrap_or(0));
-        let is_early = changed > 1 || before.any(|it| it.runs != it.image);
-        if is_early && pod.up && self.model.scope.order != ContainerOrder::DisOrdered {
+        let order = self.model.scope.order;
+        let is_unready = order == ContainerOrder::OrderedReady && first > Some(0) && !pod.healthy;
+        let is_early = changed > 1 || is_unready || before.any(|it| it.runs != it.image);
+        if is_early && pod.up && order != ContainerOrder::DisOrdered {
             return violation("containers in order", format!("{patch:?} of {pod:?}"));
         }
         Ok(())

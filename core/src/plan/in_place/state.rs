@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::turns::{Changes, take_turns};
 use super::{Change, same_image};
 use crate::api::{ContainerOrder, names};
-use crate::plan::decision::{InPlacePatch, PodRef};
+use crate::plan::decision::InPlacePatch;
 use crate::plan::observed::{
     Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn,
 };
@@ -84,7 +84,7 @@ pub fn patch_of(
             .or_insert_with(|| Box::new(resized(container)));
         entry.resources = Some(resources.clone());
     }
-    let images = take_turns(pod, overtaken, &mut containers, order, now).images;
+    let taken = take_turns(pod, overtaken, &mut containers, order, now);
     let mut labels = change.labels.clone();
     labels.push((names::REVISION_LABEL.to_owned(), Some(revision.to_string())));
     let mut annotations = change.annotations.clone();
@@ -109,9 +109,9 @@ pub fn patch_of(
         _ => None,
     };
     InPlacePatch {
-        pod: PodRef::of(pod),
+        pod: taken.pod,
         from_revision: pod.revision().to_string(),
-        images,
+        images: taken.images,
         labels,
         annotated: pod.annotated,
         annotations,

@@ -23,6 +23,8 @@ pub type Changes = BTreeMap<String, Box<ContainerChange>>;
 pub struct Taken {
     /// The images that it sets.
     pub images: Vec<ImageChange>,
+    /// The pod that takes them: unchanged, where one of them follows a container that must still be ready.
+    pub pod: PodRef,
     /// When a container that the others wait for is taken for updated, if that is a question of time.
     wake: Option<Timestamp>,
 }
@@ -38,12 +40,14 @@ pub fn take_turns(
 ) -> Taken {
     let mut taken = Taken {
         images: Vec::new(),
+        pod: PodRef::of(pod),
         wake: None,
     };
     let in_order = order != ContainerOrder::DisOrdered;
     let mut containers: Vec<_> = pod.containers.iter().enumerate().collect();
     containers.sort_by_key(|(_, container)| (!container.init, container.index));
     let mut is_free = true;
+    let mut follows_ready = false;
     for (index, container) in containers {
         let Some(change) = changes.get_mut(&container.name) else {
             continue;
@@ -63,6 +67,9 @@ pub fn take_turns(
                     ..container_change(container)
                 };
                 is_free = !in_order;
+                if follows_ready {
+                    taken.pod = PodRef::unchanged(pod);
+                }
             }
             Turn::Next(_) => {}
             Turn::Set => {
@@ -71,7 +78,10 @@ pub fn take_turns(
                     continue;
                 };
                 match passes(pod, record, index, change, order, now) {
-                    RunsNewImage::Yes => change.turn = Turn::Passed,
+                    RunsNewImage::Yes => {
+                        change.turn = Turn::Passed;
+                        follows_ready = order == ContainerOrder::OrderedReady;
+                    }
                     RunsNewImage::No => is_free = false,
                     RunsNewImage::From(at) => {
                         is_free = false;
@@ -119,14 +129,14 @@ pub fn next_turn(
         return None;
     }
     let mut containers = record.containers.clone();
-    let Taken { images, wake } = take_turns(pod, Some(record), &mut containers, order, now);
-    if images.is_empty() {
-        return Some(wake.map_or(Decision::Wait, Decision::Until));
+    let taken = take_turns(pod, Some(record), &mut containers, order, now);
+    if taken.images.is_empty() {
+        return Some(taken.wake.map_or(Decision::Wait, Decision::Until));
     }
     Some(Decision::Do(Action::PatchInPlace(InPlacePatch {
-        pod: PodRef::of(pod),
+        pod: taken.pod,
         from_revision: pod.revision().to_string(),
-        images,
+        images: taken.images,
         labels: Vec::new(),
         annotated: pod.annotated,
         annotations: Vec::new(),

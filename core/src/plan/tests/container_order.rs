@@ -45,8 +45,14 @@ fn spec(story: &Story) -> String {
     ["proxy", "game", "log"].map(image).join(" ")
 }
 
-/// The kubelet starts a container from the image of its spec.
+/// The kubelet starts a container from the image of its spec, and the operator follows.
 fn starts(story: &mut Story, name: &str, ready: bool) {
+    runs(story, name, ready);
+    story.settle();
+}
+
+/// The kubelet starts a container from the image of its spec.
+fn runs(story: &mut Story, name: &str, ready: bool) {
     let pod = story.names().remove(0);
     story.edit_pod(&pod, |pod| {
         pod.observed_generation = pod.generation;
@@ -58,7 +64,6 @@ fn starts(story: &mut Story, name: &str, ready: bool) {
         status.container_id.push('+');
         status.ready = ready;
     });
-    story.settle();
 }
 
 fn patches(story: &Story) -> Vec<&InPlacePatch> {
@@ -104,6 +109,32 @@ fn the_next_one_waits_for_readiness_only_where_that_is_asked_for() {
         story.user(images("v2", "v2", "v2")).settle();
         starts(&mut story, "proxy", false);
         assert_eq!(spec(&story), after);
+    }
+}
+
+#[test]
+fn the_next_one_needs_a_pod_that_is_still_as_ready_as_it_was_seen() {
+    for (policy, after) in [
+        ("OrderedReady", "proxy:v2 game:v1 log:v1"),
+        ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
+    ] {
+        let mut story = ordered(policy);
+        story.user(images("v2", "v2", "v2")).settle();
+        let pod = story.names().remove(0);
+        runs(&mut story, "proxy", true);
+        let plan = story.plan();
+        // Before the plan is carried out, the proxy is no longer ready.
+        story.edit_pod(&pod, |pod| {
+            let mut containers = pod.containers.iter_mut();
+            let proxy = containers.find(|it| it.name == "proxy");
+            let status = proxy.and_then(|it| it.status.as_mut());
+            status.expect("a status").ready = false;
+        });
+        for action in plan.actions {
+            story.carry_out(action);
+        }
+        story.settle();
+        assert_eq!(spec(&story), after, "{policy}");
     }
 }
 
