@@ -17,7 +17,7 @@ use gamekeeper_core::api::{
 };
 use gamekeeper_core::expr::field::{NoField, field};
 use gamekeeper_core::expr::{Document, Subject, brief, writable};
-use gamekeeper_core::plan::hook_run::Outcome;
+use gamekeeper_core::plan::hook_run::{ALWAYS_THE_POD, Outcome, selects_object};
 
 /// Compares or writes fields of the pod.
 pub(super) async fn measure(
@@ -25,11 +25,21 @@ pub(super) async fn measure(
     kubernetes: &KubernetesMetric,
     permit: CallPermit,
 ) -> Outcome {
-    let measured = match kubernetes.function {
-        KubernetesFunction::Get => get(of, permit).await,
-        KubernetesFunction::Patch => patch(of, permit).await,
+    let measured = match (concerns_pod(of), kubernetes.function) {
+        (Err(why), _) => Err(why),
+        (Ok(()), KubernetesFunction::Get) => get(of, permit).await,
+        (Ok(()), KubernetesFunction::Patch) => patch(of, permit).await,
     };
     measured.unwrap_or_else(Outcome::error)
+}
+
+/// Checks that no argument asks for another object than the pod. Admission says so first, where it is on.
+fn concerns_pod(of: &Measurement) -> Result<(), String> {
+    let args = &of.run().spec.args;
+    match args.iter().find(|argument| selects_object(&argument.name)) {
+        Some(argument) => Err(format!("argument {} {ALWAYS_THE_POD}", argument.name)),
+        None => Ok(()),
+    }
 }
 
 /// A pod, and the fields that are read from it.

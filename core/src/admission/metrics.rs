@@ -15,7 +15,8 @@ use crate::expr::field::{metadata_key, parse_field_path};
 use crate::expr::jsonpath::JsonPath;
 use crate::expr::writable;
 use crate::plan::hook_run::{
-    Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill, visit_texts,
+    ALWAYS_THE_POD, Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill,
+    selects_object, visit_texts,
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
@@ -68,15 +69,11 @@ pub(super) fn of_run(spec: &HookRunSpec) -> Vec<Finding> {
 /// Arguments with which, in bk-bcs, a kubernetes metric reads another object instead of the pod.
 fn other_objects(args: &[Argument], metrics: &[Metric]) -> Vec<Finding> {
     let reads_objects = metrics.iter().any(|it| it.provider.kubernetes.is_some());
-    let selects_object = |name: &str| matches!(name, "Group" | "Version" | "Kind");
     let args = args.iter().enumerate();
     args.filter(|(_, argument)| reads_objects && selects_object(&argument.name))
         .map(|(index, argument)| {
-            Finding::invalid(
-                format!("spec.args[{index}].name"),
-                &argument.name,
-                "would select another object in bk-bcs; here a kubernetes metric always reads the pod, so remove it",
-            )
+            let field = format!("spec.args[{index}].name");
+            Finding::invalid(field, &argument.name, ALWAYS_THE_POD)
         })
         .collect()
 }

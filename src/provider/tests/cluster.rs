@@ -210,6 +210,10 @@ async fn only_the_runs_own_pod_can_be_reached() {
             "the pod is not known: set a value for the argument PodName",
         ),
         (with("PodName", "game-2"), "no such object"),
+        (
+            with("Kind", "Deployment"),
+            "argument Kind would select another object in bk-bcs; here a kubernetes metric always reads the pod",
+        ),
     ];
     for (spec, expected) in rows {
         let outcome = play(spec, &[]).await.outcome;

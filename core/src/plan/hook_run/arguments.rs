@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::texts::visit_texts;
-use crate::api::{Argument, HookTemplateSpec, Metric};
+use crate::api::{Argument, HookTemplateSpec, Metric, MetricProvider};
 
 /// Maximum total length of the texts of one measurement with their arguments filled in, in bytes.
 pub const MAX_FILLED: usize = 1 << 20;
@@ -197,12 +197,12 @@ pub fn missing_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec
     names.filter(is_missing).collect()
 }
 
-/// Arguments that name the pod in which commands run.
-const POD_OF_COMMANDS: [&str; 2] = ["PodName", "PodNamespace"];
+/// Arguments that name the pod in which commands run, and whose fields are read or written.
+const OF_POD: [&str; 2] = ["PodName", "PodNamespace"];
 
 /// The arguments of a run: first those that the template declares, in its order, where a given value
 /// takes precedence over the template's own; then given ones that its metrics use without declaring
-/// them. A command also uses those that name its pod.
+/// them. A command and a kubernetes metric also use those that name their pod.
 ///
 /// Arguments that a template neither declares nor uses are left out, so that a HookRun shows only what
 /// matters to it.
@@ -215,8 +215,9 @@ pub fn run_arguments(template: &HookTemplateSpec, given: &[Argument]) -> Vec<Arg
     let names: HashSet<&str> = template.args.iter().map(|it| it.name.as_str()).collect();
     let mut used = used_names(&template.metrics);
     let mut metrics = template.metrics.iter();
-    if metrics.any(|metric| metric.provider.exec.is_some()) {
-        let mut of_pod = POD_OF_COMMANDS.map(str::to_owned).to_vec();
+    let uses_pod = |it: &MetricProvider| it.exec.is_some() || it.kubernetes.is_some();
+    if metrics.any(|metric| uses_pod(&metric.provider)) {
+        let mut of_pod = OF_POD.map(str::to_owned).to_vec();
         of_pod.retain(|name| !used.contains(name));
         used.extend(of_pod);
     }
@@ -230,7 +231,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{MetricProvider, RawJson, WebHeader, WebMetric};
+    use crate::api::{RawJson, WebHeader, WebMetric};
 
     /// Fills in arguments with the full allowance.
     fn fill<'v>(
@@ -383,16 +384,23 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_a_command_names_its_pod() {
+    fn a_run_that_uses_its_pod_names_it() {
         let exec = json!({"container": "game", "command": ["/bin/idle", "{{ args.PodName }}"]});
-        let metrics = json!([{"name": "idle", "provider": {"exec": exec}}]);
-        let template: HookTemplateSpec =
-            serde_json::from_value(json!({"metrics": metrics})).expect("a template");
-        let given = ["PodNamespace", "PodName", "PodIP"].map(|name| argument(name, Some("x")));
-        let names = run_arguments(&template, &given).into_iter();
-        let names: Vec<String> = names.map(|argument| argument.name).collect();
-        assert_eq!(names, ["PodName", "PodNamespace"]);
-        assert_eq!(missing_arguments(&template, &[]), ["PodName"]);
+        let fields = json!([{"path": "metadata.annotations.example.com/idle", "value": "true"}]);
+        let kubernetes = json!({"function": "get", "fields": fields});
+        for (provider, missing) in [
+            (json!({"exec": exec}), &["PodName"][..]),
+            (json!({"kubernetes": kubernetes}), &[]),
+        ] {
+            let metrics = json!([{"name": "idle", "provider": provider}]);
+            let template: HookTemplateSpec =
+                serde_json::from_value(json!({"metrics": metrics})).expect("a template");
+            let given = ["PodNamespace", "PodName", "PodIP"].map(|name| argument(name, Some("x")));
+            let names = run_arguments(&template, &given).into_iter();
+            let names: Vec<String> = names.map(|argument| argument.name).collect();
+            assert_eq!(names, ["PodName", "PodNamespace"]);
+            assert_eq!(missing_arguments(&template, &[]), missing);
+        }
     }
 
     #[test]

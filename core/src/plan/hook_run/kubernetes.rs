@@ -1,0 +1,10 @@
+//! Kubernetes metrics are about the pod alone: the message that admission and measurements have in common.
+
+/// Why an argument that selects another object is refused.
+pub const ALWAYS_THE_POD: &str = "would select another object in bk-bcs; here a kubernetes metric always reads \
+                                  the pod, so remove it";
+
+/// Whether, in bk-bcs, a kubernetes metric reads another object than the pod if there is an argument of this name.
+pub fn selects_object(argument: &str) -> bool {
+    matches!(argument, "Group" | "Version" | "Kind")
+}
