@@ -20,10 +20,10 @@
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
 //!
-//! Three more rules are about a pod that is updated in place: it gets no traffic while it is changed
-//! (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are changed
-//! in the order that the workload specifies (`rules/order.rs`). One is about OnDelete, with which the operator
-//! starts no update (`rules/on_delete.rs`).
+//! Five more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
+//! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are
+//! changed in the order that the workload specifies (`rules/order.rs`). With OnDelete, the operator starts no update
+//! (`rules/on_delete.rs`). With createBatch, it creates the first pods in batches (`rules/batches.rs`).
 //!
 //! # The evidence
 //!

@@ -157,12 +157,28 @@ pub(crate) fn containers(pod: &Value) -> Vec<(String, String, Value)> {
         .collect()
 }
 
+/// The containers of a pod that have another image in a later version of it.
+pub(crate) fn changed_images(before: &Value, after: &Value) -> Vec<String> {
+    let (before, after) = (containers(before), containers(after));
+    let pairs = before.into_iter().zip(after);
+    let changed = pairs.filter(|(old, new)| old.1 != new.1);
+    changed.map(|((name, ..), _)| name).collect()
+}
+
 /// The image that a container was started from; None if the kubelet does not report it.
 pub(crate) fn running_image<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
+    image_in_id(container_status(pod, container)?)
+}
+
+/// Whether a container is ready.
+pub(crate) fn container_is_ready(pod: &Value, container: &str) -> bool {
+    let status = container_status(pod, container);
+    status.is_some_and(|status| status.get("ready") == Some(&Value::Bool(true)))
+}
+
+fn container_status<'a>(pod: &'a Value, container: &str) -> Option<&'a Value> {
     let lists = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    let mut statuses = items_of(pod, lists);
-    let status = statuses.find(|status| text(status, "/name") == container)?;
-    image_in_id(status)
+    items_of(pod, lists).find(|status| text(status, "/name") == container)
 }
 
 /// The image at the end of a containerID, where the simulated kubelet appends it.

@@ -60,7 +60,8 @@ impl Scenario {
         replicas.expect("replicas") as usize
     }
 
-    fn of(kind: &'static str, spec: Value) -> Self {
+    /// A workload of a kind with this spec, before its first pod is created.
+    pub(crate) fn of(kind: &'static str, spec: Value) -> Self {
         let mut scenario = Scenario {
             events: Vec::new(),
             now: "2026-01-01T00:00:00Z".parse().expect("a time"),
@@ -308,6 +309,20 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
+    /// A pod is one without the readiness gate.
+    pub(crate) fn remove_gate(&mut self, pod: &str) {
+        let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
+        spec["readinessGates"] = json!([]);
+        self.write_pod("user", "patch", "", pod);
+    }
+
+    /// The kubelet has restarted a container of a pod that is ready.
+    pub(crate) fn restarted(&mut self, name: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"]["containerStatuses"][0]["restartCount"] = json!(1);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
     /// The kubelet reports which images a pod's containers were started from.
     pub(crate) fn run_images(&mut self, name: &str, images: [&str; 2]) {
         let pod = self.pods.get_mut(name).expect("a pod");
@@ -317,6 +332,13 @@ impl Scenario {
             json!({"name": name, "containerID": id, "ready": true, "state": {"running": {}}})
         });
         pod["status"]["containerStatuses"] = json!(statuses);
+        self.write_pod("kubelet", "patch", "status", name);
+    }
+
+    /// The kubelet reports a container as not ready.
+    pub(crate) fn unready_container(&mut self, name: &str, place: usize) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["status"]["containerStatuses"][place]["ready"] = json!(false);
         self.write_pod("kubelet", "patch", "status", name);
     }
 

@@ -40,6 +40,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
     let mut settled = rules::Settled::default();
     let mut pauses = rules::Pauses::default();
     let mut holds = rules::Holds::default();
+    let mut batches = rules::Batches::default();
     let mut found = Vec::new();
     for write in history(events) {
         let is_operators = is_operator(&write.user);
@@ -60,6 +61,7 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
         }
+        wrong.extend(batches.check(&world, &write, is_operators));
         world.apply(&write);
         wrong.extend(settled.check(&world, &write, is_operators));
         wrong.extend(pauses.check(&world, &write, is_operators));

@@ -50,11 +50,17 @@ impl Version {
 
     /// Whether the containers of a pod are updated in order.
     pub(crate) fn updates_in_order(&self) -> bool {
+        matches!(self.container_order(), "OrderedReady" | "OrderedUpdated")
+    }
+
+    /// Whether a container of a pod waits until the one before it is ready.
+    pub(crate) fn awaits_readiness(&self) -> bool {
+        self.container_order() == "OrderedReady"
+    }
+
+    fn container_order(&self) -> &str {
         let policy = "/spec/updateStrategy/inPlaceUpdateStrategy/policy";
-        matches!(
-            text(&self.object, policy),
-            "OrderedReady" | "OrderedUpdated"
-        )
+        text(&self.object, policy)
     }
 
     /// spec.updateStrategy.paused.
@@ -145,6 +151,13 @@ impl Version {
         let limit = self.limit("maxUnavailable").unwrap_or(&default);
         let pods = resolve(Some(limit), self.replicas(), round).unwrap_or(0);
         if pods == 0 && surge == 0 { 1 } else { pods }
+    }
+
+    /// spec.scaleStrategy.createBatch in pods. None without one, and where pods are created one at a time.
+    pub(crate) fn create_batch(&self) -> Option<i64> {
+        let batch = self.object.pointer("/spec/scaleStrategy/createBatch");
+        let pods = resolve(batch, self.replicas(), Round::Up)?.max(1);
+        (!self.is_ordered()).then_some(pods)
     }
 
     /// Whether its pods have ordinals.

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::history::{Resource, Write};
 use super::workload::Version;
 use crate::object::{
-    containers, containers_are_ready, controller, gate_is_closed, has_ended, has_gate,
-    is_terminating, phase, ready_since, restarts, revision, runs, uid,
+    changed_images, containers, containers_are_ready, controller, gate_is_closed, has_ended,
+    has_gate, is_terminating, phase, ready_since, restarts, revision, runs, uid,
 };
 
 /// The maximum age of the state on which a write may be based. Later changes may have happened while the
@@ -52,6 +52,8 @@ pub(crate) struct Pod {
     pub(crate) unready_since: Option<Timestamp>,
     /// The update in progress.
     pub(crate) ongoing_update: Option<OngoingUpdate>,
+    /// The containers whose images were changed last.
+    pub(crate) last_changed: Vec<String>,
     /// The write that made it inactive.
     pub(crate) end: Option<End>,
 }
@@ -225,6 +227,7 @@ impl Pod {
             ready: Vec::new(),
             unready_since: None,
             ongoing_update: None,
+            last_changed: Vec::new(),
             end: None,
         }
     }
@@ -246,6 +249,10 @@ impl Pod {
         let unready = (!containers_are_ready(&object)).then_some(at);
         self.unready_since = unready.map(|now| self.unready_since.unwrap_or(now));
         self.ongoing_update = self.update_after(&object);
+        let changed = changed_images(&self.object, &object);
+        if !changed.is_empty() {
+            self.last_changed = changed;
+        }
         self.object = object;
         if self.end.is_none() && !self.is_active() {
             self.end = Some(End::of(write));

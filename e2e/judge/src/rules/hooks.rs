@@ -78,12 +78,14 @@ impl RequiredHook<'_> {
         let object = &run.object;
         let existed_for_writer =
             |end: &End| end.at >= self.write.received || end.may_be_unseen_by(self.write);
+        // All containers of an update are changed for one success.
+        let goes_on = self.start.goes_on(self.write, self.version);
         let existed = run.end.as_ref().is_none_or(existed_for_writer);
         self.is_about_pod(run)
-            && existed
+            && (existed || goes_on)
             && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
-            && run.succeeded.is_some_and(|at| self.is_fresh(at))
+            && run.succeeded.is_some_and(|at| self.is_fresh(at) || goes_on)
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
             && self.is_of_hook(run)
             && self.leads_to(annotation(object, names::RUN_TARGET).unwrap_or_default())
@@ -358,6 +360,34 @@ mod tests {
         scenario.wait(2);
         scenario.change("a", "v3");
         assert_eq!(scenario.broken(), ["hooks", "gate"]);
+    }
+
+    #[test]
+    fn the_next_container_of_a_pod_without_the_gate_needs_no_second_hook() {
+        for (policy, target, broken) in [
+            ("OrderedReady", "v2", vec![]),
+            ("OrderedReady", "v3", vec!["hooks"]),
+            ("DisOrdered", "v2", vec!["hooks"]),
+        ] {
+            let mut scenario = updating("preInplace");
+            let order = json!({"inPlaceUpdateStrategy": {"policy": policy}});
+            scenario.spec("user", json!({"updateStrategy": order}));
+            scenario.add_container("a", "log");
+            scenario.remove_gate("a");
+            scenario.run_images("a", ["image-v1", "image-v1"]);
+            scenario.pass("a", "PreInplace", target);
+            if target == "v2" {
+                scenario.change("a", "v2");
+                scenario.run_images("a", ["image-v2", "image-v1"]);
+                scenario.restarted("a");
+            }
+            scenario.drop_run("a", "PreInplace");
+            scenario.wait(90);
+            scenario.change_container("a", 1, "v2");
+            let hooks = scenario.broken();
+            let hooks: Vec<_> = hooks.into_iter().filter(|it| *it == "hooks").collect();
+            assert_eq!(hooks, broken, "{policy} {target}");
+        }
     }
 
     #[test]

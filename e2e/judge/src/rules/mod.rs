@@ -1,6 +1,7 @@
 //! The invariants, one file each. A rule gets a write of the operator and the world before it, and returns a
 //! violation if there is one.
 
+mod batches;
 mod budget;
 mod completion;
 mod gate;
@@ -17,6 +18,7 @@ mod settled;
 mod start;
 mod steps;
 
+pub(crate) use batches::Batches;
 pub(crate) use budget::budget;
 pub(crate) use completion::completion;
 pub(crate) use gate::gate;

@@ -1,13 +1,14 @@
 //! If the containers of a pod are updated in order, a container is changed only when those before it run the
-//! images in their spec. The simulated kubelet reports which image a container runs: see `completion`.
+//! images in their spec, and with OrderedReady only when the last one is ready. The simulated kubelet reports which
+//! image a container runs: see `completion`.
 
 use serde_json::Value;
 
 use super::start::{Act, Start};
 use super::{Found, wrong_under_all};
-use crate::object::{containers, running_image};
+use crate::object::{changed_images, container_is_ready, containers, running_image};
 use crate::replay::history::Write;
-use crate::replay::world::World;
+use crate::replay::world::{OngoingUpdate, Pod, World};
 
 /// The rule.
 pub(crate) fn order(world: &World, write: &Write) -> Option<Found> {
@@ -15,32 +16,46 @@ pub(crate) fn order(world: &World, write: &Write) -> Option<Found> {
     if start.act != Act::Change || start.is_on_idle_pod(write) {
         return None;
     }
-    let why = early_change(&start.pod.object, write.after.as_deref()?)?;
+    let after = write.after.as_deref()?;
+    let early = early_change(&start.pod.object, after);
+    let unready = unready_ahead(start.pod, after);
     let wrong = wrong_under_all(start.versions, |version| {
-        version.updates_in_order().then(|| why.clone())
+        let unready = unready.as_ref().filter(|_| version.awaits_readiness());
+        let early = early.as_ref().filter(|_| version.updates_in_order());
+        early.or(unready).cloned()
     });
     Some(("order", wrong?))
 }
 
 /// What is wrong with a change of images; None if nothing is.
 fn early_change(before: &Value, after: &Value) -> Option<String> {
-    let (before_it, after_it) = (containers(before), containers(after));
-    let pairs = before_it.iter().zip(&after_it).enumerate();
-    let changed = pairs.filter(|(_, (old, new))| old.1 != new.1);
-    let changed: Vec<usize> = changed.map(|(place, _)| place).collect();
-    let first = *changed.first()?;
-    let name = |place: usize| before_it[place].0.as_str();
+    let changed = changed_images(before, after);
+    let first = changed.first()?;
     if changed.len() > 1 {
-        let names: Vec<&str> = changed.into_iter().map(name).collect();
-        return Some(format!("changes {} at once", names.join(" and ")));
+        return Some(format!("changes {} at once", changed.join(" and ")));
     }
-    before_it[..first].iter().find_map(|(ahead, wanted, _)| {
+    let containers = containers(before);
+    let mut ahead = containers.iter().take_while(|(name, ..)| name != first);
+    ahead.find_map(|(ahead, wanted, _)| {
         let runs = running_image(before, ahead)?;
-        (runs != wanted).then(|| {
-            let name = name(first);
-            format!("changes {name} while {ahead} runs {runs} and not {wanted}")
-        })
+        let why = || format!("changes {first} while {ahead} runs {runs} and not {wanted}");
+        (runs != wanted).then(why)
     })
+}
+
+/// What is wrong with the change of the next container, if the one before it is not ready. The operator must know
+/// that exactly: its write fails on any other version of the pod than the one it saw.
+fn unready_ahead(pod: &Pod, after: &Value) -> Option<String> {
+    if pod.ongoing_update != Some(OngoingUpdate::Gate { changed: true }) {
+        return None;
+    }
+    let changed = changed_images(&pod.object, after);
+    let first = changed.first()?;
+    let containers = containers(&pod.object);
+    let ahead = containers.iter().take_while(|(name, ..)| name != first);
+    let mut ahead = ahead.filter(|(name, ..)| pod.last_changed.contains(name));
+    let (ahead, ..) = ahead.find(|(name, ..)| !container_is_ready(&pod.object, name))?;
+    Some(format!("changes {first} while {ahead} is not ready"))
 }
 
 #[cfg(test)]
@@ -80,6 +95,23 @@ mod tests {
             scenario.change_container("a", 1, "v2");
             assert_eq!(scenario.broken(), broken, "{policy}");
         }
+    }
+
+    #[test]
+    fn a_container_that_is_changed_while_the_one_ahead_of_it_is_not_ready_is_found() {
+        for (policy, broken) in [("OrderedReady", vec!["order"]), ("OrderedUpdated", vec![])] {
+            let mut scenario = updating(policy);
+            scenario.change("a", "v2");
+            scenario.run_images("a", ["image-v2", "image-v1"]);
+            scenario.unready_container("a", 0);
+            scenario.change_container("a", 1, "v2");
+            assert_eq!(scenario.broken(), broken, "{policy}");
+        }
+        // One that this update does not change need not be ready.
+        let mut scenario = updating("OrderedReady");
+        scenario.unready_container("a", 0);
+        scenario.change_container("a", 1, "v2");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]

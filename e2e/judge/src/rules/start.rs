@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::names;
 use crate::object::{
-    annotation, containers, controller, gate_is_closed, is_terminating, point, revision,
+    annotation, containers, controller, gate_is_closed, has_gate, is_terminating, point, revision,
     template_metadata, uid,
 };
 use crate::replay::history::{Resource, Write};
@@ -84,6 +84,16 @@ impl<'a> Start<'a> {
     /// would fail on any other version.
     pub(crate) fn is_on_idle_pod(&self, write: &Write) -> bool {
         !self.pod.runs() && write.has_version_precondition
+    }
+
+    /// Whether a write goes on with the next container of a pod without the readiness gate, which an update in order
+    /// has brought to its revision. (Such a pod may be ready in between. With the gate, an update lasts until it opens.)
+    pub(crate) fn goes_on(&self, write: &Write, version: &Version) -> bool {
+        let new_revision = write.after.as_deref().map(revision);
+        self.act == Act::Change
+            && version.updates_in_order()
+            && !has_gate(&self.pod.object)
+            && new_revision == Some(self.pod.revision())
     }
 
     /// The purpose of a deletion, for this version.

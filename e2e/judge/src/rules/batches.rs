@@ -1,0 +1,226 @@
+//! createBatch: of the first pods of a workload, no more than a batch are created and not yet available.
+//!
+//! The first creation begins with a workload that has createBatch, and ends when all of its pods are available at
+//! once. A scale-out, a replacement or an update after that creates as many pods as it needs.
+
+use std::collections::BTreeSet;
+
+use super::start::{count, is_victim, name};
+use super::{Found, wrong_under_all};
+use crate::object::{controller, uid};
+use crate::replay::history::{Resource, Write};
+use crate::replay::workload::Version;
+use crate::replay::world::{Pod, World};
+
+/// Workloads whose first creation is not over, by uid.
+#[derive(Debug, Default)]
+pub(crate) struct Batches(BTreeSet<String>);
+
+impl Batches {
+    /// Checks a write before it takes effect.
+    pub(crate) fn check(
+        &mut self,
+        world: &World,
+        write: &Write,
+        is_operators: bool,
+    ) -> Option<Found> {
+        self.0
+            .retain(|owner| !are_all_available(world, owner, write));
+        match write.resource {
+            Resource::Workload => self.workload(write),
+            Resource::Pod => {
+                let owner = controller(write.after.as_deref()?)?;
+                if is_adoption(write) {
+                    self.0.remove(owner);
+                }
+                if is_operators && write.verb == "create" && self.0.contains(owner) {
+                    return Some(("batches", beyond_batch(world, owner, write)?));
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn workload(&mut self, write: &Write) {
+        let Some(after) = &write.after else {
+            return;
+        };
+        let new = Version::of(after, write.done);
+        match &write.before {
+            None if new.create_batch().is_some() => {
+                self.0.insert(uid(after).to_owned());
+            }
+            // A status that was lost: the workload is like one that was taken over.
+            Some(before) if is_lost(&Version::of(before, write.done), &new) => {
+                self.0.remove(uid(after));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_lost(before: &Version, after: &Version) -> bool {
+    !before.update_revision().is_empty() && after.update_revision().is_empty()
+}
+
+/// Whether the operator makes an orphan a pod of the workload, which thus did not begin without pods.
+fn is_adoption(write: &Write) -> bool {
+    let before = write.before.as_deref();
+    before.is_some_and(|before| controller(before).is_none())
+}
+
+/// Whether all pods of a workload may be available in the writer's view, and there is one.
+fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
+    let Some(workload) = world.workloads.get(owner) else {
+        return false;
+    };
+    workload.seen_at(write.received).iter().any(|version| {
+        let is_available = |pod: &&Pod| pod.may_be_available(write.received, version.min_ready());
+        let available: Vec<&Pod> = world
+            .pods_seen_by(write, owner)
+            .filter(is_available)
+            .collect();
+        count(&available) >= version.replicas().max(1)
+    })
+}
+
+/// What is wrong with the creation of a pod, if anything is.
+fn beyond_batch(world: &World, owner: &str, write: &Write) -> Option<String> {
+    let workload = world.workloads.get(owner)?;
+    wrong_under_all(workload.seen_at(write.received), |version| {
+        let batch = version.create_batch()?;
+        let stays = |pod: &&Pod| {
+            let is_wanted = !version.is_set() || version.is_regular(name(&pod.object));
+            is_wanted && pod.is_active() && !is_victim(world, pod)
+        };
+        let is_unavailable =
+            |pod: &&Pod| !pod.may_be_available(write.received, version.min_ready());
+        let pods = world.pods_of(owner).filter(stays);
+        let awaited: Vec<&Pod> = pods.filter(is_unavailable).collect();
+        let awaited = count(&awaited);
+        (awaited >= batch).then(|| {
+            format!("creates a pod next to {awaited} that are not available, of {batch} at a time")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::scenario::Scenario;
+
+    fn batches(of: Value) -> Value {
+        json!({"replicas": 4, "scaleStrategy": {"createBatch": of}})
+    }
+
+    /// Four pods of which none is there.
+    fn begun(batch: Value) -> Scenario {
+        Scenario::of("GameDeployment", batches(batch))
+    }
+
+    fn create_all(scenario: &mut Scenario, names: &[&str]) {
+        for name in names {
+            scenario.create_only(name, "v1");
+        }
+        scenario.wait(2);
+    }
+
+    #[test]
+    fn the_next_batch_is_created_when_the_last_one_is_available() {
+        let mut scenario = begun(json!("30%"));
+        create_all(&mut scenario, &["a", "b"]);
+        let mut early = scenario.clone();
+        early.set_ready("a", true);
+        early.wait(2);
+        create_all(&mut early, &["c"]);
+        assert_eq!(
+            early.verdict(),
+            [],
+            "one is available, so there is room for one"
+        );
+        create_all(&mut early, &["d"]);
+        assert_eq!(early.broken(), ["batches"]);
+        for pod in ["a", "b"] {
+            scenario.set_ready(pod, true);
+        }
+        scenario.wait(2);
+        create_all(&mut scenario, &["c", "d"]);
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn pods_that_are_ready_but_not_yet_available_count() {
+        let mut scenario = begun(json!(1));
+        scenario.spec("user", json!({"minReadySeconds": 30}));
+        scenario.wait(2);
+        scenario.create("a", "v1");
+        scenario.wait(10);
+        scenario.create("b", "v1");
+        assert_eq!(scenario.broken(), ["batches"]);
+    }
+
+    #[test]
+    fn a_raised_value_counts_and_the_last_one_for_a_second() {
+        for (seconds, broken) in [(0, vec![]), (2, vec!["batches"])] {
+            let mut scenario = begun(json!(2));
+            create_all(&mut scenario, &["a"]);
+            scenario.spec("user", batches(json!(1)));
+            scenario.wait(seconds);
+            create_all(&mut scenario, &["b"]);
+            assert_eq!(scenario.broken(), broken, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn later_creations_are_not_held_up() {
+        let mut scenario = Scenario::with(batches(json!(1)));
+        scenario.spec("user", json!({"replicas": 6}));
+        scenario.wait(2);
+        create_all(&mut scenario, &["e", "f"]);
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn nor_are_those_of_a_workload_that_was_not_created_with_batches() {
+        let mut scenario = Scenario::of("GameDeployment", json!({"replicas": 4}));
+        scenario.spec("user", batches(json!(1)));
+        scenario.wait(2);
+        create_all(&mut scenario, &["a", "b"]);
+        assert_eq!(scenario.verdict(), []);
+        let mut scenario = begun(json!(1));
+        scenario.status(json!({"updateRevision": ""}));
+        scenario.status(json!({"updateRevision": "v1"}));
+        create_all(&mut scenario, &["a", "b"]);
+        assert!(
+            !scenario.broken().contains(&"batches"),
+            "its status was lost"
+        );
+    }
+
+    #[test]
+    fn sets_have_batches_only_if_they_are_parallel_and_reserved_pods_do_not_count() {
+        let set = |policy: &str| {
+            let mut spec = batches(json!(1));
+            spec["podManagementPolicy"] = json!(policy);
+            let mut scenario = Scenario::of("GameStatefulSet", spec);
+            create_all(&mut scenario, &["game-0"]);
+            scenario
+        };
+        for (policy, is_broken) in [("Parallel", true), ("OrderedReady", false)] {
+            let mut scenario = set(policy);
+            create_all(&mut scenario, &["game-1"]);
+            assert_eq!(
+                scenario.broken().contains(&"batches"),
+                is_broken,
+                "{policy}"
+            );
+        }
+        let mut scenario = set("Parallel");
+        scenario.spec("user", json!({"reserveOrders": [0]}));
+        scenario.wait(2);
+        create_all(&mut scenario, &["game-1"]);
+        assert_eq!(scenario.verdict(), []);
+    }
+}
