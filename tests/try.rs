@@ -110,6 +110,7 @@ fn measurements_are_shown_and_the_exit_code_follows_the_phase() {
 
 #[test]
 fn a_template_that_cannot_run_is_an_error_with_a_reason() {
+    let asking = |condition| template(serve(&[45])).replace("asInt(result) > 30", condition);
     let template = template(1);
     for (template, args, expected) in [
         (
@@ -121,6 +122,16 @@ fn a_template_that_cannot_run_is_an_error_with_a_reason() {
             template.replace("successCondition", "sucessCondition"),
             &["--arg", "PodIP=127.0.0.1"][..],
             "gamekeeper: -:11: spec.metrics[0].sucessCondition: unknown field ",
+        ),
+        (
+            asking("result startsWith '45'"),
+            &["--arg", "PodIP=127.0.0.1"][..],
+            "it is not CEL: write TEXT.startsWith(\"START\") in place of TEXT startsWith \"START\"",
+        ),
+        (
+            asking("asInt(result) in 1..3"),
+            &["--arg", "PodIP=127.0.0.1"][..],
+            "it is not CEL: write x >= A && x <= B in place of x in A..B",
         ),
         (template, &["--arg", "PodIP"][..], "write NAME=VALUE"),
     ] {

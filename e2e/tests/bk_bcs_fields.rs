@@ -7,15 +7,19 @@ use anyhow::{Context, Result, ensure};
 use e2e::addons::prometheus::Prometheus;
 use e2e::case::Case;
 use e2e::checkout::repository;
-use e2e::servers::hook_server::Answer;
-use e2e::workload::view::{Pod, View};
+use e2e::servers::hook_server::{Answer, example_answer};
+use e2e::workload::view::View;
 use e2e::workload::{GAME, SET};
-use judge::Event;
 use judge::object::text;
 use serde_json::{Value, json};
 
+mod written;
+
 use crate::run::until_phase;
 use crate::stateful_volumes::create_volumes;
+use written::{
+    ensure_status_is_complete, has_run_with, images_by_pod, most_in_progress, shortest_grace,
+};
 
 e2e::tests![
     every_field_is_stored_as_written,
@@ -121,66 +125,6 @@ async fn set_version(case: &Case, containers: &[&str], version: &str) -> Result<
     Ok(())
 }
 
-/// The names and values of the arguments of all HookRuns that the operator has created from a template.
-fn arguments_of_runs(case: &Case, template: &str) -> Result<BTreeSet<(String, String)>> {
-    let mut found = BTreeSet::new();
-    for event in case.events()? {
-        let is_run = event
-            .object_ref
-            .as_ref()
-            .is_some_and(|it| it.resource == "hookruns");
-        let Some(run) = event
-            .request_object
-            .filter(|_| is_run && event.verb == "create")
-        else {
-            continue;
-        };
-        if !text(&run, "/metadata/name").contains(template) {
-            continue;
-        }
-        for argument in run["spec"]["args"].as_array().into_iter().flatten() {
-            found.insert((
-                text(argument, "/name").to_owned(),
-                text(argument, "/value").to_owned(),
-            ));
-        }
-    }
-    Ok(found)
-}
-
-fn has_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
-    let arguments = arguments_of_runs(case, template)?;
-    let wanted = (name.to_owned(), value.to_owned());
-    ensure!(arguments.contains(&wanted), "{template}: {arguments:?}");
-    Ok(())
-}
-
-/// The operator's JSON patches of pods: the pod's name and the operations.
-fn json_patches(events: &[Event]) -> Vec<(String, Vec<Value>)> {
-    let patches = events.iter().filter_map(|event| {
-        let pod = event
-            .object_ref
-            .as_ref()
-            .filter(|it| it.resource == "pods")?;
-        let operations = event.request_object.as_ref()?.as_array()?.clone();
-        (event.verb == "patch").then(|| (pod.name.clone(), operations))
-    });
-    patches.collect()
-}
-
-/// How many images a JSON patch replaces.
-fn images_in(operations: &[Value]) -> usize {
-    let replaces = |it: &&Value| it["op"] == "replace" && text(it, "/path").ends_with("/image");
-    operations.iter().filter(replaces).count()
-}
-
-/// Whether the readiness gate of in-place updates is closed.
-fn is_closed(pod: &Pod) -> bool {
-    let conditions = pod.0["status"]["conditions"].as_array();
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|it| it["type"] == "InPlaceUpdateReady" && it["status"] == "False")
-}
-
 fn retries_are_off(view: &View) -> bool {
     ["preDelete", "preInplace", "postInplace"]
         .iter()
@@ -188,6 +132,42 @@ fn retries_are_off(view: &View) -> bool {
             let retry = &view.game["spec"][format!("{point}UpdateStrategy")]["retry"];
             retry.is_null() || *retry == false
         })
+}
+
+/// Waits until hooks of a point have ended Failed and their pods are kept, and retries them with another answer.
+async fn retry_failed(case: &Case, point: &str, path: &str, good: Answer) -> Result<()> {
+    let view = case
+        .until("the status names a pod whose hook failed", |view| {
+            !view.hook_conditions(point).is_empty()
+        })
+        .await?;
+    for (pod, phase) in view.hook_conditions(point) {
+        view.ensure(phase == "Failed" && view.pod(pod).is_ok())?;
+    }
+    case.hooks.answer(path, good);
+    case.eventually("the hook is retried", async || {
+        let view = case.view().await?;
+        let has_failed = !view.hook_conditions(point).is_empty();
+        if has_failed && retries_are_off(&view) {
+            let retry = format!("/spec/{point}UpdateStrategy/retry");
+            case.replace(&retry, true).await?;
+        }
+        view.ensure(!has_failed && retries_are_off(&view))
+    })
+    .await
+}
+
+/// Fails the hooks before and after the update of the first pod, and retries them.
+async fn update_with_retries(case: &Case, containers: &[&str]) -> Result<()> {
+    let hooks = [("preInplace", "/before"), ("postInplace", "/after")];
+    for (_, path) in hooks {
+        case.hooks.answer(path, Answer::Json(json!({"age": 10})));
+    }
+    set_version(case, containers, "v2").await?;
+    for (point, path) in hooks {
+        retry_failed(case, point, path, example_answer()).await?;
+    }
+    Ok(())
 }
 
 /// Waits until all steps of an update are completed (a partition, a pause with a duration, and a hook), and all pods
@@ -199,12 +179,22 @@ async fn finish_steps(case: &Case, replicas: i64) -> Result<()> {
         })
         .await?;
     view.ensure(view.with_image("game:v2") == 1 && view.step() == 1)?;
+    let at_once = most_in_progress(&case.events()?);
+    ensure!(
+        at_once == 1,
+        "{at_once} pods are updated at once by a partition that updates one"
+    );
     let view = case.until_settled(replicas).await?;
     view.ensure(view.ready_with("game:v2") == usize::try_from(replicas)? && view.step() == 3)?;
     for room in ["step", "before", "after"] {
         has_run_with(case, "room", "room", room)?;
         ensure!(!case.hooks.calls(&format!("/{room}")).is_empty(), "{room}");
     }
+    let at_once = most_in_progress(&case.events()?);
+    ensure!(
+        at_once == 2,
+        "{at_once} pods are updated at once, not maxUnavailable"
+    );
     Ok(())
 }
 
@@ -221,7 +211,10 @@ async fn recreate_but_one(
     ]);
     case.patch(&case.workload(), patch).await?;
     case.replace(partition, 1).await?;
+    let players = |number: i64| Answer::Json(json!({"players": number}));
+    case.hooks.answer("/players", players(5));
     set_version(case, containers, "v3").await?;
+    retry_failed(case, "preDelete", "/players", players(0)).await?;
     case.until("a surge pod is created", |view| view.pods.len() > pods)
         .await?;
     let view = case
@@ -250,17 +243,21 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
     );
     case.until("retry is reset", retries_are_off).await?;
 
-    set_version(case, &containers, "v2").await?;
-    case.until("the gate is closed before the image changes", |view| {
-        view.pods
-            .iter()
-            .any(|pod| is_closed(pod) && pod.image() == "game:v1")
-    })
-    .await?;
+    ensure!(view.text("/status/labelSelector") == "app=arena");
+
+    update_with_retries(case, &containers).await?;
     finish_steps(case, 4).await?;
-    let patches = json_patches(&case.events()?);
-    let changes: Vec<usize> = patches.iter().map(|(_, it)| images_in(it)).collect();
-    ensure!(changes.iter().sum::<usize>() == 8, "{changes:?}");
+    let grace = shortest_grace(&case.events()?).context("a closed gate")?;
+    ensure!(
+        grace.as_secs() >= 2,
+        "traffic is kept away for {grace:#} before the image changes"
+    );
+    let images = images_by_pod(&case.events()?);
+    let is_at_once = |changes: &Vec<Vec<String>>| *changes == [["game:v2", "voice:v2"]];
+    ensure!(
+        images.len() == 4 && images.values().all(is_at_once),
+        "{images:?}"
+    );
 
     let view = recreate_but_one(case, "/spec/updateStrategy/partition", &containers, 4).await?;
     let status = &view.game["status"];
@@ -282,6 +279,7 @@ async fn every_field_of_a_game_deployment_takes_effect(case: &mut Case) -> Resul
         !view.pod_names().contains(&named.as_str()) && view.is_settled(4)
     })
     .await?;
+    ensure_status_is_complete(case, "gamedeployments", &[])?;
     prometheus.stop().await
 }
 
@@ -289,6 +287,7 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
     case.use_stateful_set();
     create_volumes(case, 8).await?;
     let prometheus = play(case, "game-stateful-set").await?;
+    let containers = ["game", "voice"];
     let view = until_created(case, 1, 3).await?;
     let ordinals = [0, 2, 3].map(|ordinal| format!("{SET}-{ordinal}"));
     let names: BTreeSet<&str> = view.pod_names().into_iter().collect();
@@ -300,21 +299,24 @@ async fn every_field_of_a_game_stateful_set_takes_effect(case: &mut Case) -> Res
             .await?;
     }
     case.until("retry is reset", retries_are_off).await?;
-    set_version(case, &["game"], "v2").await?;
+    ensure!(view.text("/status/labelSelector") == "app=world");
+    update_with_retries(case, &containers).await?;
     finish_steps(case, 3).await?;
-    let view = recreate_but_one(
-        case,
-        "/spec/updateStrategy/rollingUpdate/partition",
-        &["game"],
-        3,
-    )
-    .await?;
+    let images = images_by_pod(&case.events()?);
+    let is_in_order = |changes: &Vec<Vec<String>>| *changes == [["game:v2"], ["voice:v2"]];
+    ensure!(
+        images.len() == 3 && images.values().all(is_in_order),
+        "{images:?}"
+    );
+    let partition = "/spec/updateStrategy/rollingUpdate/partition";
+    let view = recreate_but_one(case, partition, &containers, 3).await?;
     view.ensure(view.pod(&ordinals[0])?.image() == "game:v2")?;
     case.until("the status shows the pod at the stable revision", |view| {
         let status = &view.game["status"];
         status["currentReplicas"] == 1 && status["currentRevision"] != status["updateRevision"]
     })
     .await?;
+    ensure_status_is_complete(case, "gamestatefulsets", &[])?;
     prometheus.stop().await
 }
 
@@ -376,5 +378,12 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     run["spec"]["terminate"] = json!(true);
     case.apply(&run).await?;
     until_phase(case, "ended", "Inconclusive").await?;
+    // A condition says only that a run cannot be decoded, and only measurements by Jobs are resumed.
+    let ours = [
+        "status.conditions",
+        "status.metricResults[].dryRun",
+        "status.metricResults[].measurements[].resumeAt",
+    ];
+    ensure_status_is_complete(case, "hookruns", &ours)?;
     prometheus.stop().await
 }

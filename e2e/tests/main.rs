@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod admission;
 mod api;
 mod batches;
+mod bk_bcs;
 mod bk_bcs_fields;
 mod canary;
 mod chart;
@@ -48,6 +49,7 @@ mod taken_over;
 mod tenants;
 mod unreadable;
 mod walkthroughs;
+mod warnings;
 
 fn main() -> anyhow::Result<ExitCode> {
     let tests = [
@@ -55,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
         walkthroughs::hooks::tests(),
         histories::tests(),
         bk_bcs_fields::tests(),
+        bk_bcs::tests(),
         canary::tests(),
         chart::tests(),
         chart::lifecycle::tests(),
@@ -97,6 +100,7 @@ fn main() -> anyhow::Result<ExitCode> {
         metrics::tests(),
         api::tests(),
         admission::tests(),
+        warnings::tests(),
         kubelet::tests(),
     ];
     e2e::trial::main(tests.into_iter().flatten().collect())

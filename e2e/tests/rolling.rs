@@ -38,12 +38,12 @@ async fn a_partition_keeps_old_pods(case: &mut Case) -> Result<()> {
 }
 
 async fn percentages_are_rounded_as_documented(case: &mut Case) -> Result<()> {
-    // Both percentages are 2 of 5 pods. The judge checks maxUnavailable.
-    case.apply(Game::rolling(5).partition("40%").max_unavailable("40%"))
+    // 3 and 2 of 5 pods. The judge checks maxUnavailable.
+    case.apply(Game::rolling(5).partition("50%").max_unavailable("30%"))
         .await?;
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
-    case.until_counts([5, 3, 3, 5, 5]).await?;
+    case.until_counts([5, 2, 2, 5, 5]).await?;
     case.replace("/spec/updateStrategy/partition", "0%").await?;
     case.until_settled(5).await?;
     Ok(())

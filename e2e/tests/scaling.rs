@@ -117,7 +117,8 @@ async fn own_nodes(case: &Case) -> Result<()> {
             },
         })
     };
-    let nodes = [node(1, "1"), node(2, "2")];
+    // As whole numbers both would be equal.
+    let nodes = [node(1, "1.25"), node(2, "1.5")];
     case.apply(json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
         .await?;
     Ok(())

@@ -100,6 +100,41 @@ fn bad_manifests_get_the_messages_that_kubectl_prints() {
 }
 
 #[test]
+fn warned_manifests_get_the_warnings_that_kubectl_prints() {
+    let warned = manifests("e2e/manifests/warned");
+    let templates = manifests("e2e/manifests/warned/templates");
+    let texts: Vec<String> = warned.iter().chain(&templates).map(|it| read(it)).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let diagnostics = findings(&texts);
+    for (index, path) in warned.iter().enumerate() {
+        let name = format!("{index}.yaml");
+        let of_file = diagnostics.iter().filter(|it| it.file == name);
+        let (errors, warnings): (Vec<_>, Vec<_>) = of_file.partition(|it| it.finding.is_error());
+        let found: BTreeSet<String> = warnings.iter().map(|it| it.finding.to_string()).collect();
+        assert!(errors.is_empty(), "{path:?}: {errors:#?}");
+        assert_eq!(found, expected(texts[index]), "{path:?}");
+    }
+    assert!(warned.len() >= 18, "only {} manifests", warned.len());
+}
+
+#[test]
+fn manifests_in_the_manner_of_bk_bcs_get_few_warnings() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../e2e/manifests/good");
+    let text = read(&folder.join("as-bk-bcs.yaml"));
+    let found: BTreeSet<String> = findings(&[&text])
+        .iter()
+        .map(|it| it.finding.to_string())
+        .collect();
+    let expected = [
+        "spec.updateStrategy.canary.steps[4].hook.templateName: Invalid value: HookTemplate \"players-gone\" needs a \
+         value for PodIP; add it to the hook's args: a canary step concerns no pod, so the operator cannot supply one",
+        "spec.updateStrategy.rollingUpdate.partition: Invalid value: 1: has no effect with canary.steps, after which \
+         all pods are updated; remove it",
+    ];
+    assert_eq!(found, expected.map(str::to_owned).into());
+}
+
+#[test]
 fn good_manifests_and_examples_are_not_refused() {
     let mut folders = entries("examples");
     folders.push("e2e/manifests/good".into());

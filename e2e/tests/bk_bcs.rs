@@ -1,0 +1,196 @@
+//! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that take traffic away at a load balancer,
+//! and port pools; and where defaults are other ones.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use e2e::servers::hook_server::Answer;
+use e2e::workload::manifest::Game;
+use e2e::workload::view::{Run, View};
+use judge::object::{annotation, is_true, text};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+e2e::tests![
+    a_hook_that_polls_holds_its_pod_until_it_says_yes,
+    a_hook_that_has_used_up_its_count_keeps_its_pod,
+    hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back,
+    dry_runs_allocate_no_ports_from_pools,
+    by_default_a_fifth_of_the_pods_is_updated_at_a_time_without_surge,
+    a_percentage_as_the_partition_of_a_set_rounds_up,
+];
+
+/// A HookTemplate of `e2e/manifests/good/as-bk-bcs.yaml`.
+fn template(name: &str) -> Result<Value> {
+    let text = std::fs::read_to_string(repository().join("e2e/manifests/good/as-bk-bcs.yaml"))?;
+    for document in serde_yaml_ng::Deserializer::from_str(&text) {
+        let object = Value::deserialize(document)?;
+        if object["kind"] == "HookTemplate" && object["metadata"]["name"] == name {
+            return Ok(object);
+        }
+    }
+    anyhow::bail!("no HookTemplate {name}")
+}
+
+/// Scales a workload to zero behind a hook that polls this often, and answers no.
+async fn poll(case: &Case, count: i64) -> Result<()> {
+    let mut polling = template("players-gone")?;
+    let metric = &mut polling["spec"]["metrics"][0];
+    ensure!(
+        metric["successfulLimit"] == 1 && metric["failureLimit"].is_null(),
+        "{metric}"
+    );
+    metric["count"] = json!(count);
+    metric["interval"] = json!("1s");
+    metric["provider"]["web"]["url"] = json!(case.hooks.url("/hook"));
+    case.hooks
+        .answer("/hook", Answer::Json(json!({"result": 0})));
+    case.apply(polling).await?;
+    case.apply(Game::in_place(1).pre_delete("players-gone"))
+        .await?;
+    case.until_settled(1).await?;
+    case.scale(0).await
+}
+
+/// Whether the pod is there, and its hook has measured no success this often.
+fn has_failed(view: &View, times: i64) -> bool {
+    let has = |run: &Run| run.0["status"]["metricResults"][0]["failed"].as_i64() >= Some(times);
+    view.pods.len() == 1 && view.runs.iter().any(has)
+}
+
+async fn a_hook_that_polls_holds_its_pod_until_it_says_yes(case: &mut Case) -> Result<()> {
+    poll(case, 100).await?;
+    case.until("failures end nothing", |view| {
+        has_failed(view, 3) && view.phases("PreDelete") == ["Running"]
+    })
+    .await?;
+    case.hooks
+        .answer("/hook", Answer::Json(json!({"result": 1})));
+    case.until_settled(0).await?;
+    Ok(())
+}
+
+async fn a_hook_that_has_used_up_its_count_keeps_its_pod(case: &mut Case) -> Result<()> {
+    poll(case, 2).await?;
+    case.until("the hook ends", |view| {
+        has_failed(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
+    })
+    .await?;
+    case.consistently("the pod is kept", 3, |view| view.pods.len() == 1)
+        .await
+}
+
+async fn hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back(
+    case: &mut Case,
+) -> Result<()> {
+    const WEIGHT: &str = "networkextension.bkbcs.tencent.com/clb-weight";
+    const READY: &str = "networkextension.bkbcs.tencent.com/clb-weight-ready";
+    for name in ["traffic-gone", "back-in-service"] {
+        case.apply(template(name)?).await?;
+    }
+    let game = Game::in_place(1).max_unavailable(1);
+    let game = game
+        .pre_inplace("traffic-gone")
+        .post_inplace("back-in-service");
+    case.apply(game).await?;
+    case.until_settled(1).await?;
+    case.set_image("game:v2").await?;
+    let view = case
+        .until("the hook asks for no traffic", |view| {
+            view.pods[0].annotation(WEIGHT) == Some("0") && view.pods[0].is_deleting()
+        })
+        .await?;
+    case.consistently("the pod waits for the load balancer", 2, |view| {
+        view.ready_with("game:v1") == 1
+    })
+    .await?;
+    let ready = format!("{READY}=true");
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready])
+        .await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.ready_with("game:v2") == 1)?;
+    let deleting = view.pods[0].annotation(judge::names::DELETING);
+    ensure!(deleting == Some("false"), "{deleting:?}");
+    // "false" does not mark a pod: the next update runs its hook before anything is done.
+    let off = format!("{READY}-");
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &off])
+        .await?;
+    case.set_image("game:v3").await?;
+    case.until("the next hook marks the pod again", |view| {
+        view.pods[0].is_deleting() && view.phases("PreInplace") == ["Running"]
+    })
+    .await?;
+    case.kubectl(&["annotate", "pod", view.pods[0].name(), &ready])
+        .await?;
+    let view = case.until_settled(1).await?;
+    view.ensure(view.ready_with("game:v3") == 1 && is_true(&view.pods[0].0, "Ready"))
+}
+
+async fn dry_runs_allocate_no_ports_from_pools(case: &mut Case) -> Result<()> {
+    const POOLS: &str = "portpools.networkextension.bkbcs.tencent.com";
+    let game = Game::rolling(1).annotated(POOLS, "matches TCP 8000 2");
+    case.apply(game).await?;
+    case.until_settled(1).await?;
+    case.set_image("game:v2").await?;
+    case.until_settled(1).await?;
+    let (mut dry_runs, mut pods) = (0, 0);
+    for event in case.plane().audit.requests(&case.namespace)? {
+        let is_created = event.verb == "create" && event.resource() == "pods";
+        let Some(pod) = event.request_object.filter(|_| is_created) else {
+            continue;
+        };
+        let is_dry_run = event.uri.contains("dryRun=All");
+        ensure!(
+            annotation(&pod, POOLS).is_some() != is_dry_run,
+            "{} of {}: {pod:#}",
+            event.uri,
+            text(&pod, "/metadata/name")
+        );
+        match is_dry_run {
+            true => dry_runs += 1,
+            false => pods += 1,
+        }
+    }
+    ensure!(
+        dry_runs > 0 && pods == 2,
+        "{dry_runs} dry runs, {pods} pods"
+    );
+    Ok(())
+}
+
+async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time_without_surge(
+    case: &mut Case,
+) -> Result<()> {
+    case.apply(Game::rolling(10).annotated("stage.gamekeeper/ready-seconds", "2"))
+        .await?;
+    case.until_settled(10).await?;
+    case.set_image("game:v2").await?;
+    let (mut fewest_ready, mut most) = (usize::MAX, 0);
+    case.eventually("all pods are updated", async || {
+        let view = case.view().await?;
+        let ready = view.pods.iter().filter(|pod| pod.is_ready()).count();
+        fewest_ready = fewest_ready.min(ready);
+        most = most.max(view.pods.len());
+        view.ensure(view.is_settled(10))
+    })
+    .await?;
+    ensure!(
+        fewest_ready == 8 && most == 10,
+        "at least {fewest_ready} pods were ready, and there were at most {most}"
+    );
+    Ok(())
+}
+
+async fn a_percentage_as_the_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()> {
+    case.use_stateful_set();
+    let rolling = json!({"partition": "50%", "maxUnavailable": 5});
+    let set = Game::parallel(5).set("/spec/updateStrategy/rollingUpdate", rolling);
+    case.apply(set).await?;
+    case.until_settled(5).await?;
+    case.set_image("game:v2").await?;
+    let shape = "0:v1 1:v1 2:v1 3:v2 4:v2";
+    case.until("three of five are kept", |view| view.shape() == shape)
+        .await?;
+    case.consistently("they stay", 2, |view| view.shape() == shape)
+        .await
+}

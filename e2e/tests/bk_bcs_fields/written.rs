@@ -1,0 +1,161 @@
+//! What the operator has written, from the audit log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use e2e::case::Case;
+use e2e::checkout::repository;
+use jiff::SignedDuration;
+use judge::Event;
+use judge::object::text;
+use serde_json::{Value, json};
+
+/// Checks that the operator has created a HookRun of a template with an argument.
+pub(super) fn has_run_with(case: &Case, template: &str, name: &str, value: &str) -> Result<()> {
+    let mut found = BTreeSet::new();
+    for event in case.events()? {
+        let is_created = event.verb == "create" && event.resource() == "hookruns";
+        let run = event.request_object.filter(|_| is_created);
+        let Some(run) = run.filter(|run| text(run, "/metadata/name").contains(template)) else {
+            continue;
+        };
+        for argument in run["spec"]["args"].as_array().into_iter().flatten() {
+            let argument = (text(argument, "/name"), text(argument, "/value"));
+            found.insert((argument.0.to_owned(), argument.1.to_owned()));
+        }
+    }
+    let wanted = (name.to_owned(), value.to_owned());
+    ensure!(found.contains(&wanted), "{template}: {found:?}");
+    Ok(())
+}
+
+/// The images that each pod was given in place: a list for each patch.
+pub(super) fn images_by_pod(events: &[Event]) -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut by_pod: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    for event in events {
+        let images = images(event);
+        if !images.is_empty() {
+            by_pod
+                .entry(pod(event).to_owned())
+                .or_default()
+                .push(images);
+        }
+    }
+    by_pod
+}
+
+/// The largest number of pods that were being updated in place at a time: from the change of the first image until
+/// the readiness gate is opened, or until a pod without the gate is recorded as done.
+pub(super) fn most_in_progress(events: &[Event]) -> usize {
+    let mut in_progress = BTreeSet::new();
+    let mut most = 0;
+    for event in events {
+        if !images(event).is_empty() {
+            in_progress.insert(pod(event));
+        } else if sets_gate(event, "True") || records_end(event) {
+            in_progress.remove(pod(event));
+        }
+        most = most.max(in_progress.len());
+    }
+    most
+}
+
+/// The shortest time between the closing of a pod's readiness gate and the change of its first image.
+pub(super) fn shortest_grace(events: &[Event]) -> Option<SignedDuration> {
+    let mut closed = BTreeMap::new();
+    let mut shortest: Option<SignedDuration> = None;
+    for event in events {
+        if sets_gate(event, "False") {
+            closed.insert(pod(event), event.done);
+        } else if !images(event).is_empty()
+            && let Some(since) = closed.remove(pod(event))
+        {
+            let grace = event.received.duration_since(since);
+            shortest = Some(shortest.map_or(grace, |it| it.min(grace)));
+        }
+    }
+    shortest
+}
+
+/// The name of the pod that an event is about; empty for other resources.
+fn pod(event: &Event) -> &str {
+    let object = event.object_ref.as_ref();
+    let object = object.filter(|it| it.resource == "pods");
+    object.map_or("", |it| &it.name)
+}
+
+/// The images that a JSON patch of a pod replaces.
+fn images(event: &Event) -> Vec<String> {
+    let operations = event.request_object.as_ref().and_then(Value::as_array);
+    let operations = operations.into_iter().flatten();
+    let images =
+        operations.filter(|it| it["op"] == "replace" && text(it, "/path").ends_with("/image"));
+    images.map(|it| text(it, "/value").to_owned()).collect()
+}
+
+fn sets_gate(event: &Event, to: &str) -> bool {
+    let conditions = event.request_object.as_ref();
+    let conditions = conditions.and_then(|it| it["status"]["conditions"].as_array());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|it| it["type"] == "InPlaceUpdateReady" && it["status"] == to)
+}
+
+fn records_end(event: &Event) -> bool {
+    const RECORD: &str = "/metadata/annotations/gamekeeper.tkex.tencent.com~1in-place-record";
+    let record = event.request_object.as_ref().map(|it| text(it, RECORD));
+    let record = record.and_then(|record| serde_json::from_str::<Value>(record).ok());
+    record.is_some_and(|record| record["done"] == true)
+}
+
+/// Checks that the operator has written every field that the status of a kind can have, except those within `except`.
+pub(super) fn ensure_status_is_complete(case: &Case, plural: &str, except: &[&str]) -> Result<()> {
+    let crd = std::fs::read_to_string(repository().join(format!("crds/{plural}.yaml")))?;
+    let crd: Value = serde_yaml_ng::from_str(&crd)?;
+    let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status");
+    let mut missing = BTreeSet::new();
+    add_fields_of_schema(schema.context("a schema")?, "status", &mut missing);
+    missing.retain(|field| !except.iter().any(|it| field.starts_with(it)));
+    for event in case.events()?.iter().filter(|it| it.resource() == plural) {
+        let status = event.request_object.as_ref().map(|it| &it["status"]);
+        let mut written = BTreeSet::new();
+        add_fields(status.unwrap_or(&json!(null)), "status", &mut written);
+        missing.retain(|field| !written.contains(field));
+    }
+    ensure!(missing.is_empty(), "never written: {missing:#?}");
+    Ok(())
+}
+
+/// The fields of a schema that have no fields of their own, such as `status.conditions[].type`.
+fn add_fields_of_schema(schema: &Value, field: &str, found: &mut BTreeSet<String>) {
+    let (fields, name) = match schema["items"]["properties"].as_object() {
+        Some(fields) => (Some(fields), format!("{field}[]")),
+        None => (schema["properties"].as_object(), field.to_owned()),
+    };
+    let Some(fields) = fields else {
+        found.insert(name);
+        return;
+    };
+    for (inner, schema) in fields {
+        add_fields_of_schema(schema, &format!("{name}.{inner}"), found);
+    }
+}
+
+/// The same of an object.
+fn add_fields(value: &Value, field: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (inner, value) in fields {
+                add_fields(value, &format!("{field}.{inner}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                add_fields(item, &format!("{field}[]"), found);
+            }
+        }
+        Value::Null => {}
+        _ => {
+            found.insert(field.to_owned());
+        }
+    }
+}
