@@ -2,9 +2,11 @@
 //!
 //! They have large stacks, because the parser of expressions recurses with large frames. A panic ends one measurement
 //! and nothing else. Work of several milliseconds does not delay the threads that serve timers and sockets. The
-//! namespaces are served in rotation: one with much work delays no other. On Linux the threads also run at a lower
-//! priority than all others, so that expensive expressions do not take processors from watches and writes.
+//! namespaces are served in rotation, each by one thread at a time: one with much work delays no other. On Linux the
+//! threads also run at a lower priority than all others, so that expensive expressions do not take processors from
+//! watches and writes.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::fair::RoundRobin;
 use gamekeeper_core::expr::{Panicked, STACK_BYTES};
 
-/// The number of threads: more than one, so that a single expensive expression does not delay all others.
+/// The number of threads: more than one, so that an expensive expression does not delay those of other namespaces.
 const THREADS: usize = 2;
 
 /// The nice value of the threads, relative to that of all others.
@@ -39,6 +41,8 @@ struct Jobs {
 #[derive(Default)]
 struct State {
     waiting: RoundRobin<Job>,
+    /// The namespaces of the jobs in progress.
+    running: HashSet<String>,
     /// Whether all handles were dropped, so that no more jobs can come.
     is_closed: bool,
 }
@@ -49,12 +53,12 @@ impl Jobs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job; None when no more jobs can come.
-    fn next(&self) -> Option<Job> {
+    /// The next job and its namespace; None when no more jobs can come. [`Jobs::done`] must follow.
+    fn next(&self) -> Option<(Job, String)> {
         let mut state = self.lock();
         loop {
-            if let Some((job, ())) = state.waiting.pop(|_| Some(())) {
-                return Some(job);
+            if let Some(next) = state.start() {
+                return Some(next);
             }
             if state.is_closed {
                 return None;
@@ -62,6 +66,25 @@ impl Jobs {
             let woken = self.changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    fn done(&self, namespace: &str) {
+        self.lock().running.remove(namespace);
+        self.changed.notify_one();
+    }
+}
+
+impl State {
+    /// The next job of a namespace without a job in progress.
+    fn start(&mut self) -> Option<(Job, String)> {
+        let Self {
+            waiting, running, ..
+        } = self;
+        let next = waiting.pop(|namespace| {
+            let namespace = namespace.to_owned();
+            running.insert(namespace.clone()).then_some(namespace)
+        });
+        next
     }
 }
 
@@ -117,8 +140,9 @@ impl EvaluationPool {
 
 fn serve(jobs: &Jobs) {
     yield_to_others();
-    while let Some(job) = jobs.next() {
+    while let Some((job, namespace)) = jobs.next() {
         let _ = catch_unwind(AssertUnwindSafe(job));
+        jobs.done(&namespace);
     }
 }
 
@@ -146,39 +170,19 @@ mod tests {
     #[tokio::test]
     async fn a_namespace_with_many_jobs_delays_no_other() {
         let pool = EvaluationPool::start().expect("threads");
-        let (start, started) = std::sync::mpsc::channel::<()>();
-        let started = Arc::new(Mutex::new(started));
-        // The threads are busy while all other jobs are submitted.
-        let busy: Vec<_> = (0..THREADS)
-            .map(|_| {
-                let started = Arc::clone(&started);
-                pool.submit("greedy", move || {
-                    started.lock().map(|it| it.recv().is_ok()).is_ok()
-                })
-            })
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let endless = pool.submit("greedy", move || ended.recv().is_ok());
+        let others: Vec<_> = (0..100)
+            .map(|job| pool.submit("greedy", move || job))
             .collect();
-        let done = Arc::new(Mutex::new(Vec::new()));
-        let submit = |namespace: &'static str| {
-            let done = Arc::clone(&done);
-            pool.submit(namespace, move || {
-                done.lock().expect("a list").push(namespace)
-            })
-        };
-        let many: Vec<_> = (0..100).map(|_| submit("greedy")).collect();
-        let one = submit("other");
-        for _ in 0..THREADS {
-            start.send(()).expect("a thread");
+        for round in 0..10 {
+            assert_eq!(pool.run("other", move || round).await, Ok(round));
         }
-        for result in busy {
-            result.await.expect("done");
+        end.send(()).expect("a thread");
+        assert_eq!(endless.await, Ok(true));
+        for (number, job) in others.into_iter().enumerate() {
+            assert_eq!(job.await, Ok(number));
         }
-        one.await.expect("done");
-        for result in many {
-            result.await.expect("done");
-        }
-        let done = done.lock().expect("a list");
-        let place = done.iter().position(|it| *it == "other").expect("done");
-        assert!(place <= 2 * THREADS, "after {place} others");
     }
 
     #[cfg(target_os = "linux")]
