@@ -257,10 +257,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
         view.shape() == "0:v1 2:v1 4:v2"
     })
     .await?;
-    // The last old pod and the surge pod may be deleted together, so there may be fewer pods for a moment.
-    case.until_settled(2).await?;
-    case.until("no surge pod is left", |view| view.shape() == "0:v2 2:v2")
-        .await?;
+    until_settled_as(case, "0:v2 2:v2").await?;
     case.scale(4).await?;
     case.until_settled(4).await?;
     case.scale(3).await?;

@@ -85,6 +85,8 @@ pub enum Fault {
     OffByOne,
     /// Reserved ordinals are ordinals like others.
     ReservationIgnored,
+    /// Surge pods are no longer needed when all other pods have been updated, available or not.
+    SurgeLeavesEarly,
     /// The index of a Terminating pod is taken for free.
     TerminatingIndexFree,
     /// The next container gets its image before the one before it runs its own.
@@ -129,6 +131,11 @@ impl Fault {
             Fault::TurnNotAwaited => {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 pods.filter(has_next_turn).for_each(shows_images_of_spec);
+            }
+            Fault::SurgeLeavesEarly => {
+                if let Some(status) = gd.status.as_mut() {
+                    status.surge_replicas = 0;
+                }
             }
             Fault::RecreationUnguarded => gd.spec.pre_inplace_update_strategy.hook = None,
             Fault::PauseIgnored => gd.spec.update_strategy.paused = false,

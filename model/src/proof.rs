@@ -10,7 +10,7 @@ use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{
-    guarded, in_order, in_place, indexed, paused_without_steps, recreated, remaining, set,
+    guarded, in_order, in_place, indexed, paused_without_steps, recreated, remaining, set, surging,
 };
 use super::start::start;
 use super::state::Remaining;
@@ -309,6 +309,16 @@ fn bugs_with_ordinals_are_found() {
             ..set(Parallel)
         },
     );
+}
+
+#[test]
+fn a_surge_pod_that_leaves_early_is_found() {
+    let scope = Scope {
+        pre_delete: false,
+        user: vec![User::Template(1)],
+        ..surging()
+    };
+    find(Fault::SurgeLeavesEarly, ENOUGH, scope);
 }
 
 #[test]

@@ -59,7 +59,10 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         workload.promote_annotation = annotation;
     }
     match what {
-        User::Scale(replicas) => workload.replicas = replicas,
+        User::Scale(replicas) => {
+            workload.replicas = replicas;
+            state.memory.surge = 0;
+        }
         User::Template(rev) => workload.template = rev,
         User::Pause => {
             workload.paused = true;
@@ -86,7 +89,10 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
         User::Partition(kept) => workload.partition = kept,
         User::Steps(list) => workload.steps = list,
         User::Name(name) => workload.named.push(name),
-        User::Reserve(name) | User::Unreserve(name) => workload.reserved ^= 1 << name,
+        User::Reserve(name) | User::Unreserve(name) => {
+            workload.reserved ^= 1 << name;
+            state.memory.surge = 0;
+        }
         User::Recreate => {
             state.memory.lost = workload.status;
             state.memory.user_paused = false;

@@ -130,6 +130,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
     state.operator.accepted |= 1 << rev;
     let uid = next_uid(state, reconcile);
     let name = ordinal.unwrap_or_else(|| next_name(state));
+    remember_surge(state, &reconcile.planned, ordinal);
     state.pods.write(model.scope.lags.pods).push(Pod {
         uid,
         name,
@@ -153,6 +154,19 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         index,
         record: None,
     });
+}
+
+/// Remembers whether a pod with this ordinal is created as a surge pod.
+fn remember_surge(state: &mut State, planned: &Workload, ordinal: Option<Name>) {
+    let Some(ordinal) = ordinal else {
+        return;
+    };
+    let regular = planned.ordinals(i64::from(planned.replicas));
+    let bit = 1 << ordinal;
+    match regular.contains(&ordinal) {
+        true => state.memory.surge &= !bit,
+        false => state.memory.surge |= bit,
+    }
 }
 
 fn next_uid(state: &State, reconcile: &Reconcile) -> Uid {

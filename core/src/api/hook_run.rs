@@ -154,7 +154,7 @@ pub struct HookRunStatus {
     pub conditions: Vec<Condition>,
 }
 
-fn is_zero(count: &i32) -> bool {
+pub(super) fn is_zero(count: &i32) -> bool {
     *count == 0
 }
 

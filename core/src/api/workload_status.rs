@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hook_run::is_zero;
 use super::names::HookPoint;
 use super::{HookPhase, schema};
 
@@ -39,6 +40,9 @@ pub struct WorkloadStatus {
     /// Whether the workload's first pods are still being created, in batches of scaleStrategy.createBatch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub creating_in_batches: bool,
+    /// Pods above spec.replicas that an update uses now (maxSurge).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub surge_replicas: i32,
     /// Number of hash collisions of revision names.
     #[serde(default)]
     pub collision_count: i32,

@@ -109,7 +109,7 @@ impl Case<'_> {
     /// Whether a pod is chosen for deletion because there are too many.
     pub(super) fn is_victim(&self, pod: &Pod) -> bool {
         match self.model.scope.set {
-            Some(_) => !self.wanted(self.surge()).contains(&pod.name),
+            Some(_) => !self.wanted(self.surge()).contains(&pod.name) && !self.is_surge(pod),
             None => self.excess() > 0 && self.is_waiting(pod),
         }
     }

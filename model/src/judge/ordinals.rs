@@ -29,7 +29,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved.
+    /// Checks the deletion of a pod for a scale-in, or because its ordinal is reserved. A surge pod is part of an
+    /// update, whose budget applies.
     pub(super) fn scaled_in(&self, pod: &Pod) -> Result<(), Violation> {
         if self.model.scope.set.is_none() {
             return Ok(());
@@ -39,6 +40,9 @@ impl Case<'_> {
             return violation("2: enough pods", format!("{pod:?} is not one too many"));
         }
         self.substituted(pod, &wanted)?;
+        if self.is_surge(pod) {
+            self.budget(pod)?;
+        }
         if !self.model.scope.is_ordered() {
             return Ok(());
         }
@@ -91,6 +95,12 @@ impl Case<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Whether a pod was created as one of the surge pods that an update may have.
+    pub(super) fn is_surge(&self, pod: &Pod) -> bool {
+        let most = self.model.scope.max_surge(self.workload.replicas);
+        self.state.memory.surge & (1 << pod.name) != 0 && self.wanted(most).contains(&pod.name)
     }
 
     /// Checks the update of a pod.

@@ -6,7 +6,7 @@ mod ordinals;
 mod rolling;
 
 pub use canary::{paused_without_steps, recreated};
-pub use ordinals::set;
+pub use ordinals::{set, surging};
 
 use std::io::Write as _;
 use std::time::Instant;

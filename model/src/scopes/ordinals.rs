@@ -122,20 +122,40 @@ fn ordinals_in_steps() {
     );
 }
 
+/// A GameStatefulSet whose updates take surge pods instead of unavailable ones.
+pub fn surging() -> Scope {
+    Scope {
+        max_unavailable: Amount::Number(0),
+        max_surge: Amount::Number(1),
+        ..set(Parallel)
+    }
+}
+
 #[test]
 fn ordinals_with_surge() {
     check(
         "ordinals with surge",
         Scope {
-            max_unavailable: Amount::Number(0),
-            max_surge: Amount::Number(1),
             user: vec![
                 User::Template(1),
                 User::Template(0),
                 User::Scale(2),
                 User::Scale(4),
             ],
-            ..set(Parallel)
+            ..surging()
+        },
+    );
+}
+
+#[test]
+fn surge_pods_without_hooks() {
+    check(
+        "surge, no hooks",
+        Scope {
+            pre_delete: false,
+            user: vec![User::Template(1), User::Template(0), User::Scale(2)],
+            remaining: remaining(3, 1, 0),
+            ..surging()
         },
     );
 }

@@ -315,6 +315,9 @@ pub struct Memory {
     pub lost: Status,
     /// Where the first pods are created in batches: whether all pods were available at once.
     pub all_available: bool,
+    /// The ordinals of surge pods, one bit each: pods that were created above replicas, as long as the user does not
+    /// change the number of pods or the reserved ordinals.
+    pub surge: u8,
 }
 
 /// A pause by the operator.

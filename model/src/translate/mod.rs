@@ -68,6 +68,7 @@ fn decisive(status: &GameDeploymentStatus) -> GameDeploymentStatus {
         canary: status.canary.clone(),
         pause_conditions: status.pause_conditions.clone(),
         creating_in_batches: status.creating_in_batches,
+        surge_replicas: status.surge_replicas,
         ..GameDeploymentStatus::default()
     }
 }

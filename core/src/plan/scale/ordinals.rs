@@ -1,7 +1,7 @@
 //! Invariant 7: which ordinals there are to be, which pods are too many, and which are to be updated.
 //!
 //! Pods have the first ordinals from `start` on that are not reserved. Those after the first `partition` of them
-//! are updated, highest first. Surge pods have the highest ordinals, and are deleted at the end.
+//! are updated, highest first. Surge pods have the highest ordinals, and are deleted when all others are available.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -83,7 +83,10 @@ impl<'a> Ordinals<'a> {
         let is_old = |pod: &&&Pod| !is_at(pod, update) && reach.covers(self.of(pod));
         let to_move = sizing.counted.iter().filter(is_old).count() as i64;
         let updated = sizing.counted.iter().filter(|pod| is_at(pod, update));
-        let surge = sizing.surge(to_move.min(reach.room(updated.count() as i64)));
+        let to_move = to_move.min(reach.room(updated.count() as i64));
+        let surge = sizing
+            .surge(to_move)
+            .max(self.surge_to_keep(sizing, to_move));
         let wanted = self.wanted(surge);
         let too_many = sizing.active.iter();
         let too_many = too_many.filter(|pod| !wanted.contains(self.of(pod)));
@@ -91,6 +94,30 @@ impl<'a> Ordinals<'a> {
             surge,
             victims: too_many.map(|pod| pod.uid()).collect(),
         }
+    }
+
+    /// Surge pods of the update that are still needed when so many pods are to be updated: they also stand in for
+    /// pods that are not available, such as the last one to be updated. None is created for these, and without an
+    /// update there is none: pods that are too many after a scale-in do not wait for broken ones.
+    fn surge_to_keep(&self, sizing: &Sizing<'a>, to_move: i64) -> i64 {
+        let surge = self.wanted(self.workload.progress.surge);
+        let is_active = |ordinal: &i64| {
+            let pod = self.pods.get(ordinal);
+            pod.is_some_and(|pod| !pod.terminating && !pod.ended())
+        };
+        let above = surge.above(self.regular().end());
+        let existing = above.iter().take_while(is_active).count() as i64;
+        if existing == 0 {
+            return 0;
+        }
+        let update = sizing.revisions.update.name();
+        let is_old = |ordinal: &i64| {
+            let pod = self.pods.get(ordinal);
+            pod.is_some_and(|pod| is_active(ordinal) && !is_at(pod, update))
+        };
+        let is_awaited = |ordinal: &i64| !is_old(ordinal) && !self.is_available(*ordinal);
+        let awaited = self.regular().iter().filter(is_awaited).count() as i64;
+        sizing.surge(to_move + awaited).min(existing)
     }
 
     /// Old pods that the rollout reaches, highest first.

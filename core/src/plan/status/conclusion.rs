@@ -50,6 +50,7 @@ pub fn status(
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
         creating_in_batches: scene.batch.lasts && !were_all_available(workload, &counts),
+        surge_replicas: i32::try_from(sizes.surge).unwrap_or(i32::MAX),
         current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
         label_selector: workload.selector.to_string(),

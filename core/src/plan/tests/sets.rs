@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
-use crate::plan::{Action, Phase, PodPhase};
+use crate::plan::{Action, Phase, Pod, PodPhase};
 
 pub(super) type Set = Story<GameStatefulSet>;
 
@@ -475,6 +475,69 @@ fn surge_pods_stand_above_the_others_and_go_at_the_end() {
         assert_eq!(most, 4);
         assert_eq!(shape(&story), "0:v2 1:v2 2:v2", "{type_}");
     }
+}
+
+#[test]
+fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
+    let surging = json!({
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
+    });
+    for is_rolled_back in [false, true] {
+        let mut story = set(2, surging.clone());
+        story.settle();
+        story.slow_to_end = true;
+        story.image("v2");
+        if is_rolled_back {
+            until(&mut story, "0:v1 1:v2 2:v2");
+            story.image("v1");
+        }
+        let end = if is_rolled_back {
+            "0:v1 1:v1"
+        } else {
+            "0:v2 1:v2"
+        };
+        until(&mut story, end);
+        assert_eq!(story.status().surge_replicas, 0);
+    }
+}
+
+/// Syncs until there are these pods; two of them are always available.
+fn until(story: &mut Set, end: &str) {
+    for _ in 0..50 {
+        while shape(story) != end && story.sync() {
+            assert_available(story, 2);
+        }
+        if shape(story) == end {
+            return;
+        }
+        story.end_terminating();
+    }
+    panic!("{} instead of {end}", shape(story));
+}
+
+fn assert_available(story: &Set, least: usize) {
+    let is_available = |pod: &&&Pod| pod.is_ready() && !pod.terminating;
+    let available = story.pods().iter().filter(is_available).count();
+    assert!(available >= least, "{}", shape(story));
+}
+
+#[test]
+fn a_scale_in_does_not_wait_for_broken_pods() {
+    let mut story = set(
+        4,
+        json!({
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"maxSurge": 2, "maxUnavailable": 0},
+        }),
+    );
+    story.settle();
+    story.edit_pod("game-0", |pod| {
+        pod.labels.insert("broken".to_owned(), String::new());
+    });
+    story.settle();
+    story.user(json!({"replicas": 2})).settle();
+    assert_eq!(shape(&story), "0:v1 1:v1");
 }
 
 #[test]

@@ -121,6 +121,8 @@ pub struct Progress {
     pub pause_conditions: Vec<PauseCondition>,
     /// Whether the first pods are still being created, in batches.
     pub creating_in_batches: bool,
+    /// Pods above replicas that an update uses.
+    pub surge: i64,
 }
 
 impl Progress {
@@ -134,6 +136,7 @@ impl Progress {
             canary: status.canary.clone(),
             pause_conditions: status.pause_conditions.clone(),
             creating_in_batches: status.creating_in_batches,
+            surge: i64::from(status.surge_replicas),
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Workload {
 pub(crate) struct Pod {
     /// The newest version.
     pub(crate) object: Arc<Value>,
+    /// When it was created.
+    pub(crate) created: Timestamp,
     /// Since when a container has been running.
     pub(crate) running_since: Option<Timestamp>,
     /// When it was ready: start and end of each period.
@@ -157,7 +159,7 @@ impl World {
             return;
         };
         let same = old.filter(|pod| uid(&pod.object) == uid(object));
-        let mut pod = same.unwrap_or_else(|| Pod::new(object.clone()));
+        let mut pod = same.unwrap_or_else(|| Pod::new(object.clone(), write.received));
         pod.follow(object.clone(), write);
         self.pods.insert(write.name.clone(), pod);
     }
@@ -220,9 +222,10 @@ impl Workload {
 }
 
 impl Pod {
-    fn new(object: Arc<Value>) -> Self {
+    fn new(object: Arc<Value>, created: Timestamp) -> Self {
         Pod {
             object,
+            created,
             running_since: None,
             ready: Vec::new(),
             unready_since: None,

@@ -1,5 +1,5 @@
-//! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable,
-//! and there are never more pods than replicas + maxSurge.
+//! Invariant 2: no start of an update takes the available pods below replicas - maxUnavailable, nor does the deletion of
+//! a surge pod at its end, and there are never more pods than replicas + maxSurge.
 
 use jiff::SignedDuration;
 
@@ -26,8 +26,9 @@ fn availability(world: &World, write: &Write) -> Option<String> {
         return None;
     }
     wrong_under_all(start.versions, |version| {
-        let is_scale_in =
-            start.act == Act::Delete && start.purpose(world, version) == Purpose::ScaleIn;
+        let is_scale_in = start.act == Act::Delete
+            && start.purpose(world, version) == Purpose::ScaleIn
+            && !is_surge(world, &start, version);
         // A pod that is ready may have players, even if it is not available yet.
         let was_ready = start
             .pod
@@ -46,6 +47,21 @@ fn availability(world: &World, write: &Write) -> Option<String> {
             )
         })
     })
+}
+
+/// Whether a pod of a GameStatefulSet was created as a surge pod, and is one still. One that waits for its PreDelete
+/// hook was given up when the hook began, and other pods may have become unavailable since.
+fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
+    let pod = start.pod;
+    let name = name(&pod.object);
+    let workload = world.workload_of(&pod.object);
+    let since = workload.map_or(&[][..], |(_, workload)| workload.seen_at(pod.created));
+    let most = version.replicas() + version.max_surge();
+    let ordinal = version.ordinal(name);
+    version.is_set()
+        && ordinal.is_some_and(|it| version.is_among(it, most))
+        && !since.iter().any(|version| version.is_regular(name))
+        && !is_victim(world, pod)
 }
 
 fn others_available(world: &World, start: &Start, version: &Version, write: &Write) -> i64 {
@@ -193,6 +209,34 @@ mod tests {
         assert_eq!(scenario.verdict(), []);
         scenario.create("f", "v2");
         assert_eq!(scenario.broken(), ["budget"]);
+    }
+
+    #[test]
+    fn a_surge_pod_is_deleted_when_the_others_are_available() {
+        for (is_ready, broken) in [(true, vec![]), (false, vec!["budget"])] {
+            let mut scenario = Scenario::of_set(json!({
+                "replicas": 2, "podManagementPolicy": "Parallel",
+                "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1},
+            }));
+            scenario.create("game-2", "v2");
+            scenario.set_ready("game-0", is_ready);
+            scenario.wait(2);
+            scenario.delete("game-2");
+            assert_eq!(scenario.broken(), broken);
+        }
+    }
+
+    #[test]
+    fn a_scale_in_with_surge_does_not_wait_for_other_pods() {
+        let mut scenario = Scenario::of_set(json!({
+            "replicas": 3, "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 0, "maxSurge": 1},
+        }));
+        scenario.set_ready("game-0", false);
+        scenario.spec("user", json!({"replicas": 2}));
+        scenario.wait(2);
+        scenario.delete("game-2");
+        assert_eq!(scenario.verdict(), []);
     }
 
     #[test]
