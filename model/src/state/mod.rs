@@ -317,7 +317,7 @@ pub struct Memory {
     pub all_available: bool,
     /// The ordinals of surge pods, one bit each: pods that were created above replicas, as long as the user does not
     /// change the number of pods or the reserved ordinals.
-    pub surge: u8,
+    pub surge: u32,
 }
 
 /// A pause by the operator.
