@@ -80,11 +80,10 @@ impl State {
         let Self {
             waiting, running, ..
         } = self;
-        let next = waiting.pop(|namespace| {
+        waiting.pop(|namespace| {
             let namespace = namespace.to_owned();
             running.insert(namespace.clone()).then_some(namespace)
-        });
-        next
+        })
     }
 }
 
