@@ -90,7 +90,7 @@ pub fn failed_step() -> Scene {
     scene
 }
 
-/// The same, with escape sequences in all texts that a tenant can write.
+/// The same, with escape sequences in all strings that a tenant can write.
 pub fn hostile() -> Scene {
     const EVIL: &str = "\x1b[2J\x1b]0;title\x07\u{9b}31m\r\nforged";
     let mut scene = failed_step();
@@ -120,7 +120,7 @@ pub fn hostile() -> Scene {
     )
 }
 
-/// A deployment of eleven: one that its hook keeps, one that is not ready, and nine more of no interest.
+/// A deployment of eleven pods: one that its hook keeps, one that is not ready, and nine that are settled.
 pub fn many() -> Scene {
     let mut scene = failed_pod_hook();
     let names = (0..8).map(|number| format!("game-{number}0000"));
@@ -133,7 +133,7 @@ pub fn many() -> Scene {
     scene
 }
 
-/// A deployment without steps that is to be smaller, with a pod that its hook keeps.
+/// A deployment without steps that is being scaled in, with a pod that its hook keeps.
 pub fn failed_pod_hook() -> Scene {
     let change = json!({
         "spec": {
@@ -167,7 +167,7 @@ pub fn failed_pod_hook() -> Scene {
     scene
 }
 
-/// A complete set of eleven ordinals' length.
+/// A complete set with ordinals of one and of two digits.
 pub fn set() -> Scene {
     let object = json!({
         "apiVersion": "tkex.tencent.com/v1alpha1",
@@ -198,7 +198,7 @@ pub fn set() -> Scene {
     )
 }
 
-/// The same set with ordinal 10 reserved: its substitute is there, and its hook runs.
+/// The same set with ordinal 10 reserved: its substitute exists, and its hook runs.
 pub fn reserved() -> Scene {
     let change = json!({
         "spec": {
@@ -316,7 +316,7 @@ fn revision(workload: &str, hash: &str, number: i64, image: &str) -> ControllerR
     }))
 }
 
-/// A scene whose runs are gone.
+/// A scene without its runs.
 pub fn without_runs(scene: Scene) -> Scene {
     Scene {
         runs: Vec::<HookRun>::new(),

@@ -30,9 +30,9 @@ pub struct Game {
     pub update: UpdateStrategyType,
     pub order: ContainerOrder,
     pub when_impossible: WhenImpossible,
-    /// Pods that stay at the old revision; none where there are canary steps.
+    /// Pods to keep at the old revision; 0 if there are canary steps.
     pub partition: i64,
-    /// Ordinals that have no pod.
+    /// Reserved ordinals.
     pub reserved: BTreeSet<i64>,
     pub steps: Vec<CanaryStep>,
     pub hooks: Vec<(HookPoint, PodHookStrategy)>,

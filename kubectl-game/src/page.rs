@@ -1,4 +1,4 @@
-//! Lines of text, coloured by tone.
+//! Lines of text, colored by tone.
 //!
 //! Text from objects must not control the terminal: an escape sequence in a change cause or in a measured value
 //! could move the cursor, forge a line or reverse the text direction. Such characters are escaped.
@@ -23,10 +23,7 @@ impl Page {
     /// Appends to the current line.
     pub fn write(&mut self, tone: Tone, text: &str) {
         let text = sanitize(text);
-        match tone
-            .code()
-            .filter(|_| self.style.colour && !text.is_empty())
-        {
+        match tone.code().filter(|_| self.style.color && !text.is_empty()) {
             Some(code) => self.text += &format!("\x1b[{code}m{text}\x1b[0m"),
             None => self.text += &text,
         }
@@ -46,7 +43,7 @@ impl Page {
     }
 }
 
-/// Makes a text part of a line: line breaks and tabs become spaces, other control characters are escaped.
+/// Makes a string fit into a line: line breaks and tabs become spaces, and other control characters are escaped.
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     escape(text, |it| matches!(it, '\n' | '\r' | '\t').then_some(' '))
 }
@@ -99,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_the_only_escape_sequences() {
+    fn colors_are_the_only_escape_sequences() {
         let mut page = Page::new(Style {
             symbols: true,
-            colour: true,
+            color: true,
         });
         page.line(Tone::Bad, "a\x1b[2J");
         assert_eq!(page.text(), "\x1b[31ma\\u{1b}[2J\x1b[0m\n");

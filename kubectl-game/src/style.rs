@@ -1,4 +1,4 @@
-//! Symbols and colours on a terminal, plain text in a pipe.
+//! Symbols and colors on a terminal, plain text in a pipe.
 
 use std::io::IsTerminal;
 
@@ -17,7 +17,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Its colour, as an ANSI code.
+    /// Its color, as an ANSI code.
     pub fn code(self) -> Option<&'static str> {
         match self {
             Tone::Plain => None,
@@ -34,14 +34,14 @@ impl Tone {
 pub struct Style {
     /// Whether to use symbols and lines beyond ASCII.
     pub symbols: bool,
-    pub colour: bool,
+    pub color: bool,
 }
 
 impl Style {
     /// For a pipe or a file.
     pub const PLAIN: Style = Style {
         symbols: false,
-        colour: false,
+        color: false,
     };
 
     /// For stdout; respects <https://no-color.org>.
@@ -51,7 +51,7 @@ impl Style {
         let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
         Style {
             symbols: is_terminal && !is_dumb,
-            colour: is_terminal && !is_dumb && set("NO_COLOR").is_none(),
+            color: is_terminal && !is_dumb && set("NO_COLOR").is_none(),
         }
     }
 

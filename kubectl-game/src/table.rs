@@ -11,7 +11,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A text in a tone, preceded by the tone's symbol.
+    /// A string in a tone, preceded by the tone's symbol.
     pub fn state(tone: Tone, text: impl Into<String>) -> Self {
         Cell {
             text: text.into(),

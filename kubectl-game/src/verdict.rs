@@ -183,7 +183,7 @@ fn progress(game: &Game) -> String {
     }
 }
 
-/// What pods wait for that are to be created.
+/// What the creation of pods waits for.
 fn awaited(game: &Game) -> Option<&str> {
     let progressing = game.status.holds(ConditionType::Progressing)?;
     let waits = [Reason::CreatingInBatches, Reason::PodIndexExhausted];
@@ -356,7 +356,7 @@ fn running_hooks(scene: &Scene) -> Vec<Finding> {
     points.filter_map(of_point).collect()
 }
 
-/// A pod that a hook of this point concerns, with the reason why it is to go where that is its ordinal.
+/// A pod with a hook of this point, and a note if it is to be deleted because its ordinal is reserved.
 fn named(scene: &Scene, point: HookPoint, pod: String) -> String {
     match point == HookPoint::PreDelete && scene.game.is_reserved(&pod) {
         true => format!("{pod} (ordinal reserved)"),

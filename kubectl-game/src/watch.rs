@@ -309,10 +309,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pending_update_survives_a_cancelled_call() {
+    async fn a_pending_update_survives_a_canceled_call() {
         let mut watch = watch(vec![Ok(false)], Vec::new());
-        let cancelled = timeout(DEBOUNCE / 2, watch.next()).await;
-        assert!(cancelled.is_err());
+        let canceled = timeout(DEBOUNCE / 2, watch.next()).await;
+        assert!(canceled.is_err());
         let update = timeout(10 * DEBOUNCE, watch.next()).await;
         assert_eq!(text(update.expect("an update")), "deleted");
     }

@@ -45,7 +45,7 @@ pub enum Fault {
     PostHookIgnored,
     /// A recreation for an update needs no hook if only PreInplace is configured.
     RecreationUnguarded,
-    /// The choice of pods to delete ignores pods that wait already.
+    /// The choice of pods to delete ignores that pods are already waiting.
     WaitingIgnored,
     /// Any number of pods may be unavailable.
     NoBudget,
@@ -83,13 +83,13 @@ pub enum Fault {
     UnsetGateIgnored,
     /// The range of ordinals is one too short.
     OffByOne,
-    /// Reserved ordinals are ordinals like others.
+    /// Reserved ordinals are treated like all others.
     ReservationIgnored,
     /// Surge pods are no longer needed when all other pods have been updated, available or not.
     SurgeLeavesEarly,
-    /// The index of a Terminating pod is taken for free.
+    /// The index of a Terminating pod counts as free.
     TerminatingIndexFree,
-    /// The next container gets its image before the one before it runs its own.
+    /// The next container gets its image before the previous one runs its own.
     TurnNotAwaited,
 }
 
@@ -265,7 +265,7 @@ fn has_next_turn(pod: &&mut Pod) -> bool {
     changes.any(|change| matches!(change.turn, Turn::Next(_)))
 }
 
-/// Says that the containers of a pod run the images of its spec.
+/// Makes the status report that the containers of a pod run the images of its spec.
 fn shows_images_of_spec(pod: &mut Pod) {
     pod.observed_generation = pod.generation;
     for container in &mut pod.containers {
@@ -310,7 +310,7 @@ fn promote(gd: &mut GameDeployment, world: &World) {
     }
 }
 
-/// Names the pods that would be chosen if none waited already in podsToDelete.
+/// Adds the pods to podsToDelete that would be chosen if no pods were waiting already.
 fn name_victims(gd: &mut GameDeployment, world: &World) {
     let mut pods: Vec<_> = world.pods.iter().filter(|pod| !pod.terminating).collect();
     pods.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created)));

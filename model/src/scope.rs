@@ -16,9 +16,9 @@ pub struct Scope {
     pub max_unavailable: Amount,
     pub max_surge: Amount,
     pub partition: u8,
-    /// How many indexes there are for pods, from 0 on; 0 where they get none.
+    /// The number of indexes for pods, starting with index 0; 0 if pods have no indexes.
     pub indexes: u8,
-    /// How many of the first pods are created at a time, from an empty cluster on; 0 where the cluster is settled
+    /// The size of the batches in which the first pods of an empty cluster are created; 0 if the cluster is settled
     /// at the start.
     pub batch: u8,
     pub pre_delete: bool,
@@ -28,7 +28,7 @@ pub struct Scope {
     pub grace: Time,
     /// Containers of a pod.
     pub containers: usize,
-    /// In which order they get their new images.
+    /// The order in which they get their new images.
     pub order: ContainerOrder,
     /// Time that a pod must be ready to be available.
     pub min_ready: Time,
@@ -99,9 +99,9 @@ pub enum User {
     Steps(u8),
     /// Adds this pod to podsToDelete.
     Name(Name),
-    /// This ordinal is put into reserveOrders.
+    /// Adds this ordinal to reserveOrders.
     Reserve(Name),
-    /// It is taken out.
+    /// Removes this ordinal from reserveOrders.
     Unreserve(Name),
     /// kubectl delete pod.
     Delete(Name),

@@ -52,7 +52,7 @@ pub fn start(model: &Model) -> State {
 fn settled(model: &Model) -> State {
     let first = nothing(&model.scope);
     let mut state = fair::settle(model, &first, true, &mut Settled::default())
-        .unwrap_or_else(|unrest| panic!("{unrest:#?}"));
+        .unwrap_or_else(|unsettled| panic!("{unsettled:#?}"));
     state.workload.seen = Seen::Now;
     state.pods.seen = Seen::Now;
     state.runs.seen = Seen::Now;

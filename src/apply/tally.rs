@@ -108,7 +108,7 @@ impl Tally {
                 self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
                 self.deleted.push(deletion.pod.name.clone());
             }
-            Action::PatchInPlace(patch) if !patch.goes_on() => {
+            Action::PatchInPlace(patch) if !patch.is_continuation() => {
                 self.updated.push(patch.pod.name.clone());
             }
             _ => {}

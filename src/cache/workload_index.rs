@@ -1,4 +1,4 @@
-//! An index of the workloads by the objects that concern them: labels, claims, HookTemplates.
+//! An index of the workloads by what relates them to other objects: labels, claims and HookTemplates.
 //!
 //! Each change of a claim or an orphan is looked up here, and a cluster has thousands of them. So a lookup
 //! must not iterate over all workloads.

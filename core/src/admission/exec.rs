@@ -8,7 +8,7 @@ use super::Finding;
 use super::labels::is_dns_label;
 use super::metrics::MAX_FINDINGS;
 use crate::api::{Argument, ExecMetric, Metric};
-use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_texts};
+use crate::plan::hook_run::{ExecNamespaces, SECRET_IN_COMMAND, arguments_in, visit_strings};
 
 /// Finds the commands of an object whose namespace does not allow hooks to run commands.
 ///
@@ -45,7 +45,7 @@ pub(super) fn secrets_in_commands(metrics: &[Metric], args: &[Argument]) -> Vec<
         if metric.provider.exec.is_none() {
             continue;
         }
-        visit_texts(metric, &mut |field, text| {
+        visit_strings(metric, &mut |field, text| {
             let used = arguments_in(text).unwrap_or_default();
             if used.iter().any(|name| from_secret.contains(name)) && findings.len() < MAX_FINDINGS {
                 let field = format!("spec.metrics[{index}].{field}");

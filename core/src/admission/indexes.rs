@@ -30,7 +30,7 @@ pub(super) fn of_deployment(workload: &GameDeployment) -> Vec<Finding> {
     }
 }
 
-/// A switch that is neither on nor off.
+/// A switch that is neither "true" nor "false".
 fn not_turned_on(annotations: &BTreeMap<String, String>) -> Option<Finding> {
     let on = annotations.get(INDEX_ON).filter(|on| *on != "false")?;
     let field = format!("metadata.annotations.{INDEX_ON}");

@@ -16,7 +16,7 @@ use crate::expr::jsonpath::JsonPath;
 use crate::expr::writable;
 use crate::plan::hook_run::{
     ALWAYS_THE_POD, Allowance, SHORTEST_INTERVAL, arguments_in, check_can_succeed, fill,
-    selects_object, visit_texts,
+    selects_object, visit_strings,
 };
 use crate::plan::{OPERATOR_ARGUMENTS, parse_duration};
 
@@ -100,7 +100,7 @@ pub(super) fn is_of_operator(name: &str) -> bool {
 fn unknown_arguments(metrics: &[Metric], is_known: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let mut unknown = Vec::new();
     for (index, metric) in metrics.iter().enumerate() {
-        visit_texts(metric, &mut |field, text| {
+        visit_strings(metric, &mut |field, text| {
             let names = arguments_in(text).unwrap_or_default().into_iter();
             for name in names.filter(|name| !is_known(name)) {
                 if unknown.len() < MAX_FINDINGS {
@@ -140,7 +140,7 @@ fn of_metrics(metrics: &[Metric]) -> Vec<Finding> {
         findings.extend(conditions(&at, metric));
         findings.extend(calls(&at, metric));
         let mut unreadable = Vec::new();
-        visit_texts(metric, &mut |field, text| {
+        visit_strings(metric, &mut |field, text| {
             if let Err(why) = arguments_in(text)
                 && unreadable.len() < MAX_FINDINGS
             {

@@ -30,10 +30,10 @@ use crate::plan::update::new_pods::{Created, NewPods, Place};
 use crate::plan::workload::{InvalidWorkload, Workload};
 use crate::plan::world::World;
 
-/// What is to be done about a GameDeployment.
+/// Plans the next actions for a GameDeployment.
 ///
 /// # Errors
-/// When its spec cannot be planned for: nothing may be done then, because anything might be wrong.
+/// If its spec is invalid. Nothing may be done then, because any action might be wrong.
 pub fn plan(
     gd: &GameDeployment,
     world: &World,
@@ -111,7 +111,8 @@ pub fn plan(
     }))
 }
 
-/// Old pods beyond those that the partition keeps. Those that surge pods have replaced are deleted.
+/// The old pods to update: those that the partition does not keep. Old pods that surge pods have replaced are
+/// deleted instead.
 fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> Moves<'a> {
     let update = revisions.update.name();
     let is_old = |pod: &&&Pod| !is_at(pod, update);
@@ -124,7 +125,7 @@ fn moves<'a>(workload: &Workload, revisions: &Revisions, sizes: &Sizes<'a>) -> M
     }
 }
 
-/// Deletes victims and pods that ended by themselves, where that is allowed.
+/// Deletes victims and pods that have ended, if they may be deleted.
 fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<Action> {
     let pods = held.others(scene.own).into_iter();
     let deletions = pods.filter_map(|pod| {
@@ -141,8 +142,8 @@ fn remove<'a>(scene: &Scene<'a>, held: &Held<'a>, hooks: &mut Hooks<'a>) -> Vec<
     deletions.collect()
 }
 
-/// Creates the pods that are missing: at the update revision as many as the rollout allows and the
-/// API server accepts, the others at the stable one.
+/// Creates the missing pods: as many at the update revision as the rollout allows and the API server accepts, and the
+/// others at the stable revision.
 fn create(scene: &Scene, held: &Held) -> Created {
     let Scene {
         workload,
@@ -202,15 +203,15 @@ fn create(scene: &Scene, held: &Held) -> Created {
     }
 }
 
-/// Takes names that are gone out of podsToDelete.
+/// The removal of obsolete names from podsToDelete.
 struct PrunedNames {
-    /// All in one write.
+    /// Removes them, all in one write.
     patch: WorkloadPatch,
-    /// Tells of names that no pod has.
+    /// Reports names that no pod has.
     event: Option<Event>,
 }
 
-/// Names in podsToDelete whose pods are gone or Terminating are taken out of it.
+/// Removes the names from podsToDelete whose pods do not exist or are Terminating.
 fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     if workload.pods_to_delete.is_empty() {
         return None;
@@ -232,8 +233,8 @@ fn prune_names(workload: &Workload, own: &[&Pod]) -> Option<PrunedNames> {
     })
 }
 
-/// Names in an event; it says how many more there are.
-const NAMES_TOLD: usize = 5;
+/// The maximum number of names in an event, which also says how many more there are.
+const MAX_NAMES_IN_EVENT: usize = 5;
 
 /// The event about names in podsToDelete that no pod has.
 fn not_found(names: Vec<&String>) -> Option<Event> {
@@ -243,18 +244,18 @@ fn not_found(names: Vec<&String>) -> Option<Event> {
             format!("{name}, which is not a pod of this workload; it is removed from the list")
         }
         _ => {
-            let told: Vec<_> = names
+            let listed: Vec<_> = names
                 .iter()
-                .take(NAMES_TOLD)
+                .take(MAX_NAMES_IN_EVENT)
                 .map(|it| it.as_str())
                 .collect();
-            let others = match names.len().saturating_sub(NAMES_TOLD) {
+            let others = match names.len().saturating_sub(MAX_NAMES_IN_EVENT) {
                 0 => String::new(),
                 others => format!(" and {others} more"),
             };
             format!(
                 "{}{others}, which are not pods of this workload; they are removed from the list",
-                told.join(", ")
+                listed.join(", ")
             )
         }
     };

@@ -1,6 +1,6 @@
 //! The plan for a GameStatefulSet, from top to bottom.
 //!
-//! What differs from a GameDeployment is ordinals and volumes; everything else is the same code.
+//! It differs from that for a GameDeployment in ordinals and volumes; everything else is shared code.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -29,10 +29,10 @@ use crate::plan::workload::identity::Identity;
 use crate::plan::workload::{InvalidWorkload, Workload, identity};
 use crate::plan::world::{Attempt, World};
 
-/// What is to be done about a GameStatefulSet.
+/// Plans the next actions for a GameStatefulSet.
 ///
 /// # Errors
-/// When its spec cannot be planned for: nothing may be done then, because anything might be wrong.
+/// If its spec is invalid. Nothing may be done then, because any action might be wrong.
 pub fn plan(
     gsts: &GameStatefulSet,
     world: &World,
@@ -88,12 +88,12 @@ pub fn plan(
     let is_replaced = |pod: &Pod| sizes.makes(pod) && wanted.contains(ordinals.of(pod));
     let held = Held::of(&own, is_replaced, i64::MAX, world);
     let mut created = create(&scene, &ordinals, &mut claims);
-    // A pod that is created or removed in order relies on the others being available: no update of them
-    // starts now. One that was refused is created when none of them is to be updated.
+    // Creating or deleting a pod in order relies on the others being available, so no update of them starts in the
+    // same plan. A creation that was refused does not hold updates back: it is attempted again when no update starts.
     let is_refused = world.failures.of(Attempt::CreatePod).is_some();
     let creates = !is_refused && created.obstacles.scale.is_none();
     let leaving = ordinals.leaving(&sizes.victims, creates);
-    // The pod of a reserved ordinal may return, and finds its claims as they were.
+    // The pod of a reserved ordinal may come back, and must find its claims unchanged.
     let keeps_claims = |ordinal| wanted.contains(ordinal) || workload.reserved.contains(&ordinal);
     let mut removal = Removal {
         scene: &scene,
@@ -104,7 +104,7 @@ pub fn plan(
     };
     let removed = removal.remove(held.others(&own), keeps_claims);
     let scales = !removed.is_empty() || (!created.pods.is_empty() && !is_refused);
-    // The pod of a reserved ordinal relies on its substitute: that is not updated at the same time.
+    // Deleting the pod of a reserved ordinal relies on its substitute, which is not updated at the same time.
     let mut budget = match (identity.ordered && scales) || removed.iter().any(is_of_reserved) {
         true => Budget::spent(),
         false => Budget::of(&scene),
@@ -131,12 +131,12 @@ fn is_of_reserved(action: &Action) -> bool {
     matches!(action, Action::DeletePod(it) if it.reason == DeletionReason::Reserved)
 }
 
-/// Deletes pods that are too many, as their turn comes and their hook allows it, and pods that
-/// ended by themselves. Those that take their claims along are deleted when they have them.
+/// Deletes surplus pods when it is their turn and their hook allows it, and pods that have ended. A pod whose claims
+/// are to be deleted with it is deleted once it owns them.
 struct Removal<'s, 'a> {
     scene: &'s Scene<'a>,
     ordinals: &'s Ordinals<'a>,
-    /// Pods whose turn it is to go for good.
+    /// Pods whose turn it is to be deleted for good.
     leaving: HashSet<PodUid<'a>>,
     claims: &'s mut Claims<'a>,
     hooks: &'s mut Hooks<'a>,
@@ -158,7 +158,7 @@ impl<'a> Removal<'_, 'a> {
         deletions.collect()
     }
 
-    /// Why a pod is to go, if it is, and whether it may now.
+    /// Why a pod is to be deleted, and whether it is its turn. None if the pod is to be kept.
     fn reason(&self, pod: &Pod) -> Option<(DeletionReason, bool)> {
         if pod.ended() {
             return Some((DeletionReason::of_end(pod), true));
@@ -174,8 +174,8 @@ impl<'a> Removal<'_, 'a> {
     }
 }
 
-/// Creates the pods that are missing and whose turn it is, each after its claims: at the update
-/// revision those that the rollout reaches, if the API server accepts them, else at the stable one.
+/// Creates the missing pods whose turn it is, each after its claims. Pods that the rollout has reached are created at
+/// the update revision, if the API server accepts it; the others at the stable revision.
 fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     let mut new_pods = NewPods::new(scene);
     let mut pods = Vec::new();
@@ -215,8 +215,8 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
     }
 }
 
-/// Repairs what belongs to a pod's identity: its labels, and claims that are gone before it started.
-/// Frees ordinals whose pod cannot end because its node is lost, where the user allows it.
+/// Repairs what belongs to a pod's identity: labels, and claims that were deleted before the pod was scheduled. Where
+/// the user allows it, also frees the ordinals of pods that cannot terminate because their node is lost.
 fn repair(
     scene: &Scene,
     ordinals: &Ordinals,

@@ -1,28 +1,27 @@
-//! Every decision: a pure function from what was observed to what is to be done.
+//! All decisions, as pure functions from the observed state to actions.
 //!
-//! No client, no async and no clock of its own (`now` is part of what was observed), so that what a
-//! reconcile will do can be printed, compared, and explored by a model checker.
+//! There is no client, no async code and no clock (`now` is part of the observed state), so what a reconcile
+//! will do can be printed, compared, and explored by a model checker.
 //!
 //! Start at [`game_deployment::plan`] and [`game_stateful_set::plan`], which read from top to bottom.
-//! When may a pod be deleted or changed? [`guard::may_touch`](hooks::guard::may_touch) says so, and
-//! nothing else does.
+//! [`guard::may_touch`](hooks::guard::may_touch) alone decides when a pod may be deleted or changed.
 //!
 //! The modules, each of which uses only those above it:
 //!
-//! | module | what it decides or holds |
+//! | module | what it decides or contains |
 //! |---|---|
 //! | [`observed`] | slim forms of pods and claims |
-//! | [`decision`] | what a plan says: actions, events, what blocks a workload |
+//! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
-//! | [`workload`] | a workload, its defaults and percentages resolved |
-//! | [`world`] | all that was observed around a workload at one moment |
-//! | [`hooks`] | which HookRun speaks for which action; the guard of pods |
+//! | [`workload`] | a workload with defaults and percentages resolved |
+//! | [`world`] | everything observed around a workload at one moment |
+//! | [`hooks`] | which HookRun allows which action; the guard of pods |
 //! | [`revision`] | ControllerRevisions |
 //! | [`in_place`] | what can be changed in a running pod, in which order, and when a change is complete |
 //! | [`rollout`] | canary steps, pauses, promotion |
 //! | [`pods`] | a workload's own pods, availability, new pods and their indexes |
-//! | [`scale`] | how many pods, which ones go, ordinals and claims |
-//! | [`update`] | which pods are brought to the update revision now |
+//! | [`scale`] | how many pods, which ones to delete, ordinals and claims |
+//! | [`update`] | which pods are updated now: budget, order, method |
 //! | [`status`] | the status, conditions and events |
 //! | [`outline`] | how the plans for both kinds begin and end |
 

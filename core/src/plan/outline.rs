@@ -44,7 +44,8 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     }
 }
 
-/// Ends a plan that cannot tell yet which pods are updated, because a new round begins.
+/// Ends a plan that cannot decide yet which pods to update, because the update revision has to be created or HookRuns
+/// of an earlier rollout have to be deleted first.
 pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
     own: &[&'a Pod],
@@ -59,7 +60,7 @@ pub fn stop<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     close(workload, draft, shown, status)
 }
 
-/// The status to show when all that was learned is how often a revision's name is taken.
+/// The status to write if only the number of name collisions of revisions has changed.
 pub fn collided<S: Clone + Default + AsMut<WorkloadStatus>>(
     shown: Option<&S>,
     collisions: i32,
@@ -79,7 +80,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     show: impl FnOnce(WorkloadStatus) -> S,
 ) -> Plan<S> {
     let update = scene.revisions.update.name();
-    draft.update(scene.question().into());
+    draft.update(scene.dry_run().into());
     draft.wake_at(held.wake());
     draft.extend(hooks.settle(scene.own));
     draft.patch_workload(hooks.ended_retry());
@@ -98,7 +99,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     close(scene.workload, draft, shown, Some(show(status)))
 }
 
-/// Deletes revisions beyond the history limit that neither a pod nor the status names.
+/// Deletes revisions beyond the history limit to which neither a pod nor the status refers.
 fn unused_revisions(scene: &Scene) -> Vec<Action> {
     let Scene {
         workload, world, ..
@@ -109,7 +110,7 @@ fn unused_revisions(scene: &Scene) -> Vec<Action> {
     revision::prune(workload, &world.revisions, &named)
 }
 
-/// What hooks hold up that cannot be run.
+/// What is blocked because a hook cannot be run.
 fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
     let of_step = scene.sizes.rollout.problem.as_ref();
     let of_pods = |concern| {
@@ -124,7 +125,7 @@ fn obstacles_of_hooks(scene: &Scene, hooks: &Hooks) -> Obstacles {
     }
 }
 
-/// What refused writes hold up that are tried again in this plan.
+/// What is blocked by refused writes that this plan attempts again.
 fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
     let is_attempted = |attempt| draft.has(|action| Attempt::of(action) == Some(attempt));
     let of = |concern| scene.world.failures.blocked(concern, is_attempted);
@@ -134,8 +135,8 @@ fn refusals(scene: &Scene, draft: &Draft) -> Obstacles {
     }
 }
 
-/// Closes the plan. Invariant 8: a status that is as it was is not written again, and one that was
-/// derived from a workload that is about to be another one is not shown at all.
+/// Closes the plan. Invariant 8: an unchanged status is not written again. A status is not written at all if this
+/// plan changes the workload that it was derived from.
 fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     workload: &Workload,
     mut draft: Draft,
@@ -150,7 +151,7 @@ fn close<S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
         let (old, new) = (old.as_ref(), new.as_ref());
         let steps = workload.steps.len();
         draft.events.extend(events::of_change(old, new, steps));
-        // A change by the user is acknowledged before the pods follow it: a pause shows at once.
+        // A change by the user is acknowledged before pods change, so that a pause shows immediately.
         status_first = Progress::of(old) != Progress::of(new)
             || old.observed_generation != new.observed_generation;
     }

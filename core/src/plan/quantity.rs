@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The canonical text of a quantity, in thousandths of the base unit. Other text is returned unchanged.
+/// The canonical form of a quantity, in thousandths of the base unit. Other strings are returned unchanged.
 pub fn canonical(value: &Value) -> String {
     let text = text(value);
     match milli(&text) {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_of_one_value_are_one() {
+    fn equal_quantities_have_the_same_canonical_form() {
         for (a, b) in [
             (json!("500m"), json!(0.5)),
             (json!("1Gi"), json!("1024Mi")),

@@ -1,7 +1,7 @@
 //! Revisions: which one belongs to the current template, and which ones are kept.
 //!
-//! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning, so
-//! writing `cpu: "0.5"` for `500m`, or a default that was left out before, creates no new revision.
+//! A revision is a ControllerRevision named `WORKLOAD-HASH`. Templates are compared by meaning: neither writing
+//! `cpu: "0.5"` instead of `500m`, nor adding a default that was omitted before, creates a new revision.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -129,8 +129,8 @@ pub fn recorded_template(mut data: Value) -> Value {
     template
 }
 
-/// The canonical form of a template, which all templates of the same meaning share: no nulls, no
-/// empty maps and lists, no defaults of the API server, quantities in their canonical text.
+/// The canonical form of a template, shared by all templates with the same meaning: without nulls, empty maps and
+/// lists, and defaults of the API server, and with quantities in their canonical form.
 pub fn canonical(template: &Value) -> Value {
     let mut template = prune_empty(template).unwrap_or(Value::Object(Map::new()));
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -211,7 +211,7 @@ fn drop_defaults(object: &mut Map<String, Value>, defaults: &[(&str, &str)]) {
     });
 }
 
-/// Removes nulls, empty lists and empty objects, except objects that mean something even if they are empty.
+/// Removes nulls, empty lists and empty objects, except objects that have a meaning even if they are empty.
 fn prune_empty(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -235,7 +235,7 @@ fn prune_empty(value: &Value) -> Option<Value> {
     }
 }
 
-/// An empty object that means something: without `emptyDir: {}`, a volume has no source.
+/// An empty object that has a meaning: without `emptyDir: {}`, for example, a volume has no source.
 fn keeps_empty(key: &str, value: &Value) -> Option<Value> {
     let meant = !matches!(
         key,
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_of_one_meaning_are_one() {
+    fn templates_with_the_same_meaning_have_the_same_canonical_form() {
         let short = json!({"spec": {"containers": [
             {"name": "game", "image": "game:v1", "resources": {"requests": {"cpu": 0.5}}}]}});
         let long = json!({
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_something_is_kept() {
+    fn fields_with_a_meaning_are_kept() {
         let volume =
             json!({"spec": {"containers": [], "volumes": [{"name": "data", "emptyDir": {}}]}});
         assert_eq!(

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, millis) in [
             ("60s", 60_000),
             ("5m", 300_000),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_an_example() {
+    fn an_invalid_duration_is_refused_with_an_example() {
         for text in [
             "",
             "60",

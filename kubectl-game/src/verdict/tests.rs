@@ -36,7 +36,7 @@ fn each_reason_in_a_sentence() {
             with(paused_canary(), json!({"status": {"pauseConditions": []}})),
         ),
         (
-            "user who lets a complete rollout stand",
+            "user's pause after a complete rollout",
             with(set(), json!({"spec": {"updateStrategy": {"paused": true}}})),
         ),
         (

@@ -63,18 +63,18 @@ fn pods(game: &Game) -> String {
     )
 }
 
-/// How pods are updated; of the settings of in-place updates those that are no defaults.
+/// How pods are updated, with those settings of in-place updates that differ from the defaults.
 fn strategy(game: &Game) -> String {
-    let mut told = vec![format!("{:?}", game.update)];
+    let mut settings = vec![format!("{:?}", game.update)];
     if game.update == UpdateType::InplaceUpdate {
         if game.order != ContainerOrder::default() {
-            told.push(format!("{:?}", game.order));
+            settings.push(format!("{:?}", game.order));
         }
         if game.when_impossible == WhenImpossible::Recreate {
-            told.push("whenImpossible Recreate".to_owned());
+            settings.push("whenImpossible Recreate".to_owned());
         }
     }
-    told.join(", ")
+    settings.join(", ")
 }
 
 fn hooks(game: &Game) -> Option<String> {

@@ -78,7 +78,7 @@ mod tests {
     use crate::fixture::{now, paused_canary};
 
     #[test]
-    fn revisions_with_their_pods_and_their_part() {
+    fn revisions_with_their_pods_and_their_role() {
         insta::assert_snapshot!(history(&paused_canary(), Style::PLAIN, now()));
     }
 

@@ -11,7 +11,7 @@ pub mod tree;
 
 use crate::page::sanitize;
 
-/// A text on one line, cut to this number of characters.
+/// A string on one line, truncated to this number of characters.
 pub fn cut(text: &str, most: usize) -> String {
     let text = sanitize(text);
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -35,7 +35,7 @@ pub fn state(pod: &Pod) -> Cell {
     Cell::state(tone, status)
 }
 
-/// Its status, as in the column of kubectl.
+/// Its status, as in kubectl's column.
 fn status(pod: &Pod) -> String {
     if pod.metadata.deletion_timestamp.is_some() {
         return "Terminating".to_owned();
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_of_a_pod_is_told() {
+    fn the_index_of_a_pod_is_shown() {
         let pod = |annotations| {
             let pod = json!({
                 "metadata": {"name": "a", "annotations": annotations},

@@ -18,7 +18,7 @@ use crate::style::Style;
 use crate::table::{Cell, Table};
 use crate::verdict::{Verdict, judge};
 
-/// Longest text in the last column.
+/// Longest string in the last column.
 const MAX_INFO: usize = 120;
 
 struct Node {
@@ -208,7 +208,7 @@ mod tests {
 
     const SYMBOLS: Style = Style {
         symbols: true,
-        colour: false,
+        color: false,
     };
 
     #[test]
@@ -249,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn colours_do_not_change_the_text() {
+    fn colors_do_not_change_the_text() {
         let style = Style {
-            colour: true,
+            color: true,
             ..SYMBOLS
         };
         let painted = tree(&failed_step(), MAX_PODS, style, now());

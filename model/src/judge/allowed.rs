@@ -94,7 +94,7 @@ impl Case<'_> {
         }
     }
 
-    /// How many pods there are too many.
+    /// The number of surplus pods.
     pub(super) fn excess(&self) -> i64 {
         self.active().count() as i64 - self.replicas() - self.surge()
     }

@@ -47,7 +47,7 @@ pub fn deletions(model: &Model, state: &State, reconcile: &Reconcile) -> Result<
     if too_many > excess.max(0) && !model.scope.has_surprises() {
         return violation(
             "2: enough pods",
-            format!("{too_many} pods are deleted, {excess} are too many"),
+            format!("{too_many} pods are deleted, but {excess} are surplus"),
         );
     }
     Ok(())
@@ -111,7 +111,7 @@ pub fn is_available(model: &Model, pod: &Pod, now: Time) -> bool {
     is_ready(pod) && pod.ready.is_some_and(is_long)
 }
 
-/// Whether the creation of the first pods in batches is over: all are available, and there is one.
+/// Whether all pods are available and there is at least one, which ends the creation of the first pods in batches.
 pub fn are_all_available(model: &Model, state: &State) -> bool {
     let pods = state.pods.now.iter();
     let available = pods.filter(|pod| is_available(model, pod, state.clock));
@@ -198,7 +198,7 @@ impl<'a> Case<'a> {
         };
         self.in_order(pod, patch)?;
         if pod.is_patched() && patch.rev == pod.rev {
-            return Ok(()); // The next container of what has begun.
+            return Ok(()); // The next container of an update in progress.
         }
         self.update_starts(pod)?;
         self.updated_to(patch.rev, pod.name)?;
@@ -218,8 +218,8 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// A running container is changed only when those before it run what they should, and are ready if that is
-    /// asked for.
+    /// A running container is changed only when those before it run the images of their spec, and are ready if the
+    /// policy requires that.
     fn in_order(&self, pod: &Pod, patch: &Patch) -> Result<(), Violation> {
         let changed = patch.images.iter().flatten().count();
         let first = patch.images.iter().position(Option::is_some);
@@ -359,7 +359,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// The first pods are created so many at a time, until all were available.
+    /// The first pods are created in batches until all have been available at the same time.
     fn in_batches(&self) -> Result<(), Violation> {
         let batch = usize::from(self.model.scope.batch);
         if batch == 0 || self.state.memory.all_available {

@@ -5,7 +5,7 @@ use super::{Case, Violation, is_available, violation};
 use crate::state::*;
 
 impl Case<'_> {
-    /// The ordinals that pods are to have, with so many above replicas.
+    /// The ordinals that should have a pod, including `surge` ordinals above replicas.
     pub(super) fn wanted(&self, surge: i64) -> Vec<Name> {
         self.workload.ordinals(self.replicas() + surge)
     }
@@ -58,8 +58,8 @@ impl Case<'_> {
         self.all_available(wanted, &what)
     }
 
-    /// Invariant 2: there are never fewer pods than replicas while other ordinals take the places of reserved
-    /// ones, and a pod is deleted only when its substitute is available.
+    /// Invariant 2: there are never fewer pods than replicas while other ordinals replace reserved ones, and a pod is
+    /// deleted only when its substitute is available.
     fn substituted(&self, pod: &Pod, wanted: &[Name]) -> Result<(), Violation> {
         if !self.model.scope.reserves() {
             return Ok(());

@@ -25,7 +25,7 @@ fn in_place_with_hooks() {
 #[test]
 fn in_place_behind_pre_delete() {
     check(
-        "in index behind PreDelete",
+        "in place behind PreDelete",
         Scope {
             pre_delete: true,
             user: vec![
@@ -86,7 +86,7 @@ fn three_updates() {
 #[test]
 fn in_place_crashes() {
     check(
-        "in index, with crashes",
+        "in place, with crashes",
         Scope {
             replicas: 2,
             pre_inplace: true,
@@ -123,7 +123,7 @@ fn containers_in_order() {
 #[test]
 fn containers_in_order_of_readiness() {
     check(
-        "containers in order, each when the one before it is ready",
+        "containers in order, each once the previous one is ready",
         Scope {
             templates: 3,
             order: ContainerOrder::OrderedReady,

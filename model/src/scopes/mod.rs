@@ -71,7 +71,7 @@ pub fn in_place() -> Scope {
     }
 }
 
-/// Three pods, with one index more than there are pods.
+/// Three pods, and one index more than there are pods.
 pub fn indexed() -> Scope {
     Scope {
         indexes: 4,
@@ -79,7 +79,7 @@ pub fn indexed() -> Scope {
     }
 }
 
-/// Pods of two containers, which are updated in place one after the other.
+/// Pods with two containers, which are updated in place one after the other.
 pub fn in_order() -> Scope {
     Scope {
         replicas: 1,

@@ -89,7 +89,7 @@ fn ordered_with_a_broken_template() {
 #[test]
 fn ordinals_in_place() {
     check(
-        "ordinals in index",
+        "ordinals in place",
         Scope {
             set: Some(OrderedReady),
             user: vec![

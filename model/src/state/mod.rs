@@ -22,7 +22,7 @@ pub type Uid = u8;
 pub type Name = u8;
 /// A template and its revision.
 pub type Rev = u8;
-/// The value of an annotation, as an index into the table of texts.
+/// The value of an annotation, as an index into the table of strings.
 pub type Text = u16;
 /// The part of a status on which decisions depend, as an index into the table of statuses.
 pub type Status = u16;
@@ -188,7 +188,7 @@ pub struct Pod {
     pub marked: bool,
     pub hot: bool,
     pub gate: Gate,
-    /// Its index, where pods get one.
+    /// Its index, if pods have indexes.
     pub index: Option<u8>,
     pub record: Option<Record>,
 }
@@ -199,7 +199,7 @@ pub type Each<T> = [Option<T>; 2];
 /// A container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
-    /// Image of its spec.
+    /// Image in its spec.
     pub image: Rev,
     /// Image that runs.
     pub runs: Rev,
@@ -244,7 +244,7 @@ pub struct Origin {
     pub turn: Turn,
 }
 
-/// How far a container is whose image changes.
+/// The progress of a container whose image changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Turn {
     Set,
@@ -313,7 +313,7 @@ pub struct Memory {
     pub held: Option<(Rev, u8)>,
     /// The status that was lost, until the operator writes another one.
     pub lost: Status,
-    /// Where the first pods are created in batches: whether all pods were available at once.
+    /// If the first pods are created in batches: whether all pods have been available at the same time.
     pub all_available: bool,
     /// The ordinals of surge pods, one bit each: pods that were created above replicas, as long as the user does not
     /// change the number of pods or the reserved ordinals.

@@ -41,7 +41,7 @@ pub struct Reconcile {
     pub seen_ready: u32,
     /// Pods that this reconcile has made unavailable, one bit per uid.
     pub touched: u32,
-    /// Ordinals that were seen to have a pod, one bit each, where ordinals are reserved.
+    /// Ordinals that were observed to have a pod, one bit each, if ordinals are reserved.
     pub seen_ordinals: u32,
 }
 
@@ -73,7 +73,7 @@ pub enum Write {
         gate: bool,
         /// For GameStatefulSets. It is also the name.
         ordinal: Option<Name>,
-        /// Its index, where pods get one.
+        /// Its index, if pods have indexes.
         index: Option<u8>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),

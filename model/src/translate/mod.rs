@@ -22,7 +22,7 @@ mod actions;
 mod naming;
 mod objects;
 
-/// The constant objects of a scope, and the tables of texts and statuses.
+/// The constant objects of a scope, and the tables of strings and statuses.
 pub struct Translator {
     set: Option<PodManagementPolicy>,
     base: GameDeployment,
@@ -202,7 +202,7 @@ impl Translator {
         self.text_id(&serde_json::to_string(&annotation).expect("JSON"))
     }
 
-    /// The text with an index.
+    /// The string with this index.
     pub fn text(&self, text: Text) -> String {
         self.texts.borrow().values[usize::from(text)].clone()
     }

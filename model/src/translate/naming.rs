@@ -76,7 +76,7 @@ pub(super) fn parse_uid(text: &str) -> Uid {
     number(text, "uid-")
 }
 
-/// The last part of a pod's name: an ordinal, or an instance ID that is no number.
+/// The last part of a pod's name: an ordinal, or an instance ID that is not a number.
 pub(super) fn instance(name: Name, is_ordinal: bool) -> String {
     match is_ordinal {
         true => name.to_string(),

@@ -70,7 +70,7 @@ impl Translator {
                 ..ManagedFieldsEntry::default()
             }]);
         }
-        // Which generation a status shows is not modelled: no rule depends on it.
+        // The generation that a status shows is not modeled, because no rule depends on it.
         gd.status = (workload.status != 0).then(|| GameDeploymentStatus {
             observed_generation: i64::from(workload.generation),
             ..self.status_value(workload.status)

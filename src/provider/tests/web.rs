@@ -220,7 +220,7 @@ async fn a_text_that_repeats_a_long_value_many_times_is_an_error() {
     ] {
         let outcome = measure_with(web(fields), &[("long", &value)], HERE).await;
         let expected = format!(
-            "{field}: it is too long with its arguments filled in: the texts of a metric may have 1 MiB in total"
+            "{field}: it is too long with its arguments filled in: the strings of a metric may have 1 MiB in total"
         );
         let message = outcome.message.unwrap_or_default();
         assert_eq!((outcome.phase, message), (Error, expected));

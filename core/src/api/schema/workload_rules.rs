@@ -1,4 +1,4 @@
-//! CEL rules on workloads: names, selectors and limits that belong together.
+//! CEL rules on workloads: names, selectors, and limits that depend on each other.
 
 use kube::core::Rule;
 

@@ -7,7 +7,7 @@ use crate::api::HookRun;
 use crate::api::names::{self, HookPoint};
 use crate::plan::observed::{InPlaceRecord, Pod};
 
-/// What one reconcile is to do.
+/// What one reconcile will do.
 ///
 /// Order: actions of [`Phase::Before`], in parallel; the status, if it must be written first; a quorum
 /// GET of the workload, if an action is irrevocable; actions of [`Phase::After`], in parallel.
@@ -21,40 +21,40 @@ pub struct Plan<S> {
     /// it (step index, stable revision, held replicas), or because it acknowledges a new generation.
     /// Otherwise it is only informative, and may wait a second.
     pub status_first: bool,
-    /// When to plan again even if nothing is seen to change.
+    /// When to plan again even if no change is observed.
     pub wake: Option<Timestamp>,
-    /// What to tell the user.
+    /// Events to publish.
     pub events: Vec<Event>,
 }
 
 /// A Kubernetes event about the workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Warning, or Normal.
+    /// Whether its type is Warning rather than Normal.
     pub warning: bool,
-    /// CamelCase reason.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// Sentence for people.
+    /// A message for users.
     pub message: String,
 }
 
 /// When an action is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Before the status is written: it takes something back, or only prepares.
+    /// Before the status is written: the action undoes something, or only prepares.
     Before,
-    /// After it.
+    /// After the status is written.
     After,
 }
 
-/// A pod that an action is about. What it holds are preconditions of each write.
+/// The pod that an action concerns. Its fields are preconditions of the write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodRef {
     /// Name.
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Its resourceVersion, where the write requires that the pod has not changed since.
+    /// Its resourceVersion, if the write requires that the pod has not changed since.
     pub version: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ pub enum Action {
     PatchWorkload(WorkloadPatch),
     /// Create a ControllerRevision.
     CreateRevision(NewRevision),
-    /// Give a revision that is used again the highest number.
+    /// Give the highest number to a revision that is used again.
     RenumberRevision {
         /// Its name.
         name: String,
@@ -90,7 +90,7 @@ pub enum Action {
     AdoptPod(PodRef),
     /// Release a pod that the selector no longer matches.
     ReleasePod(PodRef),
-    /// Ask the API server, with a strict dry run, whether it would create a pod of this revision.
+    /// Check with a strict server-side dry run whether the API server would create a pod of this revision.
     DryRun {
         /// The revision's name.
         revision: String,
@@ -99,10 +99,9 @@ pub enum Action {
     },
     /// Create a pod.
     CreatePod(NewPod),
-    /// Delete a pod. Only what may be deleted gets here: see `guard`.
+    /// Delete a pod. For the conditions under which this action is created, see `guard`.
     DeletePod(Deletion),
-    /// Force the deletion of a pod that cannot end, because its node is lost. It is Terminating
-    /// already.
+    /// Force the deletion of a Terminating pod that cannot terminate because its node is lost.
     ForceDeletePod(PodRef),
     /// Fix labels that belong to a pod's identity.
     LabelPod {
@@ -149,7 +148,7 @@ pub enum Action {
         /// Resources by container.
         resources: Vec<(String, Value)>,
     },
-    /// Record on a pod without readiness gate that its update is done.
+    /// Record on a pod without the readiness gate that its update is complete.
     FinishInPlace {
         /// The pod.
         pod: PodRef,
@@ -232,22 +231,22 @@ pub struct ClaimOwnership {
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionReason {
-    /// More pods than wanted.
+    /// There are more pods than desired.
     ScaleIn,
     /// Its ordinal is reserved.
     Reserved,
-    /// A new one of the update revision takes its place.
+    /// A new pod of the update revision replaces it.
     Update,
     /// Named in podsToDelete.
     Replace,
-    /// It ended by itself.
+    /// It has ended by itself.
     Ended,
-    /// It ended by itself, as soon as it was started: see [`Backoff`](crate::plan::Backoff).
+    /// It has ended by itself as soon as it was started: see [`Backoff`](crate::plan::Backoff).
     EndedAtOnce,
 }
 
 impl DeletionReason {
-    /// Why a pod is deleted that ended by itself.
+    /// The reason for the deletion of a pod that has ended by itself.
     pub fn of_end(pod: &Pod) -> Self {
         match pod.ended_at_once {
             Some(_) => Self::EndedAtOnce,
@@ -256,13 +255,13 @@ impl DeletionReason {
     }
 }
 
-/// One patch of a running pod. Everything decided on is tested by the API server: uid (and version),
-/// the images that are changed, and the revision label.
+/// One patch of a running pod. The API server tests everything that the decision is based on: uid (and
+/// resourceVersion), the images that are changed, and the revision label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InPlacePatch {
     /// The pod.
     pub pod: PodRef,
-    /// Revision label as decided on.
+    /// The revision label that the decision is based on.
     pub from_revision: String,
     /// Images to change.
     pub images: Vec<ImageChange>,
@@ -279,22 +278,22 @@ pub struct InPlacePatch {
 /// A container's image to change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageChange {
-    /// Whether it is an init container (one that keeps running).
+    /// Whether it is a native sidecar (an init container that keeps running).
     pub init: bool,
-    /// Its place in the list.
+    /// Its index in the list.
     pub index: usize,
-    /// Its name, tested.
+    /// Its name, which the patch tests.
     pub name: String,
-    /// The image now, tested.
+    /// Its current image, which the patch tests.
     pub from: String,
-    /// The image wanted.
+    /// Its new image.
     pub to: String,
 }
 
 impl InPlacePatch {
-    /// Whether it only goes on with an update that has begun, with the next container: the first patch has
-    /// set the revision.
-    pub fn goes_on(&self) -> bool {
+    /// Whether it continues an update with the next container. The first patch of the update has already set the
+    /// revision label.
+    pub fn is_continuation(&self) -> bool {
         self.labels.is_empty()
     }
 }
@@ -339,7 +338,7 @@ impl Action {
         }
     }
 
-    /// Whether it cannot be taken back, so that a quorum GET of the workload comes first.
+    /// Whether it cannot be undone, and so requires a quorum GET of the workload first.
     pub fn is_irrevocable(&self) -> bool {
         match self {
             Action::DeletePod(_)
@@ -409,7 +408,7 @@ impl WorkloadPatch {
 }
 
 impl PodRef {
-    /// The reference of a pod.
+    /// A reference to a pod.
     pub fn of(pod: &Pod) -> Self {
         Self {
             name: pod.name.clone(),
@@ -418,7 +417,7 @@ impl PodRef {
         }
     }
 
-    /// The reference of a pod as it was seen: any write to it since makes this one fail.
+    /// A reference to a pod as it was observed: the write fails if the pod has changed since.
     pub fn unchanged(pod: &Pod) -> Self {
         Self {
             version: Some(pod.resource_version),
@@ -428,7 +427,7 @@ impl PodRef {
 }
 
 impl<S> Plan<S> {
-    /// Nothing is to be done.
+    /// A plan that does nothing.
     pub fn nothing() -> Self {
         Self {
             actions: Vec::new(),

@@ -1,20 +1,20 @@
-//! What a workload is held up by.
+//! What blocks a workload.
 
 use crate::api::Reason;
 use crate::plan::observed::RevisionName;
 
-/// Why updates or scaling do not go on; becomes condition FailedUpdate or FailedScale.
+/// Why updates or scaling cannot proceed; becomes condition FailedUpdate or FailedScale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// Why, in a word.
+    /// The reason of the condition.
     pub reason: Reason,
-    /// Sentence for people.
+    /// The message of the condition.
     pub message: String,
 }
 
 impl Blocked {
-    /// Pods of a revision cannot be made again: a build that the rollout has not proven yet must
-    /// not take their place.
+    /// Pods of a deleted revision cannot be recreated, and a build that the rollout has not proven yet must not
+    /// replace them.
     pub fn by_lost(revision: RevisionName) -> Self {
         Self {
             reason: Reason::RevisionNotFound,
@@ -26,7 +26,7 @@ impl Blocked {
     }
 }
 
-/// What is held up: condition FailedScale or FailedUpdate shows it.
+/// What can be blocked, as condition FailedScale or FailedUpdate shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {
     /// The number of pods.
@@ -35,7 +35,7 @@ pub enum Concern {
     Update,
 }
 
-/// Why things do not go on; becomes conditions.
+/// What blocks a workload; becomes conditions.
 #[derive(Debug, Default)]
 pub struct Obstacles {
     /// Scaling.
@@ -50,7 +50,7 @@ impl Obstacles {
         self.scale.is_none() && self.update.is_none()
     }
 
-    /// These, and others where there are none.
+    /// These obstacles; for a concern that has none, the other one.
     pub fn or(self, others: Self) -> Self {
         Self {
             scale: self.scale.or(others.scale),

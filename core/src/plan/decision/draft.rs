@@ -1,4 +1,4 @@
-//! A plan in the making.
+//! A plan under construction.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::plan::time::earlier;
 pub struct Draft {
     actions: Vec<Action>,
     patch: Option<WorkloadPatch>,
-    /// When to plan again even if nothing is seen to change.
+    /// When to plan again even if no change is observed.
     pub wake: Option<Timestamp>,
-    /// What to tell the user.
+    /// Events to publish.
     pub events: Vec<Event>,
-    /// Why things do not go on.
+    /// What blocks the workload.
     pub obstacles: Obstacles,
-    /// What pods that are to be created wait for, which comes by itself.
+    /// What the creation of pods waits for, if that needs no action by a user.
     pub waits_for: Option<Blocked>,
 }
 
@@ -47,12 +47,12 @@ impl Draft {
         self.block(other.obstacles);
     }
 
-    /// Adds why things do not go on: what was added first is told.
+    /// Adds obstacles. For each concern, the first one added is reported.
     pub fn block(&mut self, by: Obstacles) {
         self.obstacles = std::mem::take(&mut self.obstacles).or(by);
     }
 
-    /// Plans again at that moment at the latest.
+    /// Plans again at this time at the latest.
     pub fn wake_at(&mut self, at: impl Into<Option<Timestamp>>) {
         self.wake = earlier(self.wake, at.into());
     }
@@ -72,7 +72,7 @@ impl Draft {
         patch.annotations.extend(change.annotations);
     }
 
-    /// Whether there is an action like that.
+    /// Whether there is such an action.
     pub fn has(&self, like: impl Fn(&Action) -> bool) -> bool {
         self.actions.iter().any(like)
     }
@@ -82,8 +82,8 @@ impl Draft {
         self.patch.is_some()
     }
 
-    /// The actions. A plan that changes the workload does nothing else that depends on it, because
-    /// the rest was decided on a workload that is about to be another one.
+    /// The actions. A plan that changes the workload does nothing else that depends on the workload, because
+    /// everything else was decided for the workload as it was.
     pub fn into_actions(self) -> Vec<Action> {
         let mut actions = self.actions;
         if let Some(patch) = self.patch {

@@ -1,18 +1,18 @@
-//! Arguments: `{{ args.NAME }}` in the texts of a metric.
+//! Arguments: `{{ args.NAME }}` in the strings of a metric.
 //!
 //! A name without a value is always an error, never an empty string: a URL that lacks the pod's
 //! address must not become a call to another host.
 
 use std::collections::{HashMap, HashSet};
 
-use super::texts::visit_texts;
+use super::strings::visit_strings;
 use crate::api::{Argument, HookTemplateSpec, Metric, MetricProvider};
 
-/// Maximum total length of the texts of one measurement with their arguments filled in, in bytes.
+/// Maximum total length of the strings of one measurement with their arguments filled in, in bytes.
 pub const MAX_FILLED: usize = 1 << 20;
 /// Longest name of an argument, in bytes.
 const MAX_NAME: usize = 253;
-/// Maximum number of references to arguments in a template, and in the texts of one measurement.
+/// Maximum number of references to arguments in a template, and in the strings of one measurement.
 const MAX_REFERENCES: usize = 4_096;
 
 /// Why arguments cannot be filled into a string.
@@ -27,9 +27,9 @@ pub enum ArgumentError {
     /// Braces are opened but not closed.
     #[error("{{{{ is not closed: write {{{{ args.NAME }}}}")]
     NotClosed,
-    /// The texts with their arguments filled in would be too long.
+    /// The strings with their arguments filled in would be too long.
     #[error(
-        "it is too long with its arguments filled in: the texts of a metric may have 1 MiB in total"
+        "it is too long with its arguments filled in: the strings of a metric may have 1 MiB in total"
     )]
     TooLong,
     /// There are too many references.
@@ -134,8 +134,8 @@ fn used_names<'m>(metrics: impl IntoIterator<Item = &'m Metric>) -> Vec<String> 
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut references = 0;
     for metric in metrics {
-        visit_texts(metric, &mut |_, text| {
-            // An invalid text makes its measurement fail with a message of its own.
+        visit_strings(metric, &mut |_, text| {
+            // An invalid string makes its measurement fail with its own message.
             for name in arguments_in(text).unwrap_or_default() {
                 references += 1;
                 if references <= MAX_REFERENCES && !places.contains_key(name) {
@@ -167,7 +167,7 @@ pub fn used_arguments(metric: &Metric) -> Vec<String> {
 pub(super) fn refer_too_often(metrics: &[Metric]) -> bool {
     let mut references = 0;
     for metric in metrics {
-        visit_texts(metric, &mut |_, text| {
+        visit_strings(metric, &mut |_, text| {
             // Each reference has braces; braces around anything else are an error anyway.
             references += text.matches("{{").count();
         });
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_that_hold_no_argument_are_an_error_with_the_fix() {
+    fn braces_without_an_argument_are_an_error_with_the_fix() {
         for (text, message) in [
             (
                 "{{ arg.x }}",
@@ -417,7 +417,7 @@ mod tests {
         );
         let more = fill(&"{{ args.a }}".repeat(more), value_of);
         assert_eq!(more, Err(ArgumentError::TooMany));
-        // All texts of a measurement share one allowance.
+        // All strings of a measurement share one allowance.
         let mut allowance = Allowance::of(10);
         assert_eq!(
             super::fill("123456", &mut allowance, value_of),

@@ -18,7 +18,7 @@ use crate::api::{HookPhase, HookRunSpec, HookRunStatus, Metric, MetricResult};
 /// The message of a run that is Successful because none of its metrics affects the result.
 const NOTHING_DECIDES: &str = "all metrics are dry runs: none affects the result";
 
-/// A call that has ended. Its measurement may go on.
+/// A call that has ended. Its measurement may continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Index of its metric in the spec.
@@ -36,7 +36,7 @@ pub struct Measured {
 pub struct Outcome {
     /// Successful, Failed, Inconclusive or Error; Running if it is in progress.
     pub phase: HookPhase,
-    /// What was measured, as text.
+    /// The measured value, as text.
     pub value: Option<String>,
     /// Why it is not Successful.
     pub message: Option<String>,

@@ -8,10 +8,10 @@ use crate::api::{HookRunStatus, Measurement};
 /// Maximum total size of the measurements in a status, in bytes. etcd accepts 1.5 MiB, of which the
 /// spec and the other fields of the status need a part.
 const MEASUREMENTS: usize = 512 << 10;
-/// Maximum length of one text, in bytes.
+/// Maximum length of one string, in bytes.
 const TEXT: usize = 4 << 10;
 
-/// Cuts a text to the maximum length.
+/// Truncates a string to the maximum length.
 pub(super) fn cut(mut text: String) -> String {
     const MARK: &str = "...";
     if text.len() > TEXT {
@@ -38,7 +38,7 @@ pub(super) fn keep_within(status: &mut HookRunStatus) {
 
 /// The size of a measurement as JSON, in bytes.
 fn size(measurement: &Measurement) -> usize {
-    // It consists of texts and times, which can always be serialized.
+    // It consists of strings and times, which can always be serialized.
     to_string(measurement).map_or(0, |json| json.len() + 1)
 }
 

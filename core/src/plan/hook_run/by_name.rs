@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_means_a_metric_by_its_whole_name() {
+    fn a_rule_matches_whole_names() {
         for (rule, name) in [
             ("errors", "errors"),
             (".*", "errors"),
@@ -150,7 +150,7 @@ mod tests {
 
     /// It would be compiled on the threads that serve all runs.
     #[test]
-    fn an_expression_that_takes_long_to_read_means_nothing_and_is_refused() {
+    fn an_expression_that_is_too_expensive_matches_nothing_and_is_refused() {
         let metrics = [named("aaaa")];
         for huge in [r"\w{1,200}", r"(?i)(\pL{9}){9}", "((a{99}){99}){99}|aaaa"] {
             assert_eq!(without_metric(&rules(&[huge]), &metrics), Some(huge));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_means_no_metric_is_found() {
+    fn a_rule_that_matches_no_metric_is_found() {
         let metrics = [named("ready")];
         assert_eq!(without_metric(&rules(&["ready", "re.*"]), &metrics), None);
         assert_eq!(

@@ -6,7 +6,7 @@ use crate::api::{HookPhase, HookRun};
 
 /// When a run is to be deleted; None if it is kept.
 ///
-/// A run with a controller is kept: it is the proof on which its workload acts.
+/// A run with a controller is kept, because its workload acts on the result.
 pub fn expires(run: &HookRun) -> Option<Timestamp> {
     let mut owners = run.metadata.owner_references.iter().flatten();
     if owners.any(|owner| owner.controller == Some(true)) {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_for_the_end_counts_before_the_one_for_all() {
+    fn the_field_for_the_result_takes_precedence_over_the_one_for_all_results() {
         let ttl = json!({"secondsAfterCompletion": 1, "secondsAfterSuccess": 2, "secondsAfterFailure": 3});
         assert_eq!(expiry(ttl.clone(), "Successful", false), Some(62));
         for phase in ["Failed", "Error", "Inconclusive"] {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_or_that_a_workload_controls_stays() {
+    fn a_run_that_is_in_progress_or_controlled_by_a_workload_is_kept() {
         let ttl = json!({"secondsAfterCompletion": 1});
         assert_eq!(expiry(ttl.clone(), "Running", false), None);
         assert_eq!(expiry(ttl, "Successful", true), None);

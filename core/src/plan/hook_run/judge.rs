@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_decide_as_the_design_says() {
+    fn the_conditions_decide_the_phase() {
         let rows = [
             (None, None, HookPhase::Successful),
             (Some(true), None, HookPhase::Successful),

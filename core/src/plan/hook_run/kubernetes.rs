@@ -1,4 +1,4 @@
-//! Kubernetes metrics are about the pod alone: the message that admission and measurements have in common.
+//! Kubernetes metrics read only the pod: the message that admission and measurements share.
 
 /// Why an argument that selects another object is refused.
 pub const ALWAYS_THE_POD: &str = "would select another object in bk-bcs; here a kubernetes metric always reads \

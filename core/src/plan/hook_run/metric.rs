@@ -40,7 +40,7 @@ pub(super) fn count(result: &mut MetricResult, phase: HookPhase) {
     }
 }
 
-/// How a metric has ended; None while it goes on.
+/// How a metric has ended; None while it is in progress.
 pub(super) fn verdict(metric: &Metric, result: &MetricResult) -> Option<Verdict> {
     passed_limit(metric, result).or_else(|| {
         if reached_success_limit(metric, result) {

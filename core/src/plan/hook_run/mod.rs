@@ -14,10 +14,10 @@ mod kubernetes;
 mod metric;
 mod record;
 mod schedule;
+mod strings;
 mod template;
 #[cfg(test)]
 mod tests;
-mod texts;
 
 pub use arguments::*;
 pub use assess::*;
@@ -28,5 +28,5 @@ pub use judge::*;
 pub use kubernetes::{ALWAYS_THE_POD, selects_object};
 pub use record::{is_in_progress, next_number};
 pub use schedule::SHORTEST_INTERVAL;
+pub use strings::*;
 pub use template::*;
-pub use texts::*;

@@ -88,7 +88,7 @@ fn has_one_provider(metric: &Metric) -> Result<(), String> {
 }
 
 impl Metric {
-    /// Number of measurements after which the metric ends; None if it goes on until something else ends it.
+    /// Number of measurements after which the metric ends; None if it continues until something else ends it.
     pub(super) fn planned_count(&self) -> Option<i32> {
         match self.count.filter(|count| *count > 0) {
             None if self.interval.is_none() => Some(1),

@@ -1,7 +1,7 @@
-//! What changes between two templates, and whether a running pod can take it.
+//! What changes between two templates, and whether the change can be made in a running pod.
 //!
-//! A running pod can get other images, labels, annotations, and cpu and memory that neither change
-//! its QoS class nor lose a request or limit. Everything is checked before a pod is touched.
+//! Images, labels and annotations of a running pod can be changed, and so can cpu and memory if the QoS class stays
+//! the same and no request or limit is removed. Everything is checked before a pod is touched.
 
 use serde_json::{Map, Value};
 
@@ -11,15 +11,15 @@ use crate::plan::revision::canonical;
 /// A change that can be made in place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
-    /// Containers with another image: (name, image).
+    /// Containers with a new image: (name, image).
     pub images: Vec<(String, String)>,
     /// Labels to set, or (None) to remove.
     pub labels: Vec<(String, Option<String>)>,
     /// Annotations to set, or (None) to remove.
     pub annotations: Vec<(String, Option<String>)>,
-    /// Containers with other resources: (name, resources).
+    /// Containers with new resources: (name, resources).
     pub resources: Vec<(String, Value)>,
-    /// Path of the first image that is a native sidecar's: not every kubelet restarts these.
+    /// Path of the first changed image of a native sidecar, which not every kubelet restarts.
     pub sidecar: Option<String>,
 }
 
@@ -115,7 +115,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The template without what can change in a running pod.
+/// The part of a template that cannot be changed in a running pod.
 fn fixed_part(template: &Value) -> Value {
     let mut fixed = template.clone();
     if let Some(metadata) = fixed.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -151,7 +151,7 @@ fn fixed_part(template: &Value) -> Value {
     fixed
 }
 
-/// Path of the first difference, in the words of kubectl: `spec.containers[0].env`.
+/// Path of the first difference, in kubectl's notation: `spec.containers[0].env`.
 fn first_difference(a: &Value, b: &Value, path: &str) -> Option<String> {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_running_pod_cannot_take_names_the_field() {
+    fn a_change_that_is_impossible_in_place_names_the_field() {
         type Edit = fn(&mut Value);
         let cases: [(Edit, &str); 6] = [
             (

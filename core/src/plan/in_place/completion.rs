@@ -1,11 +1,11 @@
-//! When a change of a running pod is done.
+//! When a change of a running pod is complete.
 //!
-//! A kubelet shows the old container as running and ready until the new one runs, a container that
-//! crashed in between looks like a new one, two quick changes are made one after the other with
-//! the wrong image ready in between, and status.image may be any of the node's names for the
-//! content. The rule that holds on all of it, as recorded from a real kubelet: the status is of the
-//! newest generation, the container is ready, and either status.image is the wanted one, or the
-//! container is another one than in the first status of that generation.
+//! The status alone can mislead: a kubelet shows the old container as running and ready until the new one runs; a
+//! container that crashed in between looks like a new one; two quick changes are made one after the other, with the
+//! wrong image ready in between; and status.image may be any of the node's names for the content. One rule covers all
+//! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
+//! the container is ready, and either status.image is the desired image, or the container differs from the one in the
+//! first status of that generation.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,23 +13,24 @@ use crate::plan::observed::{
     Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Resize, Turn,
 };
 
-/// How far a change is.
+/// The progress of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Completion {
-    /// Every changed container runs what is wanted and is ready.
+    /// Every changed container has what was changed, and is ready.
     Done,
-    /// Not yet; worth looking at again at that moment even if nothing is seen to change.
+    /// Not complete. To be checked again at this time even if no change is observed.
     Pending(Option<Timestamp>),
-    /// The node refuses or puts off the resize.
+    /// The node refuses or defers the resize.
     Stuck(String),
 }
 
-/// Without the first status of a generation, a new container is believed once it has run so long.
+/// Without the first status of a generation, a new container is assumed to have the new image once it has run for this
+/// long.
 const SETTLED: SignedDuration = SignedDuration::from_secs(10);
-/// The same when it may still be the container of a change that this one overtook.
+/// The same for a container that may still be that of an earlier change, which this one has overtaken.
 const SETTLED_OVERTAKEN: SignedDuration = SignedDuration::from_mins(5);
 
-/// How far the recorded change of a pod is.
+/// The progress of a pod's recorded change.
 pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completion {
     // A resize that another client requested does not concern this change.
     let resizes = record.containers.values().any(|it| it.resources.is_some());
@@ -67,7 +68,7 @@ pub fn completion(pod: &Pod, record: &InPlaceRecord, now: Timestamp) -> Completi
     }
 }
 
-/// Whether the kubelet has looked at the newest spec. Where it does not say so, that is taken for granted.
+/// Whether the kubelet has observed the newest spec. If it does not report that, it is assumed.
 pub fn is_observed(pod: &Pod) -> bool {
     pod.observed_generation == 0 || pod.observed_generation == pod.generation
 }
@@ -76,14 +77,13 @@ pub fn is_observed(pod: &Pod) -> bool {
 pub enum RunsNewImage {
     /// It does.
     Yes,
-    /// It does not, or nothing tells.
+    /// It does not, or this is unknown.
     No,
-    /// It is taken for granted from that moment on.
+    /// From this time on, it is assumed to.
     From(Timestamp),
 }
 
-/// Whether a container that was changed runs the image of its spec, going by a status for the newest
-/// generation.
+/// Whether a container that was changed runs the image of its spec, according to a status for the newest generation.
 pub fn runs_new_image(
     pod: &Pod,
     record: &InPlaceRecord,
@@ -92,10 +92,10 @@ pub fn runs_new_image(
     change: &ContainerChange,
     now: Timestamp,
 ) -> RunsNewImage {
-    match runs_wanted_image(pod, index, &pod.containers[index], status, change) {
-        Runs::Wanted => RunsNewImage::Yes,
+    match runs_desired_image(pod, index, &pod.containers[index], status, change) {
+        Runs::Desired => RunsNewImage::Yes,
         Runs::Other => RunsNewImage::No,
-        Runs::BelievedAfter(time) => {
+        Runs::AssumedAfter(time) => {
             let started = status.started_at.unwrap_or(record.patched_at);
             match started.max(record.patched_at).checked_add(time) {
                 Ok(at) if at > now => RunsNewImage::From(at),
@@ -106,25 +106,25 @@ pub fn runs_new_image(
 }
 
 enum Runs {
-    Wanted,
+    Desired,
     Other,
-    BelievedAfter(SignedDuration),
+    AssumedAfter(SignedDuration),
 }
 
-fn runs_wanted_image(
+fn runs_desired_image(
     pod: &Pod,
     index: usize,
     container: &Container,
     status: &ContainerStatus,
     change: &ContainerChange,
 ) -> Runs {
-    // What was seen once stays true, whatever the statuses of later generations show.
+    // What was observed once remains true, whatever the statuses of later generations show.
     if change.turn == Turn::Passed || same_image(&container.image, status) {
-        return Runs::Wanted;
+        return Runs::Desired;
     }
     if same_name(&container.image, &change.from_image) && !change.from_unfinished {
-        // The image did not change, only the resources: the node calls it by another name.
-        return Runs::Wanted;
+        // Only the resources changed. The image did not, and the node calls it by another name.
+        return Runs::Desired;
     }
     if let Some(first) = pod
         .first_status
@@ -133,14 +133,14 @@ fn runs_wanted_image(
     {
         let before = first.container_ids.get(index).map_or("", String::as_str);
         if before != status.container_id {
-            return Runs::Wanted;
+            return Runs::Desired;
         }
-        // It was new already when the kubelet first looked at this generation: a crash, or an
-        // overtaken change. Or the node calls the wanted image by another name for good.
+        // It was already new in the first status of this generation, after a crash or an overtaken change. Or the
+        // node permanently calls the desired image by another name.
         return if status.container_id == change.from_container_id {
             Runs::Other
         } else {
-            Runs::BelievedAfter(SETTLED_OVERTAKEN)
+            Runs::AssumedAfter(SETTLED_OVERTAKEN)
         };
     }
     if status.container_id == change.from_container_id {
@@ -149,14 +149,14 @@ fn runs_wanted_image(
     let overtaken = change.from_unfinished
         && same_name(&change.from_image, &status.image)
         && status.restart_count < change.from_restart_count + 2;
-    Runs::BelievedAfter(if overtaken {
+    Runs::AssumedAfter(if overtaken {
         SETTLED_OVERTAKEN
     } else {
         SETTLED
     })
 }
 
-/// Whether a container runs that image, as far as names and digests tell.
+/// Whether a container runs that image, as far as names and digests show.
 pub fn same_image(wanted: &str, status: &ContainerStatus) -> bool {
     match wanted.split_once('@') {
         Some((_, digest)) => status.image_id.ends_with(digest),
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_full_names_are_one_image() {
+    fn short_and_full_names_denote_the_same_image() {
         for (a, b, same) in [
             ("python:3.5", "docker.io/library/python:3.5", true),
             ("python", "docker.io/library/python:latest", true),

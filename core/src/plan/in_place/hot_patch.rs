@@ -51,15 +51,15 @@ pub fn proof<'a>(pods: &[&'a Pod], revision: RevisionName) -> Proof<'a> {
     proof
 }
 
-/// How long a hot patch may take before a condition reports it: an image has to be pulled.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+/// How long a hot patch may take, with the pull of its image, before a condition reports it.
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do about the first hot patch, which all others wait for: a condition reports it when it is overdue.
 pub fn overdue(pod: &Pod, now: Timestamp) -> Decision {
     let Some(patched_at) = pod.record.as_ref().map(|record| record.patched_at) else {
         return Decision::Wait;
     };
-    let due = patched_at.checked_add(PATIENCE).unwrap_or(patched_at);
+    let due = patched_at.checked_add(OVERDUE_AFTER).unwrap_or(patched_at);
     if due > now {
         return Decision::Until(due);
     }

@@ -1,4 +1,4 @@
-//! Updates that change a running pod: what can be changed, how, and when it is done.
+//! Updates that change a running pod: what can be changed, how, and when a change is complete.
 
 mod change;
 mod completion;

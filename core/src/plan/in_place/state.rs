@@ -1,4 +1,4 @@
-//! How far a pod is in an in-place update, and the patch that makes the change.
+//! The progress of a pod's in-place update, and the patch that makes the change.
 
 use jiff::Timestamp;
 
@@ -10,19 +10,19 @@ use crate::plan::observed::{
     Container, ContainerChange, Gate, InPlaceRecord, Pod, RevisionName, Turn,
 };
 
-/// How far a pod is.
+/// The progress of a pod's in-place update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InPlaceState<'a> {
     /// No update is in progress.
     Idle,
-    /// The gate is closed since then, but nothing has been changed yet.
+    /// The gate has been closed since then, but nothing has been changed yet.
     Closed(Timestamp),
     /// The pod was changed; the record says how.
     Patched(&'a InPlaceRecord),
 }
 
-/// How far a pod is. A gate that is False belongs to an update, whatever closed it: the update is
-/// followed to its end, or the gate is opened again.
+/// The progress of a pod's in-place update. A closed gate always belongs to an update, regardless of what closed it:
+/// either the update is completed, or the gate is opened again.
 pub fn state(pod: &Pod) -> InPlaceState<'_> {
     let record = pod.record.as_deref().filter(|record| !record.hot);
     match (pod.gate, record) {
@@ -35,21 +35,21 @@ pub fn state(pod: &Pod) -> InPlaceState<'_> {
     }
 }
 
-/// Whether a pod is being updated in place: from the gate closed until it is open again.
+/// Whether a pod is being updated in place: from when its gate is closed until it is open again.
 pub fn is_in_progress(pod: &Pod) -> bool {
     state(pod) != InPlaceState::Idle
 }
 
-/// What becomes of the containers whose image changes.
+/// How containers get a new image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patching {
     /// They are restarted, in this order.
     InPlace(ContainerOrder),
-    /// They take the image while they run.
+    /// They get it while they keep running.
     Hot,
 }
 
-/// The patch that brings a pod to a revision, but for the images of containers whose turn comes later.
+/// The patch that updates a pod to a revision, except for the images of containers whose turn comes later.
 pub fn patch_of(
     pod: &Pod,
     revision: RevisionName,
@@ -126,12 +126,12 @@ pub fn patch_of(
     }
 }
 
-/// What becomes of a container that is to have another image than the revision before had.
+/// The record for a container whose image differs between the two revisions.
 fn changed_to(container: &Container, image: &str, before: ContainerChange) -> ContainerChange {
     let has_image = container.image == image;
     if has_image && matches!(before.turn, Turn::Next(_)) {
-        // Its turn has not come, and it is to keep the image that it has. Whether it runs that, the change
-        // tells that it was waiting for.
+        // Its turn had not come yet, and now it keeps its current image. The previous record still says whether it runs
+        // that image.
         return ContainerChange {
             turn: Turn::Set,
             ..before
@@ -147,7 +147,7 @@ fn changed_to(container: &Container, image: &str, before: ContainerChange) -> Co
     }
 }
 
-/// A container of which only resources change.
+/// The record for a container of which only the resources change.
 fn resized(container: &Container) -> ContainerChange {
     ContainerChange {
         from_unfinished: false,
@@ -155,7 +155,7 @@ fn resized(container: &Container) -> ContainerChange {
     }
 }
 
-/// A container whose image changes now.
+/// The record for a container whose image changes now.
 pub(super) fn container_change(container: &Container) -> ContainerChange {
     let status = container.status.as_ref();
     ContainerChange {

@@ -1,8 +1,8 @@
-//! Whose turn it is, where the containers of a pod get their new images one after the other.
+//! Which container's turn it is, if the containers of a pod get their new images one after the other.
 //!
-//! It is one update all the same: one hook, one grace period, and a gate that stays closed throughout.
-//! The first patch carries everything but the images of later containers. These stand in the record,
-//! so that any operator can go on.
+//! This is still a single update, with one hook, one grace period, and a gate that stays closed throughout. The first
+//! patch contains everything except the images of later containers. Those are in the record, so that any operator can
+//! continue.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,22 @@ use crate::plan::observed::{
     Container, ContainerChange, ContainerStatus, InPlaceRecord, Pod, Turn,
 };
 
-/// The containers that a change is about, by name.
+/// The records of changed containers, by name.
 pub type Changes = BTreeMap<String, Box<ContainerChange>>;
 
-/// The turns that a patch takes.
+/// The turns that are taken by one patch.
 pub struct Taken {
     /// The images that it sets.
     pub images: Vec<ImageChange>,
-    /// The pod that takes them: unchanged, where one of them follows a container that must still be ready.
+    /// The pod to change. Its resource version is set if an image may only be changed while an earlier container is
+    /// ready.
     pub pod: PodRef,
-    /// When a container that the others wait for is taken for updated, if that is a question of time.
+    /// When a container that others wait for will be assumed to be updated, if that is only a matter of time.
     wake: Option<Timestamp>,
 }
 
-/// Gives containers their images as their turn comes: native sidecars first, as kubelets start them, then
-/// the others as the template lists them. One whose image changes again is not waited for.
+/// Sets the images of the containers whose turn it is: native sidecars come first, as kubelets start them, then the
+/// others in the order of the template. A container whose image changes again is not waited for.
 pub fn take_turns(
     pod: &Pod,
     record: Option<&InPlaceRecord>,
@@ -94,12 +95,12 @@ pub fn take_turns(
     taken
 }
 
-/// Whether a container of the record got another image, and not only other resources.
+/// Whether a container of the record got a new image, and not only new resources.
 fn has_new_image(container: &Container, change: &ContainerChange) -> bool {
     change.from_unfinished || change.from_image != container.image
 }
 
-/// Whether a container is so far that the turn passes to the next one.
+/// Whether the turn passes from a container to the next one.
 fn passes(
     pod: &Pod,
     record: &InPlaceRecord,
@@ -117,7 +118,7 @@ fn passes(
     }
 }
 
-/// What is to be done about containers of a changed pod that wait for their turn; None when none does.
+/// The next action for containers of a changed pod that wait for their turn; None if there are none.
 pub fn next_turn(
     pod: &Pod,
     record: &InPlaceRecord,

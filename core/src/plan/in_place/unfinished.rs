@@ -1,25 +1,25 @@
-//! Pods whose label is ahead of them: it names a revision that nothing brings them to any more.
+//! Pods whose revision label is ahead of their spec: it names a revision that no update in progress will bring them to.
 //!
-//! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a
-//! gate that a user opens between two containers of an ordered update ends that. Such pods are old ones: they
-//! are updated when their turn comes, behind their hook.
+//! An operator of bk-bcs sets the label before the grace period, and may have been replaced since. And a user who
+//! opens the gate between two containers of an ordered update ends that update. Such pods count as old ones: they are
+//! updated when it is their turn, after their hook.
 
 use serde_json::Value;
 
 use super::{Change, InPlaceState, state};
 use crate::plan::observed::{Pod, RevisionName, Turn};
 
-/// Whether a pod is at a revision, or on its way there.
+/// Whether a pod is at a revision, or being updated to it.
 pub fn is_at(pod: &Pod, revision: RevisionName) -> bool {
     pod.revision() == revision && !is_unfinished(pod)
 }
 
-/// Whether a pod lacks parts of the revision that its label names, and nothing brings them.
+/// Whether a pod lacks parts of the revision that its label names, and no update in progress adds them.
 pub fn is_unfinished(pod: &Pod) -> bool {
     pod.postponed.is_some() || interrupted(pod).next().is_some()
 }
 
-/// A change from the revision that a pod's label names, with what the pod lacks of that one.
+/// A change from the revision that a pod's label names, completed by what the pod lacks of that revision.
 pub fn completed(pod: &Pod, change: &Change, to: &Value) -> Change {
     let mut change = change.clone();
     let postponed = pod.postponed.iter().flat_map(|images| images.iter());

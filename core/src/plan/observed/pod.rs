@@ -1,4 +1,4 @@
-//! A pod as far as the planner looks at it: about a tenth of the real one.
+//! The parts of a pod that the planner reads: about a tenth of the whole object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::{PodUid, RevisionName};
 use crate::api::names;
 
-/// A pod, slim.
+/// The slim form of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Uid; what tells a pod from its successor of the same name.
+    /// Uid, which distinguishes a pod from its successor of the same name.
     pub uid: String,
     /// resourceVersion, which orders all writes.
     pub resource_version: u64,
@@ -32,24 +32,24 @@ pub struct Pod {
     pub controller: Option<String>,
     /// Cost of deleting it, in millionths.
     pub deletion_cost: i64,
-    /// Whether it has any annotation: a JSON patch cannot add to a map that is not there.
+    /// Whether it has any annotation: a JSON patch cannot add to a map that does not exist.
     pub annotated: bool,
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
-    /// Whether it carries the annotation of hot patches.
+    /// Whether it has the annotation of hot patches.
     pub hot_patched: bool,
-    /// Its index, where its workload gives pods one.
+    /// Its index, if its workload gives pods an index.
     pub index: Option<u32>,
     /// What the last in-place update or hot patch changed.
     pub record: Option<Arc<InPlaceRecord>>,
-    /// Images by container that an operator of bk-bcs put off to the end of a grace period, with the rest
-    /// of a change: only the revision's label was set.
+    /// Images by container of a change that an operator of bk-bcs has postponed to the end of a grace period: only
+    /// the label of the revision is set so far.
     pub postponed: Option<Arc<BTreeMap<String, String>>>,
     /// The node it is bound to.
     pub node: Option<String>,
     /// status.phase.
     pub phase: PodPhase,
-    /// Why it ended, if it did before any container had run for ten seconds.
+    /// Why it has ended, if that was before any container had run for ten seconds.
     pub ended_at_once: Option<Arc<str>>,
     /// Since when condition Ready is True.
     pub ready_since: Option<Timestamp>,
@@ -63,7 +63,7 @@ pub struct Pod {
     pub observed_generation: i64,
     /// Containers, and init containers that keep running (restartPolicy Always).
     pub containers: Vec<Container>,
-    /// How a resize goes.
+    /// The state of its resize.
     pub resize: Resize,
     /// containerIDs (in the order of `containers`) in the first status with this
     /// observedGeneration; None when the cache cannot know it (restart, relist).
@@ -77,11 +77,11 @@ pub enum PodPhase {
     Pending,
     /// Running: players may be on it.
     Running,
-    /// Ended well.
+    /// Ended with success.
     Succeeded,
-    /// Ended badly.
+    /// Ended with a failure.
     Failed,
-    /// The node does not answer.
+    /// The node cannot be reached.
     Unknown,
 }
 
@@ -98,37 +98,37 @@ pub enum Gate {
     Closed(Timestamp),
 }
 
-/// How a resize of a pod goes (conditions PodResizePending and PodResizeInProgress).
+/// The state of a pod's resize (conditions PodResizePending and PodResizeInProgress).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resize {
-    /// None asked for, or done.
+    /// None was requested, or it is complete.
     Settled,
-    /// The kubelet is at it.
+    /// The kubelet is applying it.
     InProgress,
-    /// The node has no room now.
+    /// The node does not have the resources at the moment.
     Deferred(String),
-    /// The node will never have room.
+    /// The node will never have the resources.
     Infeasible(String),
 }
 
-/// A container: what it should be, and what runs.
+/// A container: its spec, and what runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// Name.
     pub name: String,
-    /// Its place in spec.containers, or in spec.initContainers.
+    /// Its index in spec.containers, or in spec.initContainers.
     pub index: usize,
-    /// Whether it is an init container that keeps running.
+    /// Whether it is a native sidecar (an init container that keeps running).
     pub init: bool,
-    /// Image of the spec.
+    /// Image in the spec.
     pub image: String,
-    /// Resources of the spec as canonical JSON.
+    /// Resources in the spec, as canonical JSON.
     pub resources: Arc<str>,
     /// What the kubelet reports.
     pub status: Option<ContainerStatus>,
 }
 
-/// What the kubelet reports of a container.
+/// What the kubelet reports about a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStatus {
     /// One of the node's names for the image's content.
@@ -141,7 +141,7 @@ pub struct ContainerStatus {
     pub restart_count: i32,
     /// Whether it is ready.
     pub ready: bool,
-    /// Whether it runs: it neither waits nor has terminated.
+    /// Whether it is running, rather than waiting or terminated.
     pub running: bool,
     /// When it started, by the node's clock; None when it does not run.
     pub started_at: Option<Timestamp>,
@@ -163,10 +163,10 @@ pub struct FirstStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceRecord {
-    /// Revision that the pod was brought to.
+    /// Revision that the pod was updated to.
     pub revision: String,
-    /// When the gate was closed for this change; None for a pod without the gate. The change is
-    /// part of the closure that the gate's condition shows exactly when the two times are equal.
+    /// When the gate was closed for this change; None for a pod without the gate. The change belongs to the closure
+    /// that the gate's condition shows if, and only if, the two times are equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate_closed_at: Option<Timestamp>,
     /// When the pod was patched.
@@ -174,10 +174,10 @@ pub struct InPlaceRecord {
     /// Whether this was a hot patch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hot: bool,
-    /// Pods without the gate: whether the change was seen done, so its permission is spent.
+    /// For pods without the gate: whether the change was observed to be complete, so that its permission is used up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
-    /// Changed containers by name. Boxed, because a map's node has room for eleven.
+    /// Changed containers by name. Boxed, because each node of the map reserves space for eleven values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub containers: BTreeMap<String, Box<ContainerChange>>,
 }
@@ -188,25 +188,25 @@ pub struct InPlaceRecord {
 pub struct ContainerChange {
     /// The image before.
     pub from_image: String,
-    /// The container that ran before; empty when none did.
+    /// The ID of the container that ran before; empty if none did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub from_container_id: String,
-    /// Its restarts.
+    /// Its restart count.
     #[serde(default)]
     pub from_restart_count: i32,
-    /// Whether that container did not run the image before yet: this change came while another one was
-    /// in progress.
+    /// Whether that container did not run `from_image` yet, because this change came while another one was in
+    /// progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,
     /// Resources to set through the resize subresource; None when they do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,
-    /// How far it is, where containers get their images one after the other.
+    /// Its progress, if containers get their images one after the other.
     #[serde(default, skip_serializing_if = "Turn::is_set")]
     pub turn: Turn,
 }
 
-/// How far a container is whose image changes.
+/// The progress of a container whose image changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Turn {
@@ -215,7 +215,7 @@ pub enum Turn {
     Set,
     /// It gets this image once the containers before it have theirs.
     Next(String),
-    /// It was seen to run its new image before the next container got its own.
+    /// It was observed to run its new image, and the next container may get its own.
     Passed,
 }
 
@@ -245,7 +245,7 @@ impl Pod {
         }
     }
 
-    /// Whether it ended by itself: nothing is left to lose.
+    /// Whether it has ended by itself, so that there is nothing left to lose.
     pub fn ended(&self) -> bool {
         matches!(self.phase, PodPhase::Failed | PodPhase::Succeeded)
     }

@@ -6,14 +6,14 @@ use crate::plan::in_place::{hot_patch, is_in_progress};
 use crate::plan::observed::{Gate, Pod};
 use crate::plan::workload::Workload;
 
-/// Whether a pod is available: it has been ready for minReadySeconds, and no change of it is in progress.
+/// Whether a pod is available: it has been ready for minReadySeconds, and it is not being changed.
 pub fn is_available(pod: &Pod, workload: &Workload, now: Timestamp) -> bool {
     available_at(pod, workload).is_some_and(|at| at <= now)
 }
 
 /// When a pod becomes available if it stays ready; None if it is not ready or a change is in progress.
-/// Without minReadySeconds, a ready pod is available whatever the time is: the kubelet's clock, which
-/// dates its readiness, may be ahead of ours.
+/// Without minReadySeconds, a ready pod is available at any time, because the kubelet's clock, which dates its
+/// readiness, may be ahead of the operator's.
 pub fn available_at(pod: &Pod, workload: &Workload) -> Option<Timestamp> {
     if pod.terminating
         || is_in_progress(pod)

@@ -10,19 +10,18 @@ use crate::plan::pods::index;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
-/// Pods that one plan creates at most: a few more zeros in `replicas` must not fill the memory of
-/// the operator, which other workloads share. The next plan goes on.
+/// The maximum number of pods that one plan creates. Otherwise, a few zeros too many in `replicas` would fill the
+/// memory of the operator, which other workloads share. The next plan continues.
 pub const MAX_CREATIONS: usize = 1_000;
 
-/// Names for new pods, a function of the pods that were observed (invariant 10). Should two operators, or one
-/// before and after a crash, ever plan from the same past, they create the same pods, and the API server
-/// refuses the second one.
+/// Names for new pods, as a function of the observed pods (invariant 10). If two operators, or one before and after a
+/// crash, ever plan from the same observations, they create the same pods, and the API server refuses the second one.
 pub struct PodNames<'a> {
     workload: &'a Workload<'a>,
     /// Names of existing pods, and of other objects.
     taken: HashSet<&'a str>,
-    /// Names that it has given.
-    given: HashSet<String>,
+    /// Names that have been used for new pods.
+    used: HashSet<String>,
     newest: u64,
     next: u64,
 }
@@ -35,7 +34,7 @@ impl<'a> PodNames<'a> {
         Self {
             workload,
             taken: pods.chain(world.taken.iter().map(String::as_str)).collect(),
-            given: HashSet::new(),
+            used: HashSet::new(),
             newest: versions.max().unwrap_or(0),
             next: 0,
         }
@@ -51,13 +50,13 @@ impl<'a> PodNames<'a> {
             );
             self.next += 1;
             let name = format!("{}-{id}", self.workload.name);
-            if !self.taken.contains(name.as_str()) && self.given.insert(name) {
+            if !self.taken.contains(name.as_str()) && self.used.insert(name) {
                 return id;
             }
         }
     }
 
-    /// A new pod of a revision, with its index where it gets one.
+    /// A new pod of a revision, with its index if it gets one.
     pub fn new_pod(&mut self, revision: &Revision, index: Option<u32>) -> NewPod {
         let id = self.next_instance();
         let name = format!("{}-{id}", self.workload.name);
@@ -74,7 +73,7 @@ impl<'a> PodNames<'a> {
     }
 }
 
-/// The pod of an ordinal.
+/// The pod with an ordinal.
 pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) -> NewPod {
     let name = workload.pod_name(ordinal);
     let mut pod = pod_of(workload, revision, &name);
@@ -103,7 +102,7 @@ pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
     pod
 }
 
-/// The pod that a revision stands for.
+/// A pod of a revision.
 fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
     let template = &revision.template;
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
@@ -123,7 +122,7 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
             metadata.insert(field.to_owned(), value);
         }
     }
-    // All pods of a template would have the same index.
+    // With an index in the template, all pods would have the same one.
     if let Some(annotations) = metadata
         .get_mut("annotations")
         .and_then(Value::as_object_mut)

@@ -1,9 +1,9 @@
-//! Invariant 7: the indexes of a GameDeployment's pods. A new pod gets the lowest one of the range that no
-//! other pod has.
+//! Invariant 7: the indexes of a GameDeployment's pods. A new pod gets the lowest index of the range that no other
+//! pod has.
 //!
-//! A pod has its index until it is gone: a game server that is still ending may hold what the index stands
-//! for. So Terminating pods count, and pods that ended; also orphans that are being adopted. That the cache
-//! shows all pods that this operator has created, the expectations see to, as for their number.
+//! A pod has its index until it no longer exists: a game server that is still shutting down may occupy what the index
+//! stands for, such as a port. So Terminating and ended pods count, and so do orphans that are being adopted. As for
+//! the number of pods, expectations ensure that the cache shows all pods that this operator has created.
 
 use std::collections::HashSet;
 
@@ -20,22 +20,22 @@ use crate::plan::world::World;
 pub struct Indexes<'a> {
     range: Result<Option<IndexRange>, Blocked>,
     world: &'a World,
-    /// Those of pods that are there.
+    /// The indexes of existing pods.
     taken: HashSet<u32>,
-    /// None below this one is free.
+    /// No index below this one is free.
     lowest: u32,
 }
 
 /// Why a pod does not get an index.
 pub enum NoIndex {
-    /// It gets one when pods are gone that are about to be.
+    /// It gets one when pods that are being deleted no longer exist.
     Awaited(Blocked),
-    /// It gets none before a user does something.
+    /// It gets none until a user changes something.
     Blocked(Blocked),
 }
 
 impl<'a> Indexes<'a> {
-    /// Those that no pod has.
+    /// The indexes that no pod has.
     pub fn new(workload: &Workload, world: &'a World) -> Self {
         let range = match invalid(workload) {
             Some(blocked) => Err(blocked),
@@ -53,10 +53,10 @@ impl<'a> Indexes<'a> {
         }
     }
 
-    /// The index of the next new pod; None where pods get none.
+    /// The index of the next new pod; None if pods have no indexes.
     ///
     /// # Errors
-    /// When it cannot get one, so it is not created now.
+    /// If no index is free, so that the pod cannot be created now.
     pub fn take(&mut self) -> Result<Option<u32>, NoIndex> {
         let Some(range) = self.range.clone().map_err(NoIndex::Blocked)? else {
             return Ok(None);
@@ -82,26 +82,26 @@ impl<'a> Indexes<'a> {
         };
         match going {
             0 => NoIndex::Blocked(blocked(format!(
-                "all indexes from {start} to {last} are in use, so no more pods are created; give annotation \
-                 {INDEX_RANGE} a larger range, or reduce replicas"
+                "all indexes from {start} to {last} are in use, so no more pods are created; set a larger range in \
+                annotation {INDEX_RANGE}, or reduce replicas"
             ))),
             1 => NoIndex::Awaited(blocked(format!(
-                "all indexes from {start} to {last} are in use; a pod that is being deleted frees the next"
+                "all indexes from {start} to {last} are in use; the next one becomes free when a pod has been deleted"
             ))),
             more => NoIndex::Awaited(blocked(format!(
-                "all indexes from {start} to {last} are in use; {more} pods that are being deleted free the next"
+                "all indexes from {start} to {last} are in use; the next ones become free when {more} pods have been deleted"
             ))),
         }
     }
 }
 
-/// Pods that may have an index. An orphan that ended is never adopted.
+/// Pods that may have an index. An orphan that has ended is never adopted.
 fn pods_with_index(world: &World) -> impl Iterator<Item = &Pod> {
     let pods = world.pods.iter().map(AsRef::as_ref);
     pods.filter(|pod: &&Pod| pod.controller.is_some() || !pod.ended())
 }
 
-/// Why no pod may be created, nor recreated, when the range cannot be read.
+/// Why no pod may be created or recreated while the range is invalid.
 pub fn invalid(workload: &Workload) -> Option<Blocked> {
     let why = workload.indexes.as_ref().err()?;
     Some(Blocked {
@@ -123,8 +123,7 @@ pub fn set(index: u32, pod: &mut Value) {
     }
 }
 
-/// The variable of the template gives way, at its place: others may refer to it, which only those after it
-/// can.
+/// A variable of that name in the template is replaced where it is, because only variables after it can refer to it.
 fn set_in_container(index: u32, container: &mut Value) {
     let variable = json!({"name": INDEX_ENV, "value": index.to_string()});
     let is_ours = |it: &Value| it["name"] == INDEX_ENV;

@@ -1,4 +1,4 @@
-//! Which pods are the workload's own.
+//! Which pods belong to the workload.
 
 pub mod availability;
 pub mod creation;
@@ -17,8 +17,8 @@ pub struct Own<'a> {
     pub actions: Vec<Action>,
 }
 
-/// Pods that the workload controls, adopts and releases. An orphan that ended is adopted only where its
-/// name is an ordinal's: there it must be replaced.
+/// Finds the pods that the workload controls, and adopts or releases others. An orphan that has ended is adopted only
+/// if its name contains an ordinal, because it must be replaced then.
 pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
     let (mut pods, mut actions) = (Vec::new(), Vec::new());
     for pod in world.pods.iter().map(AsRef::as_ref) {
@@ -28,7 +28,7 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
             Some(uid) if *uid == workload.uid && !pod.terminating => {
                 actions.push(Action::ReleasePod(PodRef::of(pod)))
             }
-            None if is_member && !pod.terminating && is_of_use(workload, pod) => {
+            None if is_member && !pod.terminating && should_adopt(workload, pod) => {
                 actions.push(Action::AdoptPod(PodRef::of(pod)));
             }
             _ => {}
@@ -37,13 +37,12 @@ pub fn own_pods<'a>(workload: &Workload, world: &'a World) -> Own<'a> {
     Own { pods, actions }
 }
 
-/// Whether adopting an orphan leads anywhere: one that ended is only in the way, where its name is
-/// an ordinal's.
-fn is_of_use(workload: &Workload, orphan: &Pod) -> bool {
+/// Whether to adopt an orphan. One that has ended matters only if its name contains an ordinal, which it blocks.
+fn should_adopt(workload: &Workload, orphan: &Pod) -> bool {
     !orphan.ended() || workload.identity.is_some()
 }
 
-/// Those that neither ended nor are Terminating.
+/// The pods that are neither ended nor Terminating.
 pub fn active<'a>(own: &[&'a Pod]) -> Vec<&'a Pod> {
     let is_active = |pod: &&&Pod| !pod.terminating && !pod.ended();
     own.iter().filter(is_active).copied().collect()

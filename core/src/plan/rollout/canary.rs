@@ -1,5 +1,6 @@
 //! Canary steps: the current step of a rollout, and how far it may go. No more pods are updated than partition
-//! and steps allow (invariant 3); only a user or its duration ends a pause, and the step only grows (invariant 4).
+//! and steps allow (invariant 3). A pause ends only by a user or by its duration, and the step index only grows
+//! (invariant 4).
 //!
 //! The pause of a step is one patch of the workload: `paused: true` together with an annotation that
 //! names the revision, step list and step. A user who sets `paused: false` resumes. The annotation
@@ -54,8 +55,8 @@ pub struct Counts {
 /// The state of a rollout, and the actions that follow from it.
 #[derive(Debug)]
 pub struct Advance {
-    /// None if the steps start over and HookRuns of an earlier round have to be deleted first, so that
-    /// none of them is mistaken for one of this round.
+    /// None if the steps start over and HookRuns of an earlier rollout have to be deleted first, so that none of them
+    /// is mistaken for one of this rollout.
     pub rollout: Option<Rollout>,
     /// The actions.
     pub draft: Draft,

@@ -26,7 +26,7 @@ pub struct OwnPause {
     /// When the pause began.
     pub time: Timestamp,
     /// Set together with `paused: false` when the duration is over, so that a user's pause right
-    /// after it is not mistaken for ours.
+    /// after it is not mistaken for the operator's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
     /// Set when an apply wrote `paused: false` and the operator paused again.

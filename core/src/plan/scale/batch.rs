@@ -1,10 +1,10 @@
-//! The batches in which the first pods of a workload are created: no more than so many are created and not
-//! yet available, so a build that does not come up costs one batch.
+//! Creates the first pods of a workload in batches: only as many pods as a batch contains may have been created but
+//! not be available yet, so a build that does not start costs only one batch.
 //!
-//! Only its first pods: a scale-out, a replacement and an update are not held up. The first creation begins
-//! with the plan that finds neither pods nor a status, and lasts until all pods were available at once. The
-//! status says that it lasts, and is written before the first pod; so a workload that was taken over, or whose
-//! pods were lost, has no batches.
+//! This does not limit scale-outs, replacements and updates. The initial creation begins with the plan that finds
+//! neither pods nor a status, and continues until all pods are available at the same time. The status records that
+//! it is in progress, and is written before the first pod is created. So a workload that was taken over, or that has
+//! lost its pods, has no batches.
 
 use std::collections::HashSet;
 
@@ -17,18 +17,18 @@ use crate::plan::world::World;
 
 /// The batch that is being created.
 pub struct Batch<'a> {
-    /// Whether the first creation is not over.
+    /// Whether the initial creation is in progress.
     pub lasts: bool,
-    /// Pods in a batch; None without a limit.
+    /// The size of a batch; None if it is not limited.
     size: Option<i64>,
-    /// Pods that were created and are not available; one that is to be deleted is replaced by another.
+    /// Pods that have been created but are not available, except those that are to be deleted: others replace them.
     unavailable: i64,
     /// The oldest of them.
     oldest: Option<&'a Pod>,
 }
 
 impl<'a> Batch<'a> {
-    /// The batch of these pods, of which some are to be deleted.
+    /// The current batch, computed from the workload's pods and those of them that are to be deleted.
     pub fn of(
         workload: &Workload,
         world: &World,
@@ -51,7 +51,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// How many of so many pods may be created now.
+    /// How many of `wanted` pods may be created now.
     pub fn room(&self, wanted: usize) -> usize {
         let Some(size) = self.size else {
             return wanted;
@@ -60,13 +60,13 @@ impl<'a> Batch<'a> {
         room.min(wanted)
     }
 
-    /// What pods wait for that are not created now.
+    /// What the creation of further pods waits for.
     pub fn waits_for(&self) -> Option<Blocked> {
         let (size, unavailable) = (self.size?, self.unavailable);
         let message = match self.oldest {
             Some(pod) => format!(
                 "the first pods are created {size} at a time (scaleStrategy.createBatch), and {unavailable} of them \
-                 are not available yet, pod {} for the longest time",
+                 are not available yet, the oldest of which is {}",
                 pod.name
             ),
             None => {
@@ -80,7 +80,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether this is the first sight of a workload whose pods are to be created in batches.
+/// Whether the initial creation of pods in batches begins: the workload has neither pods nor a status.
 fn begins(workload: &Workload, world: &World) -> bool {
     let is_unknown = workload.progress.update_revision.is_empty();
     workload.create_batch.is_some() && is_unknown && world.pods.is_empty()

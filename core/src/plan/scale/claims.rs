@@ -1,4 +1,4 @@
-//! Volume claims: created before their pod, kept when it is deleted, transferred up only as the policy says.
+//! Volume claims: created before their pod, kept when it is deleted, and given up only as the retention policy says.
 //!
 //! Claims are never deleted here. An owner reference determines with which object a claim is deleted: the
 //! workload (whenDeleted), or a pod that is scaled in (whenScaled). A reference to a pod is added right
@@ -24,7 +24,7 @@ pub struct Claims<'a> {
     world: &'a World,
     /// The owner reference on claims of pods that stay.
     owner_of_kept: Option<Value>,
-    /// Uids of pods that own their claims, or are about to, so that the claims are deleted with them.
+    /// Uids of pods that own their claims, or are about to own them, so that the claims are deleted with them.
     transferred: BTreeSet<PodUid<'a>>,
     /// The ordinals of these pods.
     leaving: BTreeSet<i64>,
@@ -45,13 +45,13 @@ pub enum Readiness {
 impl<'a> Claims<'a> {
     /// The claims of a workload, as observed.
     pub fn new(workload: &'a Workload<'a>, identity: Identity<'a>, world: &'a World) -> Self {
-        let goes_with_us = identity.retention.when_deleted == PvcRetention::Delete;
+        let deleted_with_workload = identity.retention.when_deleted == PvcRetention::Delete;
         Self {
             workload,
             identity,
             templates: identity.claim_templates().collect(),
             world,
-            owner_of_kept: goes_with_us.then(|| json!(workload.owner_reference())),
+            owner_of_kept: deleted_with_workload.then(|| json!(workload.owner_reference())),
             transferred: BTreeSet::new(),
             leaving: BTreeSet::new(),
             actions: Vec::new(),
@@ -84,8 +84,8 @@ impl<'a> Claims<'a> {
     fn why_unusable(&self, claim: &Claim, ordinal: i64) -> Option<Blocked> {
         let pod = self.workload.pod_name(ordinal);
         let name = &claim.name;
-        let goes = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
-        if goes {
+        let is_going = claim.terminating || self.owning_pods(claim, ordinal).next().is_some();
+        if is_going {
             return Some(Blocked {
                 reason: Reason::ClaimTerminating,
                 message: format!(
@@ -104,8 +104,8 @@ impl<'a> Claims<'a> {
         })
     }
 
-    /// If the policy says so, makes a pod that may be deleted for good the owner of its claims. Returns
-    /// whether the pod may be deleted: not before it is observed as their owner.
+    /// Makes a pod that may be deleted for good the owner of its claims, if the retention policy says so. Returns
+    /// whether the pod may be deleted: only after it has been observed as their owner.
     pub fn transfer(&mut self, cleared: &Cleared<'a>, ordinal: i64) -> bool {
         let pod = cleared.pod();
         if self.identity.retention.when_scaled == PvcRetention::Retain {
@@ -116,8 +116,8 @@ impl<'a> Claims<'a> {
         let ours = &self.workload.uid;
         let is_missing = |claim: &&Claim| {
             let owner = claim.controller();
-            let is_strangers = owner.is_some_and(|uid| uid != ours && uid != pod.uid);
-            !(claim.terminating || is_strangers || claim.is_owned_by(&pod.uid))
+            let is_foreign = owner.is_some_and(|uid| uid != ours && uid != pod.uid);
+            !(claim.terminating || is_foreign || claim.is_owned_by(&pod.uid))
         };
         let missing = self.of_ordinal(ordinal).filter(is_missing);
         let changes = missing.map(|claim| {
@@ -135,8 +135,8 @@ impl<'a> Claims<'a> {
         has_all
     }
 
-    /// All actions, including those that set the owners of claims as the policy says. `wanted` says
-    /// whether an ordinal is to have a pod.
+    /// All actions, including those that set the owners of claims as the retention policy says. `wanted` returns
+    /// whether an ordinal should have a pod.
     pub fn settle(mut self, own: &[&Pod], wanted: impl Fn(i64) -> bool) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.actions);
         if self.world.claims.is_empty() {
@@ -146,7 +146,7 @@ impl<'a> Claims<'a> {
         for claim in self.world.claims.values().filter(|it| !it.terminating) {
             let ordinal = self.ordinal(claim);
             let is_wanted = ordinal.is_some_and(&wanted);
-            // A pod that is deleted for good, as its hook allowed, keeps the claims that it owns.
+            // A pod that is deleted for good, as its hook allowed, remains the owner of its claims.
             let takes_along = |pod: &Pod| {
                 let going = pod.terminating || self.transferred.contains(&pod.uid());
                 self.identity.retention.when_scaled == PvcRetention::Delete && !is_wanted && going

@@ -1,4 +1,4 @@
-//! How many pods there are to be, which ones are deleted, and which ones a rollout reaches.
+//! How many pods there should be, which ones are deleted, and which ones a rollout reaches.
 
 pub mod batch;
 pub mod claims;

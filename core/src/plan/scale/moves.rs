@@ -1,13 +1,13 @@
-//! Which pods a rollout brings to the update revision.
+//! Which pods a rollout updates.
 
 use crate::plan::observed::Pod;
 
-/// Pods that the rollout brings to the update revision, as far as it may go now.
+/// The pods that the rollout may update now.
 pub struct Moves<'a> {
     /// The candidates, in the order in which they are updated.
     pub old: Vec<&'a Pod>,
     /// How many of them are updated.
     pub count: i64,
-    /// How many of these can change in place; surge pods have replaced the others.
+    /// How many of those can be changed in place; surge pods have replaced the others.
     pub in_place: i64,
 }

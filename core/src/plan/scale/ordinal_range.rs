@@ -1,5 +1,5 @@
-//! Which ordinals there are to be: the first ones that are not reserved. A reserved ordinal does not count,
-//! so the next higher one is used in its place.
+//! Which ordinals should have a pod: the first ones that are not reserved. A reserved ordinal does not count, so the
+//! next higher one is used instead.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,17 +27,17 @@ impl<'a> OrdinalRange<'a> {
         }
     }
 
-    /// The ordinal behind the last one.
+    /// The ordinal after the last one.
     pub fn end(&self) -> i64 {
         self.range.end
     }
 
-    /// Whether an ordinal is one of them.
+    /// Whether an ordinal is in the range and not reserved.
     pub fn contains(&self, ordinal: i64) -> bool {
         self.range.contains(&ordinal) && !self.reserved.contains(&ordinal)
     }
 
-    /// Those below an ordinal.
+    /// The part of the range below an ordinal.
     pub fn below(&self, ordinal: i64) -> Self {
         Self {
             range: self.range.start..ordinal.min(self.range.end),
@@ -45,7 +45,7 @@ impl<'a> OrdinalRange<'a> {
         }
     }
 
-    /// Those from an ordinal on.
+    /// The part of the range from an ordinal on.
     pub fn above(&self, ordinal: i64) -> Self {
         Self {
             range: ordinal.max(self.range.start)..self.range.end,
@@ -53,7 +53,7 @@ impl<'a> OrdinalRange<'a> {
         }
     }
 
-    /// All of them, lowest first.
+    /// All ordinals that are not reserved, lowest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = i64> + use<'a> {
         let reserved = self.reserved;
         let ordinals = self.range.clone();
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserved_ordinals_are_left_out_and_not_counted() {
+    fn reserved_ordinals_are_skipped_and_not_counted() {
         for (count, start, reserved, expected) in [
             (3, 0, &[][..], &[0, 1, 2][..]),
             (3, 0, &[1], &[0, 2, 3]),
             (3, 0, &[0], &[1, 2, 3]),
             (3, 0, &[2], &[0, 1, 3]),
-            // One above the last does not matter, unless the ones below push it in.
+            // A reserved ordinal above the last one matters only if lower ones extend the range to it.
             (3, 0, &[3], &[0, 1, 2]),
             (3, 0, &[1, 3], &[0, 2, 4]),
             (3, 0, &[0, 1, 2], &[3, 4, 5]),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_cut_at_an_ordinal() {
+    fn a_range_is_split_at_an_ordinal() {
         let reserved = BTreeSet::from([1, 4]);
         let range = OrdinalRange::first(4, 0, &reserved);
         let all = |range: OrdinalRange| range.iter().collect::<Vec<i64>>();

@@ -17,22 +17,22 @@ pub struct ScaleIn<'a> {
     workload: &'a Workload<'a>,
     node_costs: &'a BTreeMap<String, i64>,
     pod_cost_descends: bool,
-    neighbours: HashMap<&'a str, usize>,
+    neighbors: HashMap<&'a str, usize>,
 }
 
-/// What a pod waits for, by its HookRuns and its annotation. Lower goes first, so that a victim stays a
-/// victim.
+/// What a pod waits for, according to its HookRuns and its annotation. Lower values are deleted first, so that a
+/// victim remains a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiting {
     /// Its removal.
     ToGo,
-    /// A PreDelete hook, of an update or whose run is not created yet.
+    /// A PreDelete hook of an update, or one whose run has not been created yet.
     Marked,
     /// Nothing.
     No,
 }
 
-/// Place in the order: lower goes first. Read from top to bottom.
+/// The rank of a pod: lower ranks are deleted first. Fields are compared from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank<'a> {
     not_named: bool,
@@ -42,15 +42,15 @@ pub struct Rank<'a> {
     ready: bool,
     pod_cost: i64,
     node_cost: i64,
-    neighbours: Reverse<usize>,
+    neighbors: Reverse<usize>,
     newest: Reverse<jiff::Timestamp>,
     name: &'a str,
 }
 
-/// How many pods of each kind are to stay.
+/// How many pods to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
-    /// Pods in all.
+    /// In total.
     pub total: i64,
     /// At the update revision.
     pub updated: i64,
@@ -59,21 +59,21 @@ pub struct Keep {
 }
 
 impl<'a> ScaleIn<'a> {
-    /// The order among these pods.
+    /// The ranking of these pods.
     pub fn new(workload: &'a Workload<'a>, world: &'a World, pods: &[&'a Pod]) -> Self {
-        let mut neighbours = HashMap::new();
+        let mut neighbors = HashMap::new();
         for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
-            *neighbours.entry(node).or_insert(0) += 1;
+            *neighbors.entry(node).or_insert(0) += 1;
         }
         Self {
             workload,
             node_costs: &world.node_costs,
             pod_cost_descends: workload.pod_cost_descends(),
-            neighbours,
+            neighbors,
         }
     }
 
-    /// A pod's place in the order.
+    /// A pod's rank.
     pub fn rank(&self, pod: &'a Pod, waiting: Waiting) -> Rank<'a> {
         let node = pod.node.as_deref();
         let cost = node
@@ -97,8 +97,8 @@ impl<'a> ScaleIn<'a> {
                 false => pod_cost,
             },
             node_cost: cost,
-            neighbours: Reverse(
-                node.and_then(|node| self.neighbours.get(node))
+            neighbors: Reverse(
+                node.and_then(|node| self.neighbors.get(node))
                     .copied()
                     .unwrap_or(0),
             ),
@@ -107,8 +107,8 @@ impl<'a> ScaleIn<'a> {
         }
     }
 
-    /// Chooses victims. Pods that are named, or wait for their hook already, go first, whatever their
-    /// revision; the others so that as many of each revision stay as the partition says.
+    /// Chooses victims. Pods that are named in podsToDelete, or already wait for their hook, are chosen first, whatever
+    /// their revision. The others are chosen so that as many pods of each revision remain as the partition says.
     pub fn victims(
         &self,
         pods: &[&'a Pod],
@@ -145,7 +145,7 @@ impl<'a> ScaleIn<'a> {
     }
 }
 
-/// Surge and victims when the rollout is that far.
+/// Surge and victims for this progress of the rollout.
 pub fn choose<'a>(
     sizing: &Sizing<'a>,
     order: &ScaleIn<'a>,

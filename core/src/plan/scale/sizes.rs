@@ -1,4 +1,4 @@
-//! How many pods there are to be, of which revision, and which are too many.
+//! How many pods there should be, at which revision, and which ones are surplus.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,46 +12,46 @@ use crate::plan::rollout::{Advance, Counts, Rollout};
 use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
 
-/// Works out how many pods there are to be, of which revision, and which are too many.
+/// Computes how many pods there should be, at which revision, and which ones are surplus.
 pub struct Sizing<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
-    /// What was seen.
+    /// What was observed.
     pub world: &'a World,
     /// Its revisions.
     pub revisions: &'a Revisions<'a>,
-    /// Its pods that neither ended nor are Terminating.
+    /// Its pods that are neither ended nor Terminating.
     pub active: &'a [&'a Pod],
-    /// Those of them that count for canary steps, unless they are too many.
+    /// Those of them that count for canary steps, unless they are victims.
     pub counted: &'a [&'a Pod],
 }
 
-/// Surge and victims when the rollout is that far.
+/// Surge and victims for one state of the rollout.
 pub struct Choice<'a> {
-    /// Pods by which replicas may be exceeded.
+    /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
-    /// Pods that are too many.
+    /// Surplus pods, which are to be deleted.
     pub victims: HashSet<PodUid<'a>>,
 }
 
-/// How many pods there are to be.
+/// How many pods there should be, and which ones they are.
 pub struct Sizes<'a> {
     /// How far the rollout may go.
     pub rollout: Rollout,
     /// The stable revision.
     pub stable: RevisionName<'a>,
-    /// Pods by which replicas may be exceeded.
+    /// The number of pods by which replicas may be exceeded.
     pub surge: i64,
-    /// Pods that are too many.
+    /// Surplus pods, which are to be deleted.
     pub victims: HashSet<PodUid<'a>>,
-    /// Pods that neither ended nor are Terminating.
+    /// Pods that are neither ended nor Terminating.
     pub active: &'a [&'a Pod],
-    /// Those of them that are no victims.
+    /// Those of them that are not victims.
     pub kept: Vec<&'a Pod>,
 }
 
 impl Sizes<'_> {
-    /// Whether pods of this one's revision are still made.
+    /// Whether new pods may be created at the revision of this pod.
     pub fn makes(&self, pod: &Pod) -> bool {
         let update = self.rollout.progress.update();
         [update, self.stable].contains(&pod.revision())
@@ -59,11 +59,11 @@ impl Sizes<'_> {
 }
 
 impl<'a> Sizing<'a> {
-    /// How many pods there are to be, and what is to be done for the rollout. None: the steps start over, and
-    /// HookRuns of an earlier round have to be deleted first.
+    /// The sizes, and what the rollout decides. There are no sizes if the steps start over and HookRuns of an earlier
+    /// rollout have to be deleted first.
     ///
-    /// Steps count pods that are not victims, and the victims depend on the step. So a first round finds the
-    /// victims, and a second one the step.
+    /// Steps count pods that are not victims, and the victims depend on the step. So a first pass finds the victims,
+    /// and a second one the step.
     pub fn settle(&self, choose: impl Fn(&Rollout) -> Choice<'a>) -> (Option<Sizes<'a>>, Draft) {
         let (first, _) = self.advance(&HashSet::new());
         let victims = first.rollout.map(|rollout| choose(&rollout).victims);
@@ -102,8 +102,7 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// Pods by which replicas may be exceeded while so many are still to be brought to the update
-    /// revision.
+    /// The number of pods by which replicas may be exceeded while `to_move` pods are still to be updated.
     pub fn surge(&self, to_move: i64) -> i64 {
         let Workload {
             max_surge,
@@ -145,9 +144,9 @@ impl<'a> Sizing<'a> {
         )
     }
 
-    /// The stable revision. It moves to the update revision when the steps are over and every pod is
-    /// available there; a workload without any pod proves nothing. One whose ControllerRevision is
-    /// gone stays what it is while a pod is left that the rollout is to spare.
+    /// The stable revision. The update revision becomes stable when the steps are completed and all pods are available
+    /// at it; a workload without pods proves nothing. A stable revision whose ControllerRevision was deleted remains
+    /// the stable one as long as there are old pods, which the rollout may have to spare.
     fn stable(&self, counts: Counts, kept: i64) -> RevisionName<'a> {
         let update = self.revisions.update.name();
         let progress = &self.workload.progress;
@@ -166,9 +165,9 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// The stable revision of a workload that shows none although it has pods, orphans that are being
-    /// adopted among them: its status was lost in the middle of a rollout (restored from a backup,
-    /// deleted with `--cascade=orphan`). It is the one that most of the old pods are at.
+    /// The stable revision of a workload whose status shows none although it has pods (orphans that are being adopted
+    /// included): the status was lost in the middle of a rollout, because the workload was restored from a backup or
+    /// deleted with `--cascade=orphan`. It is the revision that most of the old pods have.
     fn stable_of_pods(&self) -> Option<RevisionName<'a>> {
         let is_active = |pod: &&Pod| !pod.terminating && !pod.ended();
         let pods = self.world.pods.iter().map(AsRef::as_ref);
@@ -181,7 +180,7 @@ impl<'a> Sizing<'a> {
         for revision in pods.map(Pod::revision).filter(is_old) {
             *pods_at.entry(revision).or_insert(0) += 1;
         }
-        let commonest = pods_at.into_iter().max_by_key(|(_, pods)| *pods);
-        commonest.map(|(revision, _)| revision)
+        let most_common = pods_at.into_iter().max_by_key(|(_, pods)| *pods);
+        most_common.map(|(revision, _)| revision)
     }
 }

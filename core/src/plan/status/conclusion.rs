@@ -9,7 +9,7 @@ use crate::plan::status::{Outcome, PodCounts, Reasons};
 use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
 
-/// Hook conditions of a point that a status shows at most.
+/// The maximum number of hook conditions of one point in a status.
 const HOOK_CONDITIONS: usize = 100;
 
 /// The status to show.
@@ -49,7 +49,7 @@ pub fn status(
         updated_replicas: counts.updated,
         updated_ready_replicas: counts.updated_ready,
         update_revision: progress.update_revision,
-        creating_in_batches: scene.batch.lasts && !were_all_available(workload, &counts),
+        creating_in_batches: scene.batch.lasts && !are_all_available(workload, &counts),
         surge_replicas: i32::try_from(sizes.surge).unwrap_or(i32::MAX),
         current_revision: progress.canary.revision.clone(),
         collision_count: progress.collision_count,
@@ -75,8 +75,8 @@ fn reserved(scene: &Scene) -> usize {
     victims.filter(|pod| workload.is_reserved(pod)).count()
 }
 
-/// Hook conditions as the status shows them: those that have waited longest, when thousands would
-/// make the object too large to be written.
+/// The hook conditions that the status shows. Thousands of them would make the object too large to be written, so
+/// only those that have waited longest are shown.
 fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     if conditions.len() > HOOK_CONDITIONS {
         conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
@@ -85,13 +85,13 @@ fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     conditions
 }
 
-/// Whether all pods are available, and there is one.
-fn were_all_available(workload: &Workload, counts: &PodCounts) -> bool {
+/// Whether all pods are available, and there is at least one.
+fn are_all_available(workload: &Workload, counts: &PodCounts) -> bool {
     let available = i64::from(counts.available);
     available > 0 && available >= workload.replicas
 }
 
-/// Whether there are as many pods as wanted, all available, and the rollout is over.
+/// Whether there are as many pods as desired, all available, and the rollout is complete.
 fn has_arrived(scene: &Scene, counts: &PodCounts) -> bool {
     let Scene {
         workload,
@@ -101,7 +101,7 @@ fn has_arrived(scene: &Scene, counts: &PodCounts) -> bool {
     } = scene;
     let rollout = &sizes.rollout;
     let is_stopped = rollout.paused && sizes.stable != revisions.update.name();
-    // With OnDelete it is for the user to say when a pod moves.
+    // With OnDelete, the user decides when a pod is updated.
     let is_moved =
         workload.update == UpdateType::OnDelete || i64::from(counts.updated) >= rollout.target;
     rollout.progress.is_past(workload.steps.len())

@@ -34,8 +34,8 @@ fn failures(old: &WorkloadStatus, new: &WorkloadStatus) -> Vec<Event> {
     let types = [ConditionType::FailedScale, ConditionType::FailedUpdate].into_iter();
     let failed = types.filter_map(|type_| {
         let failed = new.condition(type_)?;
-        let told = old.condition(type_).map(|it| &it.message);
-        (told != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
+        let reported = old.condition(type_).map(|it| &it.message);
+        (reported != Some(&failed.message)).then(|| warning(&failed.reason, failed.message.clone()))
     });
     failed.collect()
 }
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// The messages of the events when a rollout reaches this step index.
-    fn told(index: i32, steps: usize) -> Vec<String> {
+    /// The messages of the events about a rollout that reaches this step index.
+    fn messages(index: i32, steps: usize) -> Vec<String> {
         let status = |index: Option<i32>| {
             let status = json!({
                 "updateRevision": "game-new",
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_is_at_a_step_or_has_all_behind_it() {
-        assert_eq!(told(0, 3), ["the rollout to game-new is at step 0"]);
-        assert_eq!(told(2, 3), ["the rollout to game-new is at step 2"]);
+    fn a_rollout_is_at_a_step_or_has_completed_all_of_them() {
+        assert_eq!(messages(0, 3), ["the rollout to game-new is at step 0"]);
+        assert_eq!(messages(2, 3), ["the rollout to game-new is at step 2"]);
         let over = "the rollout to game-new has completed all of its 3 steps";
-        assert_eq!(told(3, 3), [over]);
-        assert_eq!(told(0, 0), [""; 0]);
+        assert_eq!(messages(3, 3), [over]);
+        assert_eq!(messages(0, 0), [""; 0]);
     }
 }

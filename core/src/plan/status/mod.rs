@@ -16,7 +16,7 @@ use crate::plan::rollout::Rollout;
 use crate::plan::time::earlier;
 use crate::plan::workload::{UpdateType, Workload};
 
-/// Pods by how far they are, victims included.
+/// The numbers of pods in each state, including victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
     /// All.
@@ -31,7 +31,7 @@ pub struct PodCounts {
     pub updated_ready: i32,
 }
 
-/// Counts pods, and says when the next one becomes available by waiting.
+/// Counts pods, and returns when the next one becomes available just by time.
 pub fn count(
     workload: &Workload,
     pods: &[&Pod],
@@ -52,20 +52,20 @@ pub fn count(
     (counts, wake)
 }
 
-/// Why not all is as the spec says.
+/// Why the workload does not match its spec.
 #[derive(Default)]
 pub struct Reasons {
-    /// Why things do not go on.
+    /// What blocks the workload.
     pub obstacles: Obstacles,
-    /// What pods that are to be created wait for, which comes by itself.
+    /// What the creation of pods waits for, if that needs no action by a user.
     pub waits_for: Option<Blocked>,
 }
 
-/// What a plan came to, as far as conditions show it.
+/// The result of a plan, as far as conditions show it.
 pub struct Outcome<'a> {
     /// How far the rollout may go.
     pub rollout: &'a Rollout,
-    /// Whether everything is as the spec says.
+    /// Whether the workload matches its spec.
     pub complete: bool,
     /// The counts.
     pub counts: PodCounts,
@@ -73,7 +73,7 @@ pub struct Outcome<'a> {
     pub victims: usize,
     /// Those of them whose ordinal is reserved.
     pub reserved: usize,
-    /// Why not all is as the spec says.
+    /// Why the workload does not match its spec.
     pub reasons: Reasons,
 }
 
@@ -109,7 +109,7 @@ pub fn conditions(
     conditions.collect()
 }
 
-/// A condition as this plan finds it.
+/// A condition as this plan determines it.
 struct Finding {
     type_: ConditionType,
     status: &'static str,
@@ -139,7 +139,7 @@ impl Finding {
     }
 }
 
-/// Ready says that everything is as the spec wants it: what `kubectl wait` and kstatus wait for.
+/// Ready means that the workload matches its spec. `kubectl wait` and kstatus wait for it.
 fn ready(workload: &Workload, outcome: &Outcome) -> Finding {
     let available = i64::from(outcome.counts.available);
     let updated = i64::from(outcome.counts.updated);
@@ -179,19 +179,19 @@ fn to_delete(outcome: &Outcome) -> String {
     match reserved {
         0 => format!("pods that are to be deleted and are waiting for their hook: {victims}"),
         _ => format!(
-            "pods that are to be deleted and are waiting for their hook or a substitute: {victims}, of them \
-             because their ordinal is reserved: {reserved}"
+            "pods that are to be deleted and are waiting for their hook or a substitute: {victims}; those to be \
+             deleted because their ordinal is reserved: {reserved}"
         ),
     }
 }
 
 fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
-    let goes_on = |reason, message: &str| {
+    let proceeds = |reason, message: &str| {
         Finding::is_true(ConditionType::Progressing, reason, message.to_owned())
     };
     let waits = |reason, message| Finding::is_false(ConditionType::Progressing, reason, message);
     if outcome.complete {
-        return goes_on(Reason::Complete, "the rollout is complete");
+        return proceeds(Reason::Complete, "the rollout is complete");
     }
     let rollout = outcome.rollout;
     let step = rollout.progress.step_index.unwrap_or(0);
@@ -226,8 +226,8 @@ fn progressing(workload: &Workload, outcome: &Outcome) -> Finding {
     match obstacles.update.as_ref().or(obstacles.scale.as_ref()) {
         Some(Blocked { reason, message }) => waits(*reason, message.clone()),
         None => match waits_for {
-            Some(Blocked { reason, message }) => goes_on(*reason, message),
-            None => goes_on(
+            Some(Blocked { reason, message }) => proceeds(*reason, message),
+            None => proceeds(
                 Reason::RollingOut,
                 "pods are being created, updated or deleted",
             ),

@@ -1,12 +1,13 @@
 //! The condition of an object that cannot be decoded, for example because another version stored a value that this one
-//! does not know. Its conditions are handled as JSON: no other one is lost, whatever it contains.
+//! does not know. Its conditions are handled as JSON, so that no other condition is lost, whatever it contains.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::{ConditionType, Reason};
 
-/// The conditions of an object, with Ready=False and why it cannot be decoded; None if they say so already.
+/// The conditions of an object, with Ready=False and the reason why it cannot be decoded. None if they already contain
+/// that.
 pub fn unreadable_conditions(
     old: &[Value],
     why: &str,
@@ -38,7 +39,7 @@ pub fn unreadable_conditions(
     Some(conditions)
 }
 
-/// What is said of an object that cannot be decoded.
+/// The message about an object that cannot be decoded.
 pub fn unreadable_message(why: &str) -> String {
     format!("the operator cannot decode this object and ignores it: {why}")
 }

@@ -17,7 +17,7 @@ fn creations<K: Planned + Serialize>(story: &mut Story<K>) -> usize {
     story.count(|action| matches!(action, Action::CreatePod(_)))
 }
 
-/// The kubelet starts the pods that are there.
+/// The kubelet starts the existing pods.
 fn start<K: Planned + Serialize>(story: &mut Story<K>) {
     story.kubelets_act();
 }
@@ -40,14 +40,14 @@ fn the_first_pods_come_in_batches_and_later_ones_do_not() {
     assert!(!story.status().creating_in_batches);
 
     story.user(json!({"replicas": 20}));
-    assert_eq!(creations(&mut story), 13, "a scale-out is free");
+    assert_eq!(creations(&mut story), 13, "a scale-out is not limited");
     start(&mut story);
     story.world.pods.truncate(5);
-    assert_eq!(creations(&mut story), 15, "replacements are free");
+    assert_eq!(creations(&mut story), 15, "replacements are not limited");
 }
 
 #[test]
-fn a_pod_that_is_never_ready_holds_the_rest_and_is_named() {
+fn a_pod_that_is_never_ready_holds_back_the_rest_and_is_named() {
     let mut story = story(6, batches(json!(2)));
     story.user(json!({"template": {"metadata": {"labels": {"broken": "yes"}}}}));
     assert_eq!(creations(&mut story), 2);
@@ -60,16 +60,24 @@ fn a_pod_that_is_never_ready_holds_the_rest_and_is_named() {
     assert!(message.contains("2 at a time"), "{message}");
 
     story.user(batches(json!(3)));
-    assert_eq!(creations(&mut story), 1, "a raised value goes on");
+    assert_eq!(
+        creations(&mut story),
+        1,
+        "a raised value continues the creation"
+    );
     story.user(json!({"template": {"metadata": {"labels": {"broken": null}}}}));
     story.settle();
-    assert_eq!(story.columns(), "6 6 6 6 6", "a fixed template goes on");
+    assert_eq!(
+        story.columns(),
+        "6 6 6 6 6",
+        "a fixed template continues the creation"
+    );
     assert!(!story.status().creating_in_batches);
 }
 
 #[test]
 fn a_workload_that_was_taken_over_has_no_batches() {
-    // Its status was lost, and its pods are there.
+    // Its status was lost, but its pods exist.
     let mut first = story(4, json!({}));
     first.settle();
     first.object.status = None;
@@ -77,7 +85,7 @@ fn a_workload_that_was_taken_over_has_no_batches() {
     first.user(json!({"replicas": 9}));
     assert_eq!(creations(&mut first), 5);
     assert!(!first.status().creating_in_batches);
-    // Its pods were lost, and its status is there.
+    // Its pods were lost, but its status exists.
     first.world.pods.clear();
     assert_eq!(creations(&mut first), 9);
 }
@@ -93,7 +101,7 @@ fn an_update_is_not_held_up() {
 }
 
 #[test]
-fn the_status_says_that_it_lasts_before_the_first_pod_is_created() {
+fn the_status_records_the_initial_creation_before_the_first_pod_is_created() {
     let mut story = story(4, batches(json!(1)));
     story.sync();
     let plan = story.plan();

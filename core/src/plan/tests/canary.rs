@@ -27,7 +27,7 @@ pub fn resume(story: &mut Story) {
 }
 
 #[test]
-fn a_rollback_leaves_a_pause_to_the_user_who_set_it_when_the_steps_own_was_over() {
+fn a_rollback_keeps_a_users_pause_that_began_after_that_of_the_step() {
     let mut story = story(
         2,
         json!({"updateStrategy": {"canary": {"steps": [{"pause": {"duration": 10}}, {"partition": 0}]}}}),
@@ -188,7 +188,7 @@ fn a_template_applied_while_a_user_pauses_gets_no_pod_until_the_user_resumes() {
 }
 
 #[test]
-fn steps_taken_out_while_a_user_pauses_leave_no_more_pods_updated() {
+fn removing_the_steps_while_a_user_pauses_updates_no_more_pods() {
     let steps = json!([{"partition": 1}, {"pause": {}}]);
     let mut story = story(
         4,
@@ -236,7 +236,7 @@ fn a_canary_whose_status_is_lost_takes_its_steps_again() {
 }
 
 #[test]
-fn a_partition_holds_when_a_workload_without_status_takes_its_pods_over() {
+fn a_partition_holds_when_a_workload_without_status_adopts_its_pods() {
     let mut story = story(4, json!({"updateStrategy": {"partition": 3}}));
     story.settle();
     story.image("v2").settle();
@@ -254,7 +254,7 @@ fn a_partition_holds_when_a_workload_without_status_takes_its_pods_over() {
 }
 
 #[test]
-fn pods_of_no_known_revision_are_no_stable_revision() {
+fn pods_of_unknown_revisions_do_not_determine_the_stable_one() {
     let mut story = without_status();
     let update = story.world.revisions.iter().max_by_key(|it| it.number);
     let update = update.expect("a revision").name.clone();
@@ -293,7 +293,7 @@ fn an_apply_does_not_resume() {
 }
 
 #[test]
-fn a_successful_hook_goes_on_by_itself() {
+fn a_successful_hook_continues_the_rollout() {
     let mut story = seed();
     story.image("v2").settle();
     resume(&mut story);
@@ -305,7 +305,7 @@ fn a_successful_hook_goes_on_by_itself() {
 }
 
 #[test]
-fn a_missing_template_of_a_step_names_itself_and_heals() {
+fn a_missing_template_of_a_step_is_reported_until_it_exists() {
     let mut story = seed();
     story.world.templates.clear();
     story.image("v2").settle();
@@ -320,7 +320,7 @@ fn a_missing_template_of_a_step_names_itself_and_heals() {
 }
 
 #[test]
-fn runs_of_an_earlier_round_go_before_the_steps_start_over() {
+fn runs_of_an_earlier_rollout_are_deleted_before_the_steps_start_over() {
     let mut story = seed();
     story.image("v2").settle();
     resume(&mut story);
@@ -337,7 +337,7 @@ fn runs_of_an_earlier_round_go_before_the_steps_start_over() {
 }
 
 #[test]
-fn a_success_of_an_earlier_round_goes_with_the_runs_of_its_steps() {
+fn a_success_of_an_earlier_rollout_is_deleted_with_the_runs_of_its_steps() {
     let mut story = story(
         2,
         json!({
@@ -347,7 +347,7 @@ fn a_success_of_an_earlier_round_goes_with_the_runs_of_its_steps() {
         }),
     );
     story.settle();
-    // Both revisions are known, so only the runs of the steps delay the next round.
+    // Both revisions are known, so only the runs of the steps delay the next rollout.
     story.image("v3").settle();
     story.image("v2").settle();
     story.hooks_end("canary", HookPhase::Successful);
@@ -404,7 +404,7 @@ fn a_pause_holds_when_the_stable_revision_is_deleted() {
 }
 
 #[test]
-fn a_rollout_without_its_stable_revision_ends_as_any_other() {
+fn a_rollout_without_its_stable_revision_completes_like_any_other() {
     let (mut story, _) = paused_without_stable_revision(2);
     story.settle();
     assert_eq!(story.images(), "v1 v2");

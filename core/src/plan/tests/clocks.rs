@@ -9,7 +9,7 @@ use crate::plan::Gate;
 const BACK: i64 = -7_200;
 
 #[test]
-fn a_clock_that_is_behind_the_kubelets_frees_no_pod_from_the_budget() {
+fn a_clock_behind_that_of_the_kubelet_exempts_no_pod_from_the_budget() {
     let mut story = story(5, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle().wait(BACK);
     story.image("v2");
@@ -21,7 +21,7 @@ fn a_clock_that_is_behind_the_kubelets_frees_no_pod_from_the_budget() {
 }
 
 #[test]
-fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_for_its_grace_period_alone() {
+fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_only_for_its_grace_period() {
     let grace = json!({"gracePeriodSeconds": 30});
     let strategy = json!({"type": "InplaceUpdate", "inPlaceUpdateStrategy": grace});
     let mut story = story(1, json!({"updateStrategy": strategy}));
@@ -35,7 +35,7 @@ fn a_gate_that_closed_in_the_future_is_closed_again_and_waits_for_its_grace_peri
 }
 
 #[test]
-fn a_refusal_that_is_dated_in_the_future_is_asked_about_again() {
+fn a_refusal_dated_in_the_future_is_checked_again() {
     let mut story = story(3, json!({}));
     story.settle();
     story.refuses = Some("exceeded quota".to_owned());

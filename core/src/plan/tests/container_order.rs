@@ -23,7 +23,7 @@ fn images(proxy: &str, game: &str, log: &str) -> Value {
     }}})
 }
 
-/// One pod, all of whose images are v1. No kubelet follows unless a test says so.
+/// One pod with all images at v1. The kubelet acts only when a test makes it act.
 fn ordered(policy: &str) -> Story {
     let mut story = story(
         1,
@@ -92,7 +92,7 @@ fn containers_get_their_images_one_after_the_other() {
 }
 
 #[test]
-fn without_an_order_they_get_them_at_once() {
+fn without_an_order_all_images_change_at_once() {
     let mut story = ordered("DisOrdered");
     story.user(images("v2", "v2", "v2")).settle();
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v2");
@@ -100,7 +100,7 @@ fn without_an_order_they_get_them_at_once() {
 }
 
 #[test]
-fn the_next_one_waits_for_readiness_only_where_that_is_asked_for() {
+fn the_next_container_waits_for_readiness_only_with_ordered_ready() {
     for (policy, after) in [
         ("OrderedReady", "proxy:v2 game:v1 log:v1"),
         ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
@@ -113,7 +113,7 @@ fn the_next_one_waits_for_readiness_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn the_next_one_needs_a_pod_that_is_still_as_ready_as_it_was_seen() {
+fn the_next_container_is_not_changed_if_readiness_was_lost_after_the_plan() {
     for (policy, after) in [
         ("OrderedReady", "proxy:v2 game:v1 log:v1"),
         ("OrderedUpdated", "proxy:v2 game:v2 log:v1"),
@@ -139,7 +139,7 @@ fn the_next_one_needs_a_pod_that_is_still_as_ready_as_it_was_seen() {
 }
 
 #[test]
-fn a_status_of_an_earlier_generation_passes_no_turn() {
+fn a_status_of_an_earlier_generation_does_not_pass_the_turn() {
     let mut story = ordered("OrderedUpdated");
     let pod = story.names().remove(0);
     story.user(images("v2", "v2", "v2")).settle();
@@ -165,7 +165,7 @@ fn containers_that_keep_their_image_are_not_waited_for() {
 }
 
 #[test]
-fn the_first_patch_carries_all_but_the_later_images() {
+fn the_first_patch_contains_all_but_the_later_images() {
     let mut story = ordered("OrderedReady");
     let mut change = images("v1", "v2", "v2");
     change["template"]["metadata"] = json!({"labels": {"tier": "gold"}, "annotations": {"a": "b"}});
@@ -200,7 +200,7 @@ fn the_first_patch_carries_all_but_the_later_images() {
 }
 
 #[test]
-fn one_hook_allows_all_of_it_and_another_one_ends_it() {
+fn one_hook_precedes_the_whole_update_and_one_follows_it() {
     let mut story = ordered("OrderedUpdated");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook, "postInplaceUpdateStrategy": hook}));
@@ -229,7 +229,7 @@ fn one_hook_allows_all_of_it_and_another_one_ends_it() {
 }
 
 #[test]
-fn a_revert_changes_back_what_was_changed_and_nothing_else() {
+fn a_revert_undoes_what_was_changed_and_nothing_else() {
     let mut story = ordered("OrderedReady");
     story.user(images("v2", "v2", "v2")).settle();
     starts(&mut story, "proxy", true);
@@ -246,7 +246,7 @@ fn a_revert_changes_back_what_was_changed_and_nothing_else() {
 }
 
 #[test]
-fn a_container_that_was_to_go_back_and_stays_after_all_is_waited_for() {
+fn a_container_whose_revert_is_canceled_is_waited_for() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v1", "v2", "v2")).settle();
     starts(&mut story, "game", true);
@@ -275,18 +275,18 @@ fn a_new_target_does_not_wait_for_a_container_that_changes_again() {
 }
 
 #[test]
-fn a_new_target_waits_for_a_container_that_is_on_its_way_there() {
+fn a_new_target_waits_for_a_container_that_is_being_updated_to_it() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(images("v2", "v3", "v2")).settle();
     assert_eq!(spec(&story), "proxy:v2 game:v1 log:v1");
-    assert_eq!(patches(&story).len(), 2, "the revision at once");
+    assert_eq!(patches(&story).len(), 2, "the revision changes immediately");
     starts(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v2 game:v3 log:v1");
 }
 
 #[test]
-fn a_pause_does_not_stop_what_has_begun() {
+fn a_pause_does_not_stop_an_update_in_progress() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"paused": true}}));
@@ -295,7 +295,7 @@ fn a_pause_does_not_stop_what_has_begun() {
 }
 
 #[test]
-fn an_order_that_is_given_up_leaves_nothing_to_wait_for() {
+fn without_the_order_no_container_waits_any_longer() {
     let mut story = ordered("OrderedUpdated");
     story.user(images("v2", "v2", "v2")).settle();
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"policy": "DisOrdered"}}}));
@@ -304,7 +304,7 @@ fn an_order_that_is_given_up_leaves_nothing_to_wait_for() {
 }
 
 #[test]
-fn a_pod_of_which_nothing_runs_is_changed_all_at_once() {
+fn a_pod_in_which_nothing_runs_is_changed_all_at_once() {
     let mut story = ordered("OrderedReady");
     let pod = story.names().remove(0);
     story.stop_containers(&pod);
@@ -360,7 +360,7 @@ fn an_update_that_is_overtaken_keeps_its_resources() {
 }
 
 #[test]
-fn a_gate_that_is_opened_by_hand_makes_an_old_pod_of_one_that_is_not_done() {
+fn a_pod_whose_gate_is_opened_by_hand_during_an_update_is_an_old_one() {
     let mut story = ordered("OrderedReady");
     let hook = json!({"hook": {"templateName": "test"}});
     story.user(json!({"preInplaceUpdateStrategy": hook}));

@@ -11,7 +11,7 @@ use crate::api::{HookPhase, HookRun, HookRunStatus};
 use crate::plan::{Action, is_read_alike};
 
 #[test]
-fn a_run_says_what_it_is_for() {
+fn a_run_records_its_purpose() {
     let mut story = story(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "args", "args": [
@@ -76,7 +76,7 @@ fn a_run_says_what_it_is_for() {
 }
 
 #[test]
-fn an_argument_without_a_value_names_itself() {
+fn an_argument_without_a_value_is_reported_by_name() {
     let mut story = story(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "needy"}}}),
@@ -224,7 +224,7 @@ fn what_is_read_alike_of_a_run_makes_the_same_plan() {
 }
 
 #[test]
-fn a_success_of_the_future_does_not_count() {
+fn a_success_dated_in_the_future_does_not_count() {
     for (seconds, left) in [(3, 1), (3600, 2)] {
         let mut story = story(
             2,
@@ -232,20 +232,20 @@ fn a_success_of_the_future_does_not_count() {
         );
         story.settle();
         story.user(json!({"replicas": 1})).settle();
-        // The clock of the leader before was ahead.
+        // The clock of the previous leader was ahead.
         story.wait(seconds);
         story.hooks_end("", HookPhase::Successful);
         story.wait(-seconds).settle();
         assert_eq!(story.pods().len(), left, "{seconds} s ahead");
-        // It is asked again.
+        // The hook runs again.
         story.hooks_end("", HookPhase::Successful);
         story.settle();
         assert_eq!(story.pods().len(), 1);
     }
 }
 
-/// A HookRun as every user can create it who may create HookRuns: all that the operator wrote into its
-/// own but the name, and a metric that passes.
+/// A HookRun that any user with permission to create HookRuns could create: everything except the name is as in the
+/// operator's own run, and its metric passes.
 fn copied(run: &HookRun, name: &str, phase: HookPhase, now: Timestamp) -> Arc<HookRun> {
     let mut copy = run.clone();
     copy.metadata.name = Some(name.to_owned());
@@ -260,7 +260,7 @@ fn copied(run: &HookRun, name: &str, phase: HookPhase, now: Timestamp) -> Arc<Ho
 }
 
 #[test]
-fn a_copy_of_a_run_under_another_name_counts_for_nothing_and_displaces_nothing() {
+fn a_copy_of_a_run_under_another_name_has_no_effect() {
     let hook = json!({"hook": {"templateName": "test"}});
     let in_place = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
     for (case, spec, change) in [
@@ -287,7 +287,11 @@ fn a_copy_of_a_run_under_another_name_counts_for_nothing_and_displaces_nothing()
             let copy = copied(&run, "mine", HookPhase::Successful, story.world.now);
             story.world.runs.insert(position, copy);
             story.settle();
-            assert_eq!(story.runs(), own, "{case}: the copy goes, the run stays");
+            assert_eq!(
+                story.runs(),
+                own,
+                "{case}: the copy is deleted, the run is kept"
+            );
             assert_eq!(story.pods().len(), 2, "{case}");
             assert_eq!(story.images(), images, "{case}");
             story.hooks_end("", HookPhase::Successful);
@@ -299,7 +303,7 @@ fn a_copy_of_a_run_under_another_name_counts_for_nothing_and_displaces_nothing()
 }
 
 #[test]
-fn a_step_is_passed_only_by_a_run_that_was_made_for_this_workload() {
+fn a_step_is_passed_only_by_a_run_that_was_created_for_this_workload() {
     let steps = json!({"steps": [{"partition": 1}, {"hook": {"templateName": "test"}}]});
     let mut story = story(2, json!({"updateStrategy": {"canary": steps}}));
     story.settle();

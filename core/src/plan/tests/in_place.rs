@@ -47,7 +47,7 @@ fn the_grace_period_lies_between_gate_and_change() {
     story.image("v2").settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v1");
-    // The time of a condition has whole seconds: the gate may have closed up to one later.
+    // The time of a condition has whole seconds: the gate may have closed up to a second later.
     story.wait(30).settle();
     assert_eq!(story.images(), "v1");
     story.wait(1).settle();
@@ -71,14 +71,14 @@ fn the_change_follows_the_gate_at_once_unless_there_is_a_grace_period() {
 }
 
 #[test]
-fn a_running_pod_whose_gate_was_never_opened_is_changed_behind_its_gate_all_the_same() {
+fn a_running_pod_whose_gate_was_never_opened_is_still_changed_behind_its_gate() {
     let mut story = in_place(1, json!({}));
     // The API server has accepted both revisions.
     story.image("v2").settle();
     story.image("v1").settle();
     story.user(json!({"postInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     let name = story.names()[0].clone();
-    // The operator that made it crashed before it opened the gate.
+    // The operator crashed between the creation of the pod and the opening of its gate.
     story.edit_pod(&name, |pod| {
         pod.gate = Gate::Unset;
         pod.ready_since = None;
@@ -87,7 +87,7 @@ fn a_running_pod_whose_gate_was_never_opened_is_changed_behind_its_gate_all_the_
     story.image("v2").settle();
     assert!(matches!(story.pods()[0].gate, Gate::Closed(_)));
     assert_eq!(story.images(), "v2");
-    assert_eq!(story.runs().len(), 1, "its PostInplace hook is asked");
+    assert_eq!(story.runs().len(), 1, "its PostInplace hook runs");
     let place = |like: fn(&Action) -> bool| story.done.iter().position(like);
     let opened = place(|action| matches!(action, Action::OpenGate(_)));
     let closed = place(|action| matches!(action, Action::CloseGate { .. }));
@@ -114,7 +114,7 @@ fn a_pause_or_revert_opens_a_gate_behind_which_nothing_changed() {
 }
 
 #[test]
-fn a_pod_already_changed_is_followed_to_its_end_during_a_pause() {
+fn the_update_of_a_pod_that_is_already_changed_completes_during_a_pause() {
     let mut story = in_place(1, json!({}));
     story.image("v2");
     while story.count(is_patch) == 0 {
@@ -128,7 +128,7 @@ fn a_pod_already_changed_is_followed_to_its_end_during_a_pause() {
 }
 
 #[test]
-fn a_pod_in_an_update_goes_to_the_newest_target_without_a_second_hook() {
+fn a_pod_that_is_being_updated_gets_the_newest_target_without_a_second_hook() {
     let mut story = in_place(
         1,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -143,7 +143,7 @@ fn a_pod_in_an_update_goes_to_the_newest_target_without_a_second_hook() {
     assert_eq!(story.images(), "v3");
     assert!(
         matches!(story.pods()[0].gate, Gate::Closed(_)),
-        "not done on the old image"
+        "not complete with the old image"
     );
     story.kubelet = true;
     story.settle();
@@ -167,7 +167,7 @@ fn a_post_hook_that_fails_keeps_the_pod_from_traffic_until_the_next_target() {
     assert_eq!(
         story.images(),
         "v1 v2",
-        "the unavailable pod holds the rollout"
+        "the unavailable pod holds the rollout back"
     );
     assert_eq!(story.status().post_inplace_hook_condition.len(), 1);
     story.image("v3").settle();
@@ -203,7 +203,7 @@ fn a_pre_delete_hook_guards_in_place_updates_too() {
 }
 
 #[test]
-fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_no_victim_for_that() {
+fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_not_a_victim_for_that() {
     let mut story = in_place(
         3,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -229,11 +229,11 @@ fn a_pod_is_marked_while_its_pre_inplace_hook_runs_and_is_no_victim_for_that() {
     assert!(!marked(&story).contains(waiting));
     story.image("v1").settle();
     let only = std::slice::from_ref(waiting);
-    assert_eq!(marked(&story), only, "the others are called off");
+    assert_eq!(marked(&story), only, "the others are canceled");
 }
 
 #[test]
-fn what_cannot_be_changed_in_place_is_refused_or_recreated() {
+fn a_change_that_is_impossible_in_place_is_refused_or_recreates_pods() {
     let change = json!({"template": {"spec": {"hostNetwork": true}}});
     let mut story = in_place(2, json!({}));
     story.user(change.clone()).settle();
@@ -246,7 +246,7 @@ fn what_cannot_be_changed_in_place_is_refused_or_recreated() {
     assert_eq!(
         story.status().updated_replicas,
         0,
-        "new pods are of the stable revision"
+        "new pods are created at the stable revision"
     );
 
     let mut story = in_place(
@@ -402,7 +402,7 @@ fn a_hot_patch_restarts_nothing_and_proves_itself_on_one_pod() {
 }
 
 #[test]
-fn a_first_hot_patch_that_never_shows_says_what_holds_the_others() {
+fn a_first_hot_patch_that_never_completes_is_reported() {
     let mut story = story(
         3,
         json!({"updateStrategy": {"type": "HotPatchUpdate", "maxUnavailable": 3}}),
@@ -414,9 +414,9 @@ fn a_first_hot_patch_that_never_shows_says_what_holds_the_others() {
     assert_eq!(
         story.condition("FailedUpdate"),
         None,
-        "it may take its time"
+        "it is not overdue yet"
     );
-    let wake = story.plan().wake.expect("a look later");
+    let wake = story.plan().wake.expect("a time to plan again");
     story.wait(60).settle();
     assert_eq!(wake, story.world.now);
     let (reason, message) = story.condition("FailedUpdate").expect("condition");
@@ -460,7 +460,7 @@ fn a_kubelet_that_restarts_the_container_stops_a_hot_patch_at_one_pod() {
 }
 
 #[test]
-fn a_later_in_place_update_takes_the_hot_patch_annotation_off() {
+fn a_later_in_place_update_removes_the_hot_patch_annotation() {
     let mut story = story(1, json!({"updateStrategy": {"type": "HotPatchUpdate"}}));
     story.settle();
     story.image("v2").settle();
@@ -474,7 +474,7 @@ fn a_later_in_place_update_takes_the_hot_patch_annotation_off() {
 }
 
 #[test]
-fn a_pod_without_the_gate_spends_its_permission_when_it_is_done() {
+fn a_pod_without_the_gate_uses_up_its_permission_when_it_is_complete() {
     let mut story = story(
         1,
         json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -489,7 +489,7 @@ fn a_pod_without_the_gate_spends_its_permission_when_it_is_done() {
     story.settle();
     assert_eq!(story.images(), "v2");
     story.image("v3").settle();
-    assert_eq!(story.images(), "v2", "the next change asks again");
+    assert_eq!(story.images(), "v2", "the next change runs the hook again");
     assert_eq!(story.runs().len(), 1);
 }
 
@@ -510,7 +510,7 @@ fn without_a_readiness_gate_new_pods_are_changed_at_once() {
 }
 
 #[test]
-fn a_change_of_disable_readiness_gate_is_about_new_pods_alone() {
+fn a_change_of_disable_readiness_gate_affects_only_new_pods() {
     let mut story = in_place(2, json!({}));
     let revisions = story.world.revisions.len();
     story.done.clear();

@@ -12,7 +12,7 @@ fn range(story: &mut Story, start: u32, end: u32) {
     story.annotate(INDEX_RANGE, &range.to_string());
 }
 
-/// So many pods, with indexes from 100 up to and without this one.
+/// A workload whose pods get indexes from 100 (inclusive) to `end` (exclusive).
 fn indexed(replicas: i32, end: u32, spec: Value) -> Story {
     let mut story = story(replicas, spec);
     range(&mut story, 100, end);
@@ -20,7 +20,7 @@ fn indexed(replicas: i32, end: u32, spec: Value) -> Story {
     story
 }
 
-/// Indexes of all pods, Terminating ones too, sorted; `-` for none.
+/// Indexes of all pods, including Terminating ones, sorted; `-` for none.
 fn indexes(story: &Story) -> String {
     let index = |index: Option<u32>| index.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let mut all: Vec<String> = story.pods().iter().map(|pod| index(pod.index)).collect();
@@ -41,7 +41,7 @@ fn reason(story: &Story, type_: &str) -> Option<String> {
 }
 
 #[test]
-fn new_pods_get_the_lowest_index_that_is_free() {
+fn new_pods_get_the_lowest_free_index() {
     let mut story = indexed(3, 110, json!({}));
     assert_eq!(indexes(&story), "100 101 102");
     let middle = story.pods().iter().position(|pod| pod.index == Some(101));
@@ -92,7 +92,7 @@ fn the_index_stays_in_place_and_changes_with_the_pod() {
         json!({"updateStrategy": {"maxSurge": 1, "maxUnavailable": 0}}),
     );
     story.image("v2").settle();
-    assert_eq!(indexes(&story), "101", "its predecessor had 100 still");
+    assert_eq!(indexes(&story), "101", "its predecessor still had 100");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn when_no_index_is_left_no_pod_is_created() {
 }
 
 #[test]
-fn with_a_bad_range_no_pod_is_created_or_recreated_and_all_else_goes_on() {
+fn with_an_invalid_range_no_pod_is_created_or_recreated_and_all_else_continues() {
     let rolling = json!({"updateStrategy": {"maxUnavailable": 2}});
     let mut story = indexed(3, 110, rolling);
     story.annotate(INDEX_RANGE, "100-110");
@@ -180,7 +180,7 @@ fn with_a_bad_range_no_pod_is_created_or_recreated_and_all_else_goes_on() {
     story.settle();
     assert_eq!(story.pods().len(), 3);
     story.user(json!({"replicas": 2})).settle();
-    assert_eq!(story.images(), "v1 v1", "a scale-in goes on");
+    assert_eq!(story.images(), "v1 v1", "a scale-in continues");
     story.user(json!({"replicas": 4})).settle();
     assert_eq!(story.images(), "v1 v1");
     range(&mut story, 100, 110);
@@ -196,7 +196,7 @@ fn with_a_bad_range_no_pod_is_created_or_recreated_and_all_else_goes_on() {
 }
 
 #[test]
-fn orphans_that_are_adopted_bring_their_index() {
+fn adopted_orphans_keep_their_index() {
     let mut story = indexed(2, 110, json!({}));
     for name in story.names() {
         story.edit_pod(&name, |pod| pod.controller = None);

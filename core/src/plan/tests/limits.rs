@@ -20,7 +20,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
     let unavailable = story.pods().iter().filter(|pod| !pod.is_ready()).count();
     assert_eq!(unavailable, 0);
     story.image("v2");
-    // The first plan asks the API server whether it accepts pods of the template.
+    // The first plan only checks by a dry run whether the API server accepts pods of the template.
     while story
         .done
         .iter()
@@ -37,7 +37,7 @@ fn begun(replicas: i32, strategy: Value) -> Begun {
 }
 
 #[test]
-fn of_a_rolling_update() {
+fn limits_of_a_rolling_update() {
     // replicas, maxUnavailable, maxSurge, partition; pods created and deleted by the first plan
     for (replicas, unavailable, surge, partition, created, deleted) in [
         // The default is 20 % of the replicas, rounded up, and no surge.
@@ -76,7 +76,7 @@ fn of_a_rolling_update() {
 }
 
 #[test]
-fn of_an_update_in_place() {
+fn limits_of_an_in_place_update() {
     // replicas, maxUnavailable, maxSurge, partition; pods created and changed by the first plan
     for (replicas, unavailable, surge, partition, created, changed) in [
         (10, json!(null), json!(null), json!(null), 0, 2),

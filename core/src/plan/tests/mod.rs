@@ -1,5 +1,5 @@
-//! Tests of whole plans, told as stories: a user does something, the operator syncs, pods and hooks
-//! answer.
+//! Tests of whole plans, written as stories: a user does something, the operator reconciles, and pods and hooks
+//! respond.
 
 mod batches;
 mod canary;

@@ -46,7 +46,7 @@ fn version_of(story: &Story, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_pending_pod_whose_game_runs_is_asked() {
+fn the_hook_of_a_pending_pod_whose_game_runs_is_run() {
     let mut story = behind("preDelete", two_containers());
     let name = first(&mut story);
     // The sidecar waits for its image.
@@ -76,7 +76,7 @@ fn a_native_sidecar_that_runs_is_something_to_lose() {
 }
 
 #[test]
-fn a_pod_that_shows_as_ended_while_its_game_runs_is_asked() {
+fn the_hook_of_a_pod_that_is_reported_as_ended_while_its_game_runs_is_run() {
     let mut story = behind("preDelete", json!({}));
     let name = first(&mut story);
     // The garbage collector does this to a pod whose Node is deleted.
@@ -94,7 +94,7 @@ fn a_pod_that_shows_as_ended_while_its_game_runs_is_asked() {
 type Edit = fn(&mut Pod);
 type Change = fn(&mut Story);
 
-/// States of a pod none of whose containers runs.
+/// States of a pod without running containers.
 const IDLE: [(&str, Edit); 3] = [
     ("never started", |pod| pod.phase = PodPhase::Pending),
     ("not reported", |pod| {
@@ -105,7 +105,7 @@ const IDLE: [(&str, Edit); 3] = [
 ];
 
 #[test]
-fn a_pod_none_of_whose_containers_runs_goes_unasked_as_it_was_seen() {
+fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
     let named = |name: &str| json!({"scaleStrategy": {"podsToDelete": [name]}});
     let changes: [(Change, DeletionReason); 2] = [
         (
@@ -161,7 +161,7 @@ fn a_pod_none_of_whose_containers_runs_goes_unasked_as_it_was_seen() {
 }
 
 #[test]
-fn a_pod_that_started_meanwhile_stays_and_is_asked() {
+fn a_pod_that_started_meanwhile_is_kept_and_its_hook_is_run() {
     let mut story = behind("preDelete", json!({}));
     let name = first(&mut story);
     story.stop_containers(&name);
@@ -178,7 +178,7 @@ fn a_pod_that_started_meanwhile_stays_and_is_asked() {
     assert_eq!(story.pods().len(), 2);
     assert_eq!(story.runs().len(), 1);
     story.hooks_end("", HookPhase::Failed);
-    // The game is dead, so its hook does not answer.
+    // The game is dead, so its hook does not respond.
     story.kubelet = false;
     story.stop_containers(&name);
     story.refused.clear();
@@ -192,7 +192,7 @@ fn a_pod_that_started_meanwhile_stays_and_is_asked() {
 }
 
 #[test]
-fn an_unguarded_pod_goes_as_it_is() {
+fn an_unguarded_pod_may_have_changed() {
     let mut story = story(2, json!({}));
     story.settle();
     story.done.clear();
@@ -220,7 +220,7 @@ fn in_place(point: &str) -> (Story, String) {
 }
 
 #[test]
-fn a_pod_that_has_not_started_is_changed_as_it_was_seen() {
+fn a_pod_that_has_not_started_is_changed_as_it_was_observed() {
     for point in ["preDelete", "preInplace", "postInplace"] {
         let (mut story, name) = in_place(point);
         story.edit_pod(&name, |pod| pod.phase = PodPhase::Pending);

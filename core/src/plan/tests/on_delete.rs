@@ -1,4 +1,4 @@
-//! GameDeployments with OnDelete: nothing moves by itself, and new pods are of the update revision.
+//! GameDeployments with OnDelete: no pod is updated by itself, and new pods are created at the update revision.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn on_delete(replicas: i32, spec: Value) -> Story {
     story
 }
 
-/// A user deletes a pod of this image, and it is gone.
+/// A user deletes a pod with this image, and it terminates.
 fn user_deletes(story: &mut Story, tag: &str) {
     let image = format!("game:{tag}");
     let mut pods = story.world.pods.iter();
@@ -26,7 +26,7 @@ fn touches_a_pod(action: &Action) -> bool {
 }
 
 #[test]
-fn nothing_moves_and_new_pods_are_of_the_update_revision() {
+fn no_pod_is_updated_and_new_pods_have_the_update_revision() {
     let mut story = on_delete(3, json!({"updateStrategy": {"maxSurge": 2}}));
     story.done.clear();
     story.image("v2").settle();
@@ -44,7 +44,7 @@ fn nothing_moves_and_new_pods_are_of_the_update_revision() {
 }
 
 #[test]
-fn old_pods_leave_first_and_reverts_move_none() {
+fn old_pods_are_deleted_first_and_reverts_update_none() {
     let mut story = on_delete(3, json!({}));
     story.image("v2").settle();
     user_deletes(&mut story, "v1");

@@ -1,4 +1,4 @@
-//! Rollouts that skip the steps that are left, at a user's word.
+//! Rollouts that skip their remaining steps at a user's request.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ fn promote(story: &mut Story) {
 }
 
 #[test]
-fn a_promoted_rollout_skips_the_steps_that_are_left() {
+fn a_promoted_rollout_skips_the_remaining_steps() {
     let mut story = canary();
     story.image("v2").settle();
     assert_eq!(
@@ -46,7 +46,7 @@ fn a_promoted_rollout_skips_the_steps_that_are_left() {
 }
 
 #[test]
-fn a_running_hook_of_a_step_is_called_off() {
+fn a_running_hook_of_a_step_is_canceled() {
     let mut story = canary();
     story.image("v2").settle();
     story
@@ -63,7 +63,7 @@ fn a_running_hook_of_a_step_is_called_off() {
 }
 
 #[test]
-fn a_promotion_speaks_for_no_later_rollout() {
+fn a_promotion_does_not_apply_to_a_later_rollout() {
     let mut story = canary();
     story.image("v2").settle();
     promote(&mut story);
@@ -74,7 +74,7 @@ fn a_promotion_speaks_for_no_later_rollout() {
         (story.columns().as_str(), story.paused()),
         ("4 1 1 4 4", true)
     );
-    // Overtaken by another template before the operator has seen it.
+    // Another template overtakes it before the operator has observed it.
     promote(&mut story);
     story.image("v4").settle();
     assert_eq!(

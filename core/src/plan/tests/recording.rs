@@ -1,6 +1,5 @@
-//! Replays what a real kubelet reported (data/in-place-sequences.txt) and holds the rule for "done"
-//! against what really ran: never early, never hanging, whether or not the first status of each
-//! generation was seen.
+//! Replays what a real kubelet reported (data/in-place-sequences.txt), and compares the rule for completion with what
+//! really ran: it is never early and never hangs, whether or not the first status of each generation was observed.
 
 use std::sync::Arc;
 
@@ -24,8 +23,8 @@ struct Seen {
     containers: Vec<ContainerStatus>,
 }
 
-/// Changes in the recording of which the spec column tells: all but the resize, the sidecar and
-/// those of a second container.
+/// The changes in the recording that the spec column shows: all but the resize, and those of the sidecar and of a
+/// second container.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Score {
     finished: usize,
@@ -89,7 +88,7 @@ fn sequences() -> Vec<(String, Vec<Seen>)> {
     sequences
 }
 
-/// What an image's name stands for, as the end of the imageID.
+/// The content that an image's name stands for, as the end of the imageID.
 fn content(image: &str) -> &str {
     match image {
         "game:v1" => "bb91cf",
@@ -149,8 +148,8 @@ fn pod_of(seen: &Seen, before: Option<&Pod>, knows_first: bool) -> Pod {
     pod
 }
 
-/// Whether the change of a segment is truly done: the wanted content runs and is ready, and where
-/// the content was wanted before under another name, in another container.
+/// Whether the change of a segment is truly complete: the desired content runs and is ready, and if the same content
+/// was desired before under another name, it runs in another container.
 fn is_truly_done(seen: &Seen, before: &Seen) -> bool {
     let status = &seen.containers[0];
     let same_content = content(&seen.spec) == content(&before.spec);
@@ -210,8 +209,8 @@ fn score(sequence: &[Seen], knows_first: bool, score: &mut Score) {
             }
         }
         score.finished += usize::from(truly_done);
-        // Without the first status a stable container is believed after a while, which a recording
-        // that goes on right away does not leave.
+        // Without the first status, a stable container is assumed to be the new one only after a while. A recording
+        // that continues immediately does not allow for that.
         let had_time = knows_first || end.is_none();
         score.never += usize::from(truly_done && !said_done && had_time);
         start = change;

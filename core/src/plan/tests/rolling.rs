@@ -17,7 +17,7 @@ fn a_rolling_update_never_goes_below_its_budget() {
 }
 
 #[test]
-fn a_pod_that_is_ready_and_not_yet_available_takes_a_slot() {
+fn a_pod_that_is_ready_but_not_yet_available_takes_a_slot() {
     let mut story = story(
         4,
         json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
@@ -27,7 +27,7 @@ fn a_pod_that_is_ready_and_not_yet_available_takes_a_slot() {
     assert_eq!(story.images(), "v1 v1 v1 v1", "none is available yet");
     story.wait(30).settle();
     assert_eq!(story.images(), "v1 v1 v1 v2");
-    // The one that is not available may go on, and no other begins.
+    // The pod that is not available may be updated further, but no other pod.
     story.wait(10).image("v3").settle();
     assert_eq!(story.images(), "v1 v1 v1 v3");
     story.wait(20).settle();
@@ -37,7 +37,7 @@ fn a_pod_that_is_ready_and_not_yet_available_takes_a_slot() {
 }
 
 #[test]
-fn a_pod_that_is_named_and_not_yet_available_takes_a_slot() {
+fn a_pod_that_is_named_but_not_yet_available_takes_a_slot() {
     let mut story = story(
         4,
         json!({"minReadySeconds": 30, "updateStrategy": {"maxUnavailable": 1}}),
@@ -54,7 +54,7 @@ fn a_pod_that_is_named_and_not_yet_available_takes_a_slot() {
 }
 
 #[test]
-fn surge_makes_the_new_pods_first_and_ends_at_replicas() {
+fn surge_creates_the_new_pods_first_and_ends_at_replicas() {
     let mut story = story(
         4,
         json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}),
@@ -84,7 +84,7 @@ fn surge_in_place_ends_at_replicas_too() {
 }
 
 #[test]
-fn a_partition_keeps_pods_and_a_percentage_updates_one_at_least() {
+fn a_partition_keeps_pods_and_a_percentage_updates_at_least_one() {
     for (partition, images) in [
         (json!(2), "v1 v1 v2 v2 v2"),
         (json!("50%"), "v1 v1 v1 v2 v2"),
@@ -170,9 +170,9 @@ fn an_update_waits_for_each_pods_hook() {
     story.hooks_end("", HookPhase::Failed);
     story.settle();
     assert_eq!(story.images(), "v1 v1 v1 v1");
-    assert_eq!(story.runs().len(), 2, "a broken hook goes no further");
+    assert_eq!(story.runs().len(), 2, "a broken hook affects no more pods");
     story.image("v1").settle();
-    assert!(story.runs().is_empty(), "a revert calls the hooks off");
+    assert!(story.runs().is_empty(), "a revert cancels the hooks");
     assert_eq!(
         story.count(|action| matches!(action, Action::DeletePod(_))),
         0
@@ -180,7 +180,7 @@ fn an_update_waits_for_each_pods_hook() {
 }
 
 #[test]
-fn a_recreation_asks_pre_inplace_where_there_is_no_pre_delete_hook() {
+fn a_recreation_runs_the_pre_inplace_hook_if_there_is_no_pre_delete_hook() {
     let hook = json!({"hook": {"templateName": "test"}});
     let hot = json!({"type": "HotPatchUpdate", "maxUnavailable": 1,
         "inPlaceUpdateStrategy": {"whenImpossible": "Recreate"}});
@@ -200,7 +200,7 @@ fn a_recreation_asks_pre_inplace_where_there_is_no_pre_delete_hook() {
         story.hooks_end("", HookPhase::Successful);
         story.settle();
         assert_eq!(story.status().updated_replicas, 1);
-        // Scaling in is no update.
+        // Scaling in is not an update.
         story.user(json!({"replicas": 1})).settle();
         assert_eq!(story.pods().len(), 1);
     }
@@ -278,7 +278,7 @@ fn a_workload_that_is_being_deleted_is_left_alone() {
 fn a_revision_avoids_a_name_that_another_object_has() {
     let mut story = story(1, json!({}));
     let Action::CreateRevision(first) = story.plan().actions.remove(0) else {
-        panic!("a revision comes first");
+        panic!("the revision is created first");
     };
     story.world.taken.insert(first.name.clone());
     story.settle();
@@ -288,7 +288,7 @@ fn a_revision_avoids_a_name_that_another_object_has() {
 }
 
 #[test]
-fn a_change_by_the_user_is_acknowledged_before_the_pods_follow_it() {
+fn a_change_by_the_user_is_acknowledged_before_pods_change() {
     let mut story = story(4, json!({"updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.user(json!({"replicas": 6}));

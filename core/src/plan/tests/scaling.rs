@@ -29,7 +29,7 @@ fn blocked(story: &Story) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_pod_stays_until_its_hook_says_so() {
+fn a_pod_is_kept_until_its_hook_succeeds() {
     let mut story = guarded(6);
     scale(&mut story, 5);
     assert_eq!(story.columns(), "5 6 6 6 6");
@@ -83,7 +83,7 @@ fn a_failed_hook_keeps_its_pod_and_a_retry_frees_it() {
 }
 
 #[test]
-fn scaling_back_up_calls_deletions_off() {
+fn scaling_back_out_cancels_deletions() {
     let mut story = guarded(6);
     scale(&mut story, 3);
     assert_eq!(story.runs().len(), 3);
@@ -111,7 +111,7 @@ fn scaling_back_up_calls_deletions_off() {
 }
 
 #[test]
-fn pods_that_wait_already_stay_the_victims() {
+fn pods_that_already_wait_remain_the_victims() {
     let mut story = guarded(6);
     scale(&mut story, 5);
     let waiting: Vec<_> = story
@@ -138,7 +138,7 @@ fn pods_that_wait_already_stay_the_victims() {
 }
 
 #[test]
-fn a_pod_that_waits_for_its_removal_goes_before_one_that_waits_for_its_update() {
+fn a_pod_that_waits_for_its_removal_is_chosen_before_one_that_waits_for_its_update() {
     let mut story = guarded(3);
     scale(&mut story, 2);
     let victim = story.runs();
@@ -161,7 +161,7 @@ fn a_pod_that_waits_for_its_removal_goes_before_one_that_waits_for_its_update() 
 }
 
 #[test]
-fn a_success_is_good_for_a_minute() {
+fn a_success_is_valid_for_a_minute() {
     let mut story = story(
         2,
         json!({
@@ -183,7 +183,7 @@ fn a_success_is_good_for_a_minute() {
 }
 
 #[test]
-fn cheap_and_idle_pods_go_first() {
+fn cheap_and_idle_pods_are_deleted_first() {
     let mut story = story(5, json!({}));
     story.settle();
     let names = story.names();
@@ -205,7 +205,7 @@ fn cheap_and_idle_pods_go_first() {
 }
 
 #[test]
-fn with_descend_pods_with_a_higher_cost_go_first() {
+fn with_descend_pods_with_a_higher_cost_are_deleted_first() {
     let mut story = story(3, json!({}));
     story.settle();
     let names = story.names();
@@ -223,7 +223,7 @@ fn with_descend_pods_with_a_higher_cost_go_first() {
 }
 
 #[test]
-fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
+fn named_pods_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
     let mut story = story(4, json!({}));
     story.settle();
     let names = story.names();
@@ -234,7 +234,7 @@ fn named_pods_go_first_when_scaling_in_and_are_replaced_otherwise() {
     assert_eq!(story.pods().len(), 3);
     assert!(
         story.object.spec.scale_strategy.pods_to_delete.is_empty(),
-        "names that are gone are pruned"
+        "names of deleted pods are removed"
     );
     story
         .user(json!({"scaleStrategy": {"podsToDelete": [names[2]]}}))
@@ -258,7 +258,7 @@ fn pods_that_ended_are_replaced_at_once_without_a_hook() {
 }
 
 #[test]
-fn orphans_are_adopted_and_strangers_released() {
+fn orphans_are_adopted_and_pods_that_do_not_match_are_released() {
     let mut story = story(2, json!({}));
     story.settle();
     let names = story.names();
@@ -301,7 +301,7 @@ fn an_orphan_of_a_new_revision_does_not_prove_that_it_is_accepted() {
 }
 
 #[test]
-fn a_missing_template_holds_the_deletion_names_itself_and_heals() {
+fn a_missing_template_blocks_the_deletion_and_is_reported_until_it_exists() {
     let mut story = guarded(2);
     story.world.templates.clear();
     scale(&mut story, 1);
@@ -323,7 +323,7 @@ fn a_missing_template_holds_the_deletion_names_itself_and_heals() {
 }
 
 #[test]
-fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_on_it() {
+fn a_hook_removed_from_the_spec_releases_the_pods_that_wait_for_it() {
     let mut story = guarded(3);
     scale(&mut story, 1);
     assert_eq!(story.pods().len(), 3);
@@ -350,10 +350,10 @@ fn a_named_pod_that_waits_for_its_hook_is_not_ready() {
 }
 
 #[test]
-fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
+fn a_failed_creation_is_not_reported_once_it_is_no_longer_wanted() {
     let mut story = story(2, json!({}));
     story.settle();
-    let is_told = |story: &Story| {
+    let is_reported = |story: &Story| {
         let conditions = story.status().conditions;
         conditions.iter().any(|it| it.type_ == "FailedScale")
     };
@@ -361,13 +361,13 @@ fn a_creation_that_failed_is_over_when_it_is_no_longer_wanted() {
     let failures = &mut story.world.failures;
     failures.note(Attempt::CreatePod, "exceeded quota".into());
     failures.note(Attempt::ChangePod, "refused".into());
-    let told = story.plan().status.expect("news").conditions;
+    let reported = story.plan().status.expect("news").conditions;
     assert!(
-        told.iter().any(|it| it.reason == "FailedCreate"),
-        "{told:?}"
+        reported.iter().any(|it| it.reason == "FailedCreate"),
+        "{reported:?}"
     );
     story.user(json!({"replicas": 2})).settle();
-    assert!(!is_told(&story));
+    assert!(!is_reported(&story));
     let conditions = story.status().conditions;
     assert!(
         conditions.iter().any(|it| it.reason == "Complete"),
@@ -389,7 +389,7 @@ fn refused(story: &Story, attempts: &[Attempt]) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
+fn a_refusal_is_shown_with_its_reason_while_the_action_is_attempted() {
     let all = [
         Attempt::CreatePod,
         Attempt::PrepareClaim,
@@ -399,45 +399,45 @@ fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
         Attempt::RecreatePod,
         Attempt::StartUpdateHook,
     ];
-    let told = |type_: &str, reason: &str| Some((type_.to_owned(), reason.to_owned()));
+    let reported = |type_: &str, reason: &str| Some((type_.to_owned(), reason.to_owned()));
     let hook = json!({"hook": {"templateName": "test"}});
     for (spec, change, condition) in [
         (json!({}), json!({}), None),
         (
             json!({}),
             json!({"replicas": 4}),
-            told("FailedScale", "FailedCreate"),
+            reported("FailedScale", "FailedCreate"),
         ),
         (
             json!({}),
             json!({"replicas": 2}),
-            told("FailedScale", "FailedDelete"),
+            reported("FailedScale", "FailedDelete"),
         ),
         (
             json!({"preDeleteUpdateStrategy": hook}),
             json!({"replicas": 2}),
-            told("FailedScale", "FailedHookRun"),
+            reported("FailedScale", "FailedHookRun"),
         ),
         (
             json!({}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            told("FailedUpdate", "FailedDelete"),
+            reported("FailedUpdate", "FailedDelete"),
         ),
         (
             json!({"preDeleteUpdateStrategy": hook}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            told("FailedUpdate", "FailedHookRun"),
+            reported("FailedUpdate", "FailedHookRun"),
         ),
         (
             json!({"updateStrategy": {"type": "InplaceUpdate"}}),
             json!({"template": {"metadata": {"labels": {"v": "2"}}}}),
-            told("FailedUpdate", "FailedUpdate"),
+            reported("FailedUpdate", "FailedUpdate"),
         ),
     ] {
         let mut story = story(3, spec.clone());
         story.settle();
         story.user(change.clone());
-        // First the revision is created, and the API server is asked whether it accepts it.
+        // First the revision is created, and a dry run checks whether the API server accepts it.
         while !story
             .plan()
             .actions
@@ -455,7 +455,7 @@ fn a_refusal_is_shown_as_what_it_is_and_while_the_action_is_tried() {
 }
 
 /// Number of pods created while a kubelet rejects all of them for this many seconds.
-fn made_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
+fn created_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i64) -> usize {
     let is_creation = |action: &Action| matches!(action, Action::CreatePod(_));
     let before = story.count(is_creation);
     story.rejects = Some("OutOfcpu: Pod was rejected".into());
@@ -467,13 +467,13 @@ fn made_while_rejected<K: Planned + Serialize>(story: &mut Story<K>, seconds: i6
 }
 
 #[test]
-fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly() {
-    fn tell<K: Planned + Serialize>(mut story: Story<K>) {
+fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
+    fn check<K: Planned + Serialize>(mut story: Story<K>) {
         story.settle();
         let running = story.names();
         story.user(json!({"replicas": 5}));
-        // Two at first, and two more at once, after 10 and after 30 s. The next ones are due after 70 s.
-        assert_eq!(made_while_rejected(&mut story, 69), 8);
+        // Two are created at first, and two more immediately, after 10 s and after 30 s. The next ones are due after 70 s.
+        assert_eq!(created_while_rejected(&mut story, 69), 8);
         assert!(running.iter().all(|name| story.names().contains(name)));
         let (reason, message) = story.condition("FailedScale").expect("condition");
         assert_eq!(reason, "PodsEndAtOnce");
@@ -487,20 +487,20 @@ fn pods_that_a_kubelet_rejects_are_replaced_ever_more_slowly() {
         assert_eq!(story.columns(), "5 5 5 5 5");
         assert_eq!(story.condition("FailedScale"), None);
     }
-    tell(story(3, json!({})));
-    tell(set(3, json!({"podManagementPolicy": "Parallel"})));
+    check(story(3, json!({})));
+    check(set(3, json!({"podManagementPolicy": "Parallel"})));
     let mut ordered = set(3, json!({}));
     ordered.settle();
     ordered.user(json!({"replicas": 5}));
-    assert_eq!(made_while_rejected(&mut ordered, 69), 4);
+    assert_eq!(created_while_rejected(&mut ordered, 69), 4);
 }
 
 #[test]
-fn pods_that_a_kubelet_rejects_go_at_once_when_they_are_not_to_be_replaced() {
+fn pods_that_a_kubelet_rejects_are_deleted_at_once_if_they_need_no_replacement() {
     let mut story = story(3, json!({}));
     story.settle();
     story.user(json!({"replicas": 5}));
-    made_while_rejected(&mut story, 5);
+    created_while_rejected(&mut story, 5);
     assert_eq!(story.pods().len(), 5);
     story.user(json!({"replicas": 4})).settle();
     assert_eq!(story.pods().len(), 4);
@@ -510,11 +510,11 @@ fn pods_that_a_kubelet_rejects_go_at_once_when_they_are_not_to_be_replaced() {
 }
 
 #[test]
-fn a_rollout_whose_pods_end_at_once_says_so() {
+fn a_rollout_whose_pods_end_at_once_reports_it() {
     let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.image("v2");
-    made_while_rejected(&mut story, 5);
+    created_while_rejected(&mut story, 5);
     assert_eq!(story.images(), "v1 v1 v2");
     let (reason, _) = story.condition("FailedUpdate").expect("condition");
     assert_eq!(reason, "PodsEndAtOnce");
@@ -542,7 +542,7 @@ fn a_few_zeros_too_many_are_not_created_all_at_once() {
 }
 
 #[test]
-fn a_scale_in_of_thousands_starts_its_hooks_little_by_little() {
+fn a_scale_in_of_thousands_starts_its_hooks_gradually() {
     let mut story = guarded(1_200);
     story.user(json!({"replicas": 0}));
     let mut started = Vec::new();
@@ -559,10 +559,10 @@ fn a_scale_in_of_thousands_starts_its_hooks_little_by_little() {
 }
 
 #[test]
-fn names_that_no_pod_has_are_told_in_one_event() {
+fn names_that_no_pod_has_are_reported_in_one_event() {
     let mut story = story(2, json!({}));
     story.settle();
-    let told = |story: &Story| {
+    let reported = |story: &Story| {
         let events = story.plan().events.into_iter();
         let events = events.filter(|it| it.reason == "PodNotFound");
         events.map(|it| it.message).collect::<Vec<_>>()
@@ -587,12 +587,12 @@ fn names_that_no_pod_has_are_told_in_one_event() {
         ),
     ] {
         name(&mut story, count);
-        assert_eq!(told(&story), [format!("podsToDelete names {expected}")]);
+        assert_eq!(reported(&story), [format!("podsToDelete names {expected}")]);
     }
 }
 
 #[test]
-fn a_status_shows_those_that_have_waited_longest_for_a_hook() {
+fn a_status_shows_the_pods_that_have_waited_longest_for_a_hook() {
     let mut story = guarded(230);
     scale(&mut story, 200);
     story.hooks_end("pre-delete", HookPhase::Failed);

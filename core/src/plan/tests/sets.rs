@@ -65,7 +65,7 @@ fn hooked() -> Value {
 }
 
 #[test]
-fn pods_are_made_upward_each_after_its_predecessor_is_available() {
+fn pods_are_created_upward_each_after_its_predecessor_is_available() {
     let mut story = set(3, json!({"minReadySeconds": 10}));
     story.sync();
     for at in 0..3 {
@@ -119,7 +119,7 @@ fn pods_have_an_identity() {
     assert_eq!(story.pods()[0].labels["apps.kubernetes.io/pod-index"], "7");
 }
 
-/// Checks that these pods are deleted in this order, each after the one before is gone.
+/// Checks that these pods are deleted in this order, each after the previous one is gone.
 pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
         assert_eq!(asked(story), (vec![], vec![(*deleted).to_owned()]));
@@ -130,7 +130,7 @@ pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
 }
 
 #[test]
-fn pods_go_downward_each_after_its_successor_is_gone() {
+fn pods_are_deleted_downward_each_after_its_successor_is_gone() {
     let mut story = set(4, json!({}));
     story.settle();
     story.slow_to_end = true;
@@ -221,7 +221,7 @@ fn lost_pods_come_back_at_the_revision_of_their_side_of_the_partition() {
 }
 
 #[test]
-fn a_pod_of_a_revision_that_is_gone_is_not_made_of_an_unproven_one() {
+fn a_pod_of_a_deleted_revision_is_not_created_at_an_unproven_one() {
     let mut story = set(3, json!({"updateStrategy": {"partition": 2}}));
     story.settle();
     let stable = story.status().update_revision;
@@ -310,7 +310,7 @@ fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next() {
 }
 
 #[test]
-fn an_ordinal_is_not_made_again_before_its_pod_is_gone() {
+fn an_ordinal_is_not_recreated_before_its_pod_is_gone() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(2, json!({"podManagementPolicy": policy}));
         story.settle();
@@ -340,7 +340,7 @@ fn with_on_delete_ready_says_how_many_pods_are_updated() {
 }
 
 #[test]
-fn an_orphan_that_ended_gives_its_ordinal_back() {
+fn an_ended_orphan_frees_its_ordinal() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(3, json!({"podManagementPolicy": policy}));
         story.settle();
@@ -357,8 +357,8 @@ fn an_orphan_that_ended_gives_its_ordinal_back() {
 }
 
 #[test]
-fn a_quota_that_is_full_does_not_hold_an_ordered_update() {
-    // The pod that cannot be made is one that is not available.
+fn a_full_quota_does_not_block_an_ordered_update() {
+    // The pod that cannot be created counts as unavailable.
     let mut story = set(3, json!({"updateStrategy": {"maxUnavailable": 2}}));
     story.settle();
     story.quota = Some(3);
@@ -379,7 +379,7 @@ fn a_quota_that_is_full_does_not_hold_an_ordered_update() {
 }
 
 #[test]
-fn another_objects_pod_of_that_name_is_not_adopted_and_not_doubled() {
+fn a_pod_of_another_object_with_that_name_is_neither_adopted_nor_duplicated() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {
@@ -396,7 +396,7 @@ fn another_objects_pod_of_that_name_is_not_adopted_and_not_doubled() {
 }
 
 #[test]
-fn an_orphan_that_is_no_ordinal_is_left_alone() {
+fn an_orphan_without_an_ordinal_is_left_alone() {
     let mut story = set(1, json!({}));
     story.settle();
     let mut orphan = story.pods()[0].clone();
@@ -455,7 +455,7 @@ fn a_new_pod_of_an_ordinal_inherits_no_success() {
 }
 
 #[test]
-fn surge_pods_stand_above_the_others_and_go_at_the_end() {
+fn surge_pods_have_the_highest_ordinals_and_are_deleted_at_the_end() {
     for type_ in ["RollingUpdate", "InplaceUpdate"] {
         let mut story = set(
             3,
@@ -541,7 +541,7 @@ fn a_scale_in_does_not_wait_for_broken_pods() {
 }
 
 #[test]
-fn a_surge_pod_turns_regular_on_a_scale_up() {
+fn a_surge_pod_becomes_a_regular_one_on_a_scale_out() {
     let mut story = set(
         2,
         json!({
@@ -594,7 +594,7 @@ fn canary_steps_update_the_highest_ordinals() {
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2");
     assert!(story.paused());
-    // An autoscaler does not grow an unproven build.
+    // An autoscaler adds no pods of an unproven build.
     story.user(json!({"replicas": 6})).settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2 4:v1 5:v1");
     story.user(json!({"replicas": 4})).settle();
@@ -633,7 +633,7 @@ fn a_change_of_mind_while_scaling_in_and_updating() {
 }
 
 #[test]
-fn a_pod_on_a_lost_node_is_forced_off_by_annotation_only() {
+fn a_pod_on_a_lost_node_is_force_deleted_only_with_the_annotation() {
     for allowed in [false, true] {
         let mut story = set(1, json!({}));
         story.settle();
@@ -675,7 +675,7 @@ fn other_ordinals_take_the_place_of_the_first_ones() {
 }
 
 #[test]
-fn what_only_prepares_comes_first() {
+fn preparations_come_first() {
     let mut story = set(1, json!({}));
     story.settle();
     story.edit_pod("game-0", |pod| {

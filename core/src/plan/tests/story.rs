@@ -1,4 +1,4 @@
-//! A small world to tell stories in: it carries out plans as an API server and a kubelet would.
+//! A simulated cluster for stories: it carries out plans as an API server and a kubelet would.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::plan::*;
 pub struct Story<K = GameDeployment> {
     pub object: K,
     pub world: World,
-    /// What every plan asked for, in order.
+    /// The actions of all plans, in order.
     pub done: Vec<Action>,
-    /// What was refused because its pod was no longer as it was seen.
+    /// Actions that were refused because their pod had changed since it was observed.
     pub refused: Vec<Action>,
-    /// What the API server answers to dry runs.
+    /// The refusal that the API server returns for dry runs.
     pub refuses: Option<String>,
     /// How many pods a quota has room for.
     pub quota: Option<usize>,
@@ -33,18 +33,18 @@ pub struct Story<K = GameDeployment> {
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
-    /// Where pods were found last, by uid: worlds may be large.
+    /// The positions at which pods were last found, by uid, because worlds may be large.
     places: HashMap<String, usize>,
-    /// Names of pods and HookRuns when the plan was made, and of what it made.
+    /// Names of pods and HookRuns when the plan was made, and of those that it created.
     taken: HashSet<String>,
 }
 
-/// A GameDeployment `game` of so many pods, with a spec merged in.
+/// A GameDeployment `game` with this number of pods, and a spec merged in.
 pub fn story(replicas: i32, spec: Value) -> Story {
     begin(replicas, spec)
 }
 
-/// A GameStatefulSet `game` of so many pods, with a spec merged in.
+/// A GameStatefulSet `game` with this number of pods, and a spec merged in.
 pub fn set(replicas: i32, spec: Value) -> Story<GameStatefulSet> {
     begin(replicas, spec)
 }
@@ -158,7 +158,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.object.plan(&self.world).expect("plan")
     }
 
-    /// Plans once and carries it out.
+    /// Makes a plan and carries it out.
     pub fn sync(&mut self) -> bool {
         let plan = self.plan();
         let (before, after): (Vec<_>, Vec<_>) = plan
@@ -209,7 +209,7 @@ impl<K: Planned + Serialize> Story<K> {
         self
     }
 
-    /// All running HookRuns whose name contains the text end so.
+    /// Ends all running HookRuns whose name contains this string with a phase.
     pub fn hooks_end(&mut self, containing: &str, phase: HookPhase) -> usize {
         let now = self.world.now;
         let mut ended = 0;
@@ -318,7 +318,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.spec()["updateStrategy"]["paused"] == true
     }
 
-    /// Pods that are Terminating end, and the garbage collector takes what goes with them.
+    /// Ends Terminating pods, and collects the garbage.
     pub fn end_terminating(&mut self) -> &mut Self {
         self.world.pods.retain(|pod| !pod.terminating);
         self.collect_garbage();
@@ -346,7 +346,7 @@ impl<K: Planned + Serialize> Story<K> {
         self.done.iter().filter(|action| like(action)).count()
     }
 
-    /// What a full quota says to one pod more.
+    /// The message of a full quota about an additional pod.
     fn exceeded(&self) -> Option<String> {
         let pods = self.world.pods.len();
         let quota = self.quota.filter(|quota| pods >= *quota)?;
@@ -378,7 +378,7 @@ impl<K: Planned + Serialize> Story<K> {
         (found.name == pod.name).then_some(found)
     }
 
-    /// Where a pod is: not far before where it was, because pods are only added at the end.
+    /// The position of a pod, searched backwards from its last one, because pods are only added at the end.
     fn place(&mut self, uid: &str) -> Option<usize> {
         let pods = &self.world.pods;
         let last = pods.len().checked_sub(1)?;
@@ -395,7 +395,7 @@ impl<K: Planned + Serialize> Story<K> {
         found.is_some_and(|found| pod.version.is_none_or(|seen| seen == found))
     }
 
-    /// Kubelets do what they have to.
+    /// Lets the kubelets act.
     pub fn kubelets_act(&mut self) {
         self.kubelet_follows();
     }
@@ -611,7 +611,7 @@ impl<K: Planned + Serialize> Story<K> {
         pod.record = Some(Arc::new(patch.record));
     }
 
-    /// Pods run what they should and become ready behind an open gate.
+    /// Pods run the images of their spec, and become ready if their gate is open.
     fn kubelet_follows(&mut self) -> bool {
         let now = self.world.now;
         let mut changed = false;
@@ -629,7 +629,7 @@ impl<K: Planned + Serialize> Story<K> {
             pod.observed_generation = pod.generation;
             let runs = !pod.ended();
             for container in &mut pod.containers {
-                run_wanted_image(container, pod.hot_patched, now);
+                run_desired_image(container, pod.hot_patched, now);
                 start(container, runs, now);
             }
             let ready = !pod.ended()
@@ -656,7 +656,7 @@ fn claim_owner(reference: &Value) -> ClaimOwner {
     }
 }
 
-fn run_wanted_image(container: &mut Container, hot: bool, now: Timestamp) {
+fn run_desired_image(container: &mut Container, hot: bool, now: Timestamp) {
     let Some(status) = &mut container.status else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Pods whose label is ahead of them, as an operator of bk-bcs leaves them in a grace period.
+//! Pods whose revision label is ahead of their spec, as an operator of bk-bcs leaves them during a grace period.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::api::HookPhase;
 use crate::api::names::REVISION_LABEL;
 use crate::plan::{Action, Gate};
 
-/// Two pods at v1. The first one was labelled for v2, which is set when its grace period ends.
+/// Two pods at v1. The first one has the label of v2, whose image is to be set at the end of the grace period.
 fn taken_over(spec: Value) -> Story {
     let mut story = story(
         2,
@@ -32,7 +32,7 @@ fn taken_over(spec: Value) -> Story {
 }
 
 #[test]
-fn a_pod_that_was_only_labelled_is_an_old_one() {
+fn a_pod_that_was_only_labeled_counts_as_an_old_one() {
     let mut story = taken_over(json!({}));
     story.settle();
     assert_eq!(story.columns(), "2 0 0 2 2", "its gate is opened");
@@ -45,7 +45,7 @@ fn a_pod_that_was_only_labelled_is_an_old_one() {
 }
 
 #[test]
-fn a_pod_that_was_only_labelled_gets_the_rest_of_the_template_too() {
+fn a_pod_that_was_only_labeled_gets_the_rest_of_the_template_too() {
     let mut story = taken_over(json!({}));
     story.user(json!({"template": {"metadata": {"labels": {"tier": "gold"}}}}));
     resume(&mut story);
@@ -55,7 +55,7 @@ fn a_pod_that_was_only_labelled_gets_the_rest_of_the_template_too() {
 }
 
 #[test]
-fn a_pod_that_was_only_labelled_is_changed_behind_our_hook() {
+fn a_pod_that_was_only_labeled_is_changed_after_its_hook() {
     let mut story =
         taken_over(json!({"preInplaceUpdateStrategy": {"hook": {"templateName": "test"}}}));
     resume(&mut story);
@@ -68,7 +68,7 @@ fn a_pod_that_was_only_labelled_is_changed_behind_our_hook() {
 }
 
 #[test]
-fn a_revert_brings_its_label_back_and_nothing_else() {
+fn a_revert_resets_its_label_and_changes_nothing_else() {
     let mut story = taken_over(json!({}));
     story.done.clear();
     story.image("v1");
@@ -82,7 +82,7 @@ fn a_revert_brings_its_label_back_and_nothing_else() {
 }
 
 #[test]
-fn a_pod_that_was_only_labelled_is_recreated_where_pods_are() {
+fn a_pod_that_was_only_labeled_is_recreated_if_pods_are_recreated() {
     let mut story = taken_over(json!({}));
     let first = story.names().remove(0);
     story.user(json!({"updateStrategy": {"type": "RollingUpdate"}}));

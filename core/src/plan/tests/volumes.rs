@@ -26,7 +26,7 @@ fn settled(replicas: i32, when_deleted: &str, when_scaled: &str) -> Story<GameSt
 }
 
 #[test]
-fn a_claim_is_made_before_its_pod_and_carries_the_selectors_labels() {
+fn a_claim_is_created_before_its_pod_and_has_the_labels_of_the_selector() {
     let story = settled(1, "Retain", "Retain");
     let mut made = story.done.iter().filter_map(|action| match action {
         Action::CreateClaim(new) => Some((&new.name, new.claim.clone())),
@@ -48,7 +48,7 @@ fn a_claim_is_made_before_its_pod_and_carries_the_selectors_labels() {
 }
 
 #[test]
-fn claims_go_with_whom_the_policy_says() {
+fn claims_are_deleted_as_the_policy_says() {
     for (deleted, scaled, kept, after) in [
         (
             "Retain",
@@ -85,7 +85,7 @@ fn claims_go_with_whom_the_policy_says() {
 }
 
 #[test]
-fn a_policy_that_changes_is_followed() {
+fn a_change_of_the_policy_takes_effect() {
     let mut story = settled(2, "Delete", "Retain");
     story.user(json!({"replicas": 1})).settle();
     story
@@ -103,7 +103,7 @@ fn a_policy_that_changes_is_followed() {
 }
 
 #[test]
-fn a_claim_is_given_up_only_after_the_hook_and_kept_when_called_off() {
+fn a_claim_is_transferred_only_after_the_hook_and_kept_if_the_scale_in_is_canceled() {
     let mut story = settled(2, "Delete", "Delete");
     story
         .user(json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}, "replicas": 1}))
@@ -135,7 +135,7 @@ fn a_claim_is_given_up_only_after_the_hook_and_kept_when_called_off() {
 }
 
 #[test]
-fn scaling_back_up_saves_the_claim_of_a_pod_that_still_ends() {
+fn scaling_back_out_saves_the_claim_of_a_terminating_pod() {
     let mut story = settled(2, "Retain", "Delete");
     story.slow_to_end = true;
     story.user(json!({"replicas": 1})).settle();
@@ -150,7 +150,7 @@ fn scaling_back_up_saves_the_claim_of_a_pod_that_still_ends() {
 }
 
 #[test]
-fn an_update_never_gives_a_claim_up() {
+fn an_update_never_transfers_a_claim() {
     let mut story = settled(2, "Delete", "Delete");
     story.image("v2").settle();
     let given = |action: &Action| matches!(action, Action::OwnClaim(_));
@@ -159,7 +159,7 @@ fn an_update_never_gives_a_claim_up() {
 }
 
 #[test]
-fn a_claim_that_cannot_be_used_is_waited_for_and_said_so() {
+fn a_claim_that_cannot_be_used_is_waited_for_and_reported() {
     let mut story = settled(2, "Retain", "Retain");
     story.user(json!({"replicas": 1})).settle();
     let claim = Arc::make_mut(story.world.claims.get_mut("data-game-1").expect("claim"));
@@ -216,7 +216,7 @@ fn a_claim_that_still_belongs_to_an_earlier_pod_is_waited_for() {
 }
 
 #[test]
-fn a_missing_claim_of_a_pod_that_never_started_is_made_again() {
+fn a_missing_claim_of_a_pod_that_never_started_is_recreated() {
     let mut story = settled(1, "Retain", "Retain");
     story.kubelet = false;
     story.edit_pod("game-0", |pod| {

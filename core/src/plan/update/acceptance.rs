@@ -1,6 +1,6 @@
-//! Accepted first: no pod is touched for a revision that the API server has not taken yet.
+//! No pod is touched for a revision that the API server has not accepted yet.
 //!
-//! A typo, a quota or a policy would otherwise cost a running server, and leave a gap behind.
+//! Otherwise a typo, a quota or a policy would cost a running game server, without a replacement.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,40 +11,40 @@ use crate::plan::pods::creation::dry_run_pod;
 use crate::plan::update::{Scene, quota};
 use crate::plan::world::Verdict;
 
-/// What the API server thinks of the update revision.
+/// Whether the API server accepts the update revision.
 #[derive(Clone, Debug)]
 pub enum Acceptance {
     /// It accepts pods of it.
     Accepted,
-    /// It is asked in this plan.
-    Asked,
+    /// Not known yet: this plan makes a dry run.
+    Unknown,
     /// It rejects them.
     Refused {
-        /// What users are told.
+        /// The reason, for users.
         why: Blocked,
-        /// When it is asked again; None: in this plan.
+        /// When the dry run is repeated; None if this plan repeats it.
         again: Option<Timestamp>,
     },
 }
 
-/// How long after a refusal it is asked again: a quota may have been raised.
-const ASK_AGAIN_AFTER: SignedDuration = SignedDuration::from_secs(30);
+/// The time after a refusal until the dry run is repeated: a quota may have been raised.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 impl Scene<'_> {
-    /// Whether the API server accepts pods of the update revision. Looked up once a plan, however
-    /// many pods depend on it.
+    /// Whether the API server accepts pods of the update revision. Determined once per plan, however many pods depend
+    /// on it.
     pub fn acceptance(&self) -> &Acceptance {
         self.acceptance.get_or_init(|| look_up(self))
     }
 
-    /// What is asked of the API server, if anything in this plan depends on its answer.
-    pub fn question(&self) -> Decision {
+    /// The dry run to make, if anything in this plan depends on its result.
+    pub fn dry_run(&self) -> Decision {
         match self.acceptance.get() {
             None | Some(Acceptance::Accepted) => Decision::Wait,
             Some(Acceptance::Refused {
                 again: Some(at), ..
             }) => Decision::Until(*at),
-            Some(Acceptance::Asked | Acceptance::Refused { again: None, .. }) => {
+            Some(Acceptance::Unknown | Acceptance::Refused { again: None, .. }) => {
                 let update = self.revisions.update;
                 Decision::Do(Action::DryRun {
                     revision: update.name.clone(),
@@ -70,24 +70,24 @@ fn look_up(scene: &Scene) -> Acceptance {
     }
     match scene.world.verdicts.get(&update.name) {
         Some(Verdict::Accepted) => Acceptance::Accepted,
-        Some(Verdict::Refused { message, .. }) if fits_in_place_of_an_old_pod(scene, message) => {
+        Some(Verdict::Refused { message, .. }) if fits_as_replacement(scene, message) => {
             Acceptance::Accepted
         }
         Some(Verdict::Refused { message, at }) => {
             let now = scene.world.now;
-            let again = at.checked_add(ASK_AGAIN_AFTER).unwrap_or(*at);
+            let again = at.checked_add(RETRY_AFTER).unwrap_or(*at);
             Acceptance::Refused {
                 why: refused(message),
-                // A clock that was set back would have it wait for longer.
+                // If the clock was set back, waiting for this time would take too long.
                 again: (again > now && *at <= now).then_some(again),
             }
         }
-        None => Acceptance::Asked,
+        None => Acceptance::Unknown,
     }
 }
 
-/// A quota that has no room for one pod more may have it for a new pod instead of an old one.
-fn fits_in_place_of_an_old_pod(scene: &Scene, refusal: &str) -> bool {
+/// Whether a quota that has no room for an additional pod has room for one that replaces an old pod.
+fn fits_as_replacement(scene: &Scene, refusal: &str) -> bool {
     let stable = scene.sizes.rollout.progress.stable();
     let old = stable.and_then(|name| scene.revisions.get(name));
     old.is_some_and(|old| quota::has_room_for_a_replacement(refusal, &old.template))

@@ -1,5 +1,5 @@
-//! Follows in-place updates that were started to their end: resources, the images of later containers, the
-//! wait, the PostInplace hook, the gate. Pause, partition and strategy stop starts, not ends.
+//! Completes in-place updates that have started: resources, the images of later containers, the wait, the PostInplace
+//! hook, the gate. A pause, the partition and the strategy prevent updates from starting, not from completing.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,8 @@ use crate::plan::observed::{Container, Gate, InPlaceRecord, Pod, PodUid};
 use crate::plan::update::Scene;
 use crate::plan::{in_place, quantity};
 
-/// Follows every pod that is being updated in place, and opens gates that no update needs. Pods in `changing`
-/// have been dealt with.
+/// Continues the update of every pod that is being updated in place, and opens gates that no update needs. Pods in
+/// `changing` have already been handled.
 pub fn follow<'a>(scene: &Scene<'a>, changing: &HashSet<PodUid>, hooks: &mut Hooks<'a>) -> Decided {
     let pods = scene.own.iter().copied();
     let pods = pods.filter(|pod| !pod.terminating && !changing.contains(&pod.uid()));
@@ -59,7 +59,7 @@ fn follow_change<'a>(
                 point: HookPoint::PostInplace,
                 target: Target::Revision(pod.revision()),
                 modified: &[],
-                // A hook cannot find a pod well in which nothing runs.
+                // A hook cannot succeed for a pod in which nothing runs.
                 possible: guard::may_have_players(pod),
                 at: now,
             };
@@ -84,7 +84,7 @@ fn finish(pod: &Pod, record: &InPlaceRecord) -> Action {
     }
 }
 
-/// Resources of the record that the spec does not show yet.
+/// Resources of the record that the spec does not contain yet.
 fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     let wanted = pod.containers.iter().filter_map(|container| {
         let resources = record.containers.get(&container.name)?.resources.as_ref()?;
@@ -93,8 +93,8 @@ fn resources_to_set(pod: &Pod, record: &InPlaceRecord) -> Vec<(String, Value)> {
     wanted.collect()
 }
 
-/// Whether a container's spec has these requests and limits (and maybe more: a limit alone makes
-/// the API server add the request).
+/// Whether a container's spec has these requests and limits. It may have more: the API server adds a request to a
+/// limit without one.
 fn shows(container: &Container, wanted: &Value) -> bool {
     let spec: Value = serde_json::from_str(&container.resources).unwrap_or_default();
     ["requests", "limits"].into_iter().all(|kind| {

@@ -1,4 +1,4 @@
-//! Pods that ended as soon as they were started, and wait to be replaced (see `Backoff`).
+//! Pods that have ended as soon as they were started, and wait for their replacement (see `Backoff`).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
-/// Pods that ended at once and keep their place until the next round of replacements is due.
+/// Pods that have ended at once, and keep their place until the next round of replacements is due.
 #[derive(Default)]
 pub struct Held<'a> {
     pods: BTreeMap<PodUid<'a>, &'a Pod>,
@@ -17,8 +17,8 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that ended at once and are to be replaced, at most `most` of them; none if the next round
-    /// is due. Pods of a revision that is no longer used do not wait: the next build may work.
+    /// The pods that have ended at once and are to be replaced, at most `most` of them; none if the next round is due.
+    /// Pods of a revision that is no longer used do not wait, because the next build may work.
     pub fn of(
         own: &[&'a Pod],
         is_replaced: impl Fn(&Pod) -> bool,

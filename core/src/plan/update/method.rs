@@ -1,4 +1,4 @@
-//! How a pod gets from its revision to the update revision.
+//! How a pod is updated from its revision to the update revision.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,31 @@ use crate::plan::update::Scene;
 use crate::plan::workload::{UpdateType, Workload};
 use crate::plan::world::World;
 
-/// How a pod gets to the update revision.
+/// How a pod is updated to the update revision.
 pub enum Method {
     /// It is deleted, and recreated.
     Recreate,
     /// Its containers are restarted.
     InPlace(Change),
-    /// Its containers take the change while they run.
+    /// Its containers are changed while they keep running.
     HotPatch(Change),
-    /// It cannot, and is not to be recreated.
+    /// It cannot be changed in place, and must not be recreated.
     Refused(NotInPlace),
 }
 
-/// How each of the old pods gets to the update revision.
+/// How each of the old pods is updated to the update revision.
 pub struct Methods<'a> {
     world: &'a World,
-    /// By the revision that a pod is at.
+    /// By the revision of a pod.
     methods: BTreeMap<RevisionName<'a>, Method>,
-    /// By revision and the kubelet's version, where that makes a difference.
+    /// By revision and version of the kubelet, where the version makes a difference.
     on_old_kubelets: BTreeMap<(RevisionName<'a>, &'a str), Method>,
-    /// Those of pods that lack parts of the revision which their label names.
+    /// For pods that lack parts of the revision that their label names.
     of_unfinished: BTreeMap<PodUid<'a>, Method>,
 }
 
 impl<'a> Methods<'a> {
-    /// Of the pods that the rollout brings to the update revision.
+    /// The methods for the pods that the rollout updates.
     pub fn new(scene: &Scene<'a>) -> Self {
         let mut methods = BTreeMap::new();
         let mut on_old_kubelets = BTreeMap::new();
@@ -64,7 +64,7 @@ impl<'a> Methods<'a> {
         }
     }
 
-    /// How this pod gets there.
+    /// The method for a pod.
     pub fn of(&self, pod: &'a Pod) -> &Method {
         let revision = pod.revision();
         let other = old_kubelet_of(self.world, pod);
@@ -73,7 +73,7 @@ impl<'a> Methods<'a> {
         other.unwrap_or_else(|| &self.methods[&revision])
     }
 
-    /// Why some of them cannot.
+    /// Why some pods cannot be updated.
     pub fn refusal(&self) -> Option<Blocked> {
         let mut methods = self.methods.values().chain(self.on_old_kubelets.values());
         methods.find_map(Method::refusal)
@@ -81,7 +81,7 @@ impl<'a> Methods<'a> {
 }
 
 impl Method {
-    /// The same, of a pod that lacks parts of the revision which its label names.
+    /// The same method, for a pod that lacks parts of the revision that its label names.
     fn completed(&self, pod: &Pod, to: &Value) -> Self {
         match self {
             Method::Recreate => Method::Recreate,
@@ -91,7 +91,7 @@ impl Method {
         }
     }
 
-    /// What users are told of a change that cannot be made.
+    /// What blocks a change that cannot be made, for users.
     fn refusal(&self) -> Option<Blocked> {
         let Method::Refused(error) = self else {
             return None;
@@ -106,8 +106,8 @@ impl Method {
     }
 }
 
-/// Why a change from the stable to the update revision is refused, if it cannot be made in place: then
-/// new pods are created at the stable one.
+/// Why a change from the stable to the update revision is refused, if it cannot be made in place. New pods are then
+/// created at the stable revision.
 pub fn refused_in_place(scene: &Scene) -> Option<Blocked> {
     let Scene {
         workload,
@@ -132,7 +132,7 @@ fn recreates(workload: &Workload) -> bool {
     )
 }
 
-/// How pods of a revision get to the update revision.
+/// How pods of a revision are updated to the update revision.
 fn method_from(scene: &Scene, from: RevisionName) -> Method {
     let Scene {
         workload,
@@ -169,17 +169,17 @@ fn method_from(scene: &Scene, from: RevisionName) -> Method {
     }
 }
 
-/// The version of a pod's kubelet, where that ignores other images of native sidecars. A pod that was
-/// changed already is followed to its end all the same.
+/// The version of a pod's kubelet, if that ignores image changes of native sidecars. The update of a pod that has
+/// already been changed is continued anyway.
 fn old_kubelet_of<'a>(world: &'a World, pod: &Pod) -> Option<&'a str> {
     let version = world.old_kubelets.get(pod.node.as_ref()?)?;
     let is_patched = matches!(in_place::state(pod), InPlaceState::Patched(_));
     (!is_patched).then_some(version)
 }
 
-/// How a pod whose kubelet is of that version, which ignores other images of native sidecars, gets to
-/// the update revision; None when that is no different from other pods. Its gate would stay closed,
-/// because the change would never be seen done.
+/// The method for a pod whose kubelet has this version, which ignores image changes of native sidecars; None if it is
+/// the same as for other pods. Changed in place, the pod would keep its gate closed, because the change would never be
+/// observed to be complete.
 fn on_old_kubelet(workload: &Workload, method: &Method, version: &str) -> Option<Method> {
     let Method::InPlace(change) = method else {
         return None;

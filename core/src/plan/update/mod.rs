@@ -1,4 +1,4 @@
-//! Which pods are brought to the update revision now.
+//! Which pods are updated to the update revision now.
 
 pub mod acceptance;
 pub mod budget;
@@ -31,13 +31,13 @@ use crate::plan::update::budget::Budget;
 use crate::plan::update::method::{Method, Methods};
 use crate::plan::workload::UpdateType;
 
-/// Whether a pod has not begun to run: it may be changed as if it had been created so.
+/// Whether nothing has run in a pod yet, so that it may be changed as if it had been created that way.
 fn is_new(pod: &Pod) -> bool {
     pod.phase == PodPhase::Pending && !guard::may_have_players(pod)
 }
 
-/// Replaces pods that podsToDelete names, by new ones of the same revision, within the budget. None goes while
-/// none could be created in its place.
+/// Replaces pods that podsToDelete names with new ones of the same revision, within the budget. No pod is deleted while
+/// its replacement could not be created.
 pub fn replace_named<'a>(
     scene: &Scene<'a>,
     budget: &mut Budget,
@@ -59,16 +59,16 @@ pub fn replace_named<'a>(
     deletions.collect()
 }
 
-/// What is done to bring pods to the update revision.
+/// The decisions about pods to update.
 #[derive(Default)]
 pub struct Moved<'a> {
     /// What was decided.
     pub decided: Decided,
-    /// Pods whose update in place begins or goes on: their gates are not opened.
+    /// Pods whose in-place update starts or continues, so that their gates are not opened.
     pub changing: HashSet<PodUid<'a>>,
 }
 
-/// Moves pods to the update revision.
+/// Updates pods to the update revision.
 pub fn move_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'a>) -> Moved<'a> {
     let Scene {
         workload,
@@ -78,7 +78,7 @@ pub fn move_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'
         ..
     } = scene;
     let mut moved = Moved::default();
-    // With OnDelete a pod moves when a user has it deleted. A pause: invariant 5.
+    // With OnDelete, a pod is updated when a user has it deleted. For a pause, see invariant 5.
     let waits_for_user = workload.update == UpdateType::OnDelete || sizes.rollout.paused;
     if waits_for_user || moves.count <= 0 {
         return moved;
@@ -100,7 +100,7 @@ pub fn move_pods<'a>(scene: &Scene<'a>, budget: &mut Budget, hooks: &mut Hooks<'
     }
     match scene.acceptance() {
         Acceptance::Accepted => mover.accepted = true,
-        Acceptance::Asked => {}
+        Acceptance::Unknown => {}
         Acceptance::Refused { why, .. } => {
             moved.decided.blocked = Some(why.clone());
             return moved;
@@ -136,24 +136,24 @@ struct Mover<'s, 'a> {
     accepted: bool,
 }
 
-/// Place in the order of updates: lower goes first. Read from top to bottom.
+/// The rank of a pod: lower ranks are updated first. Fields are compared from top to bottom.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     idle: bool,
     available: bool,
-    hook: Asked,
+    hook: HookProgress,
 }
 
-/// How far the hook of a pod's update is.
+/// The progress of the hook of a pod's update.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum HookProgress {
     Passed,
-    Runs,
-    No,
+    Running,
+    None,
 }
 
 impl<'a> Mover<'_, 'a> {
-    /// A pod's place in the order; those of one rank are in the order of `kept`.
+    /// A pod's rank. Pods of the same rank stay in the order of `kept`.
     fn rank(&self, pod: &'a Pod, hooks: &Hooks) -> Rank {
         let Scene {
             workload, world, ..
@@ -163,11 +163,11 @@ impl<'a> Mover<'_, 'a> {
             idle: !in_place::is_in_progress(pod),
             available: is_available(pod, workload, world.now),
             hook: if hooks.has_passed(pod, &self.intent(pod, point)) {
-                Asked::Passed
+                HookProgress::Passed
             } else if hooks.has_run(point, pod) {
-                Asked::Runs
+                HookProgress::Running
             } else {
-                Asked::No
+                HookProgress::None
             },
         }
     }
@@ -196,7 +196,7 @@ impl<'a> Mover<'_, 'a> {
         }
     }
 
-    /// Whether an update may start, its hook apart. Takes a slot for it.
+    /// Whether an update may start once its hook allows it. Takes a slot for it.
     fn may_start(&self, pod: &Pod, budget: &mut Budget) -> bool {
         budget.take(self.scene, pod) && self.accepted
     }
@@ -233,7 +233,7 @@ impl<'a> Mover<'_, 'a> {
         let update = revisions.update.name();
         let state = in_place::state(pod);
         let is_begun = matches!(state, InPlaceState::Patched(_));
-        // Nothing of a new pod runs yet that could come before another: it is changed all at once.
+        // No container of a new pod runs yet that another could wait for, so all are changed at once.
         let order = match is_new(pod) && !is_begun {
             true => ContainerOrder::DisOrdered,
             false => workload.order,
@@ -247,7 +247,7 @@ impl<'a> Mover<'_, 'a> {
             ..self.intent(pod, point)
         };
         match state {
-            // Its permit holds until it is done: the newest target at once.
+            // Its permit is valid until the update is complete, so the newest target is set immediately.
             InPlaceState::Patched(_) if intent.possible => {
                 Decision::Do(Action::PatchInPlace(patch()))
             }
@@ -259,7 +259,7 @@ impl<'a> Mover<'_, 'a> {
                     self.grace_ends(since),
                 ) {
                     (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
-                    // A clock that was ahead closed it: its grace period would last until then.
+                    // A clock that was ahead closed it: the grace period would begin only at that time.
                     _ if ahead.is_ok_and(|ahead| since > ahead) => {
                         Decision::Do(Action::CloseGate {
                             pod: PodRef::of(pod),
@@ -274,7 +274,7 @@ impl<'a> Mover<'_, 'a> {
                 }
             }
             InPlaceState::Idle => match (may_touch(pod, &intent, hooks), pod.gate) {
-                // `follow` opens it first: a gate that is closed then says that an update is in progress.
+                // `follow` opens the gate first, so that a closed gate always means that an update is in progress.
                 (None, _) | (_, Gate::Unset) => Decision::Wait,
                 (Some(cleared), Gate::Open) if !is_new(pod) => {
                     let then = workload.grace.is_zero().then(patch);
@@ -285,15 +285,15 @@ impl<'a> Mover<'_, 'a> {
         }
     }
 
-    /// When the grace period of a gate that closed then is over. The time in the gate's condition
-    /// has whole seconds, rounded down, so one is added.
+    /// When the grace period of a gate ends that was closed at `since`. The time in the gate's condition is rounded
+    /// down to whole seconds, so one second is added.
     fn grace_ends(&self, since: Timestamp) -> Timestamp {
         let grace = self.scene.workload.grace;
         let rounding = SignedDuration::from_secs(i64::from(!grace.is_zero()));
         since.checked_add(grace + rounding).unwrap_or(since)
     }
 
-    /// Patches a pod hot, one at first, until that one has shown that its kubelet can.
+    /// Hot-patches a pod. Only one pod is patched until it has shown that kubelets support hot patches.
     fn hot_patch(
         &self,
         pod: &'a Pod,

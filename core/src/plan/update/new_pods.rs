@@ -6,36 +6,36 @@ use crate::plan::update::acceptance::Acceptance;
 use crate::plan::update::method::refused_in_place;
 use crate::plan::world::Revision;
 
-/// What a missing pod is to the rollout.
+/// The role of a missing pod in the rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The partition keeps it at the stable revision.
     Kept,
     /// The rollout reaches it.
     Reached,
-    /// It is one above replicas, for the rollout's sake alone.
+    /// It is a surge pod, above replicas, for the duration of the rollout.
     Surge,
 }
 
-/// What is created, and what is in the way of more.
+/// The pods to create, and what prevents more.
 pub struct Created {
     /// The pods.
     pub pods: Vec<NewPod>,
-    /// What is in the way.
+    /// What prevents more.
     pub obstacles: Obstacles,
-    /// What the others wait for, where that ends by itself.
+    /// What the creation of the others waits for, if that needs no action by a user.
     pub waits_for: Option<Blocked>,
 }
 
-/// Decides it, pod by pod.
+/// Decides the revision of each new pod.
 pub struct NewPods<'s, 'a> {
     scene: &'s Scene<'a>,
-    /// What was found to be in the way.
+    /// What prevents pods from being created or updated.
     pub obstacles: Obstacles,
 }
 
 impl<'s, 'a> NewPods<'s, 'a> {
-    /// Begins with a change that cannot be made in place: then new pods are created at the stable revision.
+    /// Checks whether the change can be made in place: otherwise new pods are created at the stable revision.
     pub fn new(scene: &'s Scene<'a>) -> Self {
         let obstacles = Obstacles {
             update: refused_in_place(scene),
@@ -44,7 +44,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
         Self { scene, obstacles }
     }
 
-    /// Of so many pods above replicas, those that may be created.
+    /// How many of `wanted` surge pods may be created.
     pub fn surge(&self, wanted: i64) -> i64 {
         match self.scene.sizes.rollout.paused || self.obstacles.update.is_some() {
             true => 0,
@@ -52,8 +52,8 @@ impl<'s, 'a> NewPods<'s, 'a> {
         }
     }
 
-    /// The revision of a pod at this place: the update revision where the rollout reaches, as soon as the
-    /// API server accepts pods of it; else the stable one. None: it is not created now.
+    /// The revision of a pod in this role: the update revision if the rollout has reached it, as soon as the API
+    /// server accepts pods of that revision; otherwise the stable one. None if the pod is not created now.
     pub fn revision_at(&mut self, place: Place) -> Option<&'a Revision> {
         let update = self.scene.revisions.update;
         if self.scene.sizes.stable == update.name() {
@@ -62,7 +62,7 @@ impl<'s, 'a> NewPods<'s, 'a> {
         if place != Place::Kept && self.obstacles.update.is_none() {
             match self.scene.acceptance() {
                 Acceptance::Accepted => return Some(update),
-                Acceptance::Asked => return None,
+                Acceptance::Unknown => return None,
                 Acceptance::Refused { why, .. } => self.obstacles.update = Some(why.clone()),
             }
         }

@@ -1,4 +1,4 @@
-//! A full quota refuses one pod more, but not one pod instead of another.
+//! A full quota refuses an additional pod, but not one that replaces another.
 //!
 //! A dry run cannot distinguish the two, because the old pod still counts. The refusal contains the
 //! amounts requested, used and limited, so that the answer can be computed here.
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::plan::quantity;
 
-/// Whether a quota that refused a pod would accept it if a pod of the old template were gone.
+/// Whether a quota that refused a pod would accept it if a pod of the old template were deleted.
 pub fn has_room_for_a_replacement(refusal: &str, old: &Value) -> bool {
     let Some((_, exceeded)) = refusal.split_once("exceeded quota: ") else {
         return false;
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_instead_of_another_fits_where_one_more_does_not() {
+    fn a_replacement_fits_where_an_additional_pod_does_not() {
         let old = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
         let refusal =
             |what: &str| format!("pods \"game-abcde\" is forbidden: exceeded quota: team, {what}");

@@ -1,4 +1,4 @@
-//! What the rules of an update read.
+//! The input of the rules about updates.
 
 use std::cell::OnceCell;
 
@@ -11,7 +11,7 @@ use crate::plan::scale::sizes::Sizes;
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// Everything that update rules read.
+/// Everything that rules about updates read.
 pub struct Scene<'a> {
     /// The workload.
     pub workload: &'a Workload<'a>,
@@ -21,12 +21,12 @@ pub struct Scene<'a> {
     pub revisions: &'a Revisions<'a>,
     /// All of its pods.
     pub own: &'a [&'a Pod],
-    /// How many pods there are to be, and how far the rollout may go.
+    /// How many pods there should be, and how far the rollout may go.
     pub sizes: &'a Sizes<'a>,
     /// The batch of the first pods.
     pub batch: Batch<'a>,
-    /// Which pods are to be at the update revision and are not.
+    /// The pods that the rollout may update now.
     pub moves: Moves<'a>,
-    /// What the API server thinks of the update revision, once that was looked up.
+    /// Whether the API server accepts the update revision, once that has been determined.
     pub acceptance: OnceCell<Acceptance>,
 }

@@ -16,7 +16,7 @@ pub struct Identity<'a> {
     pub start: i64,
     /// Whether pods are created and deleted one after the other.
     pub ordered: bool,
-    /// The headless service that governs their names.
+    /// The headless Service that governs their DNS names.
     pub service: &'a str,
     set: &'a GameStatefulSet,
     /// When claims are deleted.
@@ -73,7 +73,7 @@ impl Workload<'_> {
         format!("{}-{ordinal}", self.name)
     }
 
-    /// A pod's ordinal, taken from its name; None if the name is not one that this workload gives.
+    /// A pod's ordinal, taken from its name; None if this workload does not create pods of such a name.
     pub fn ordinal(&self, pod: &Pod) -> Option<i64> {
         let after = pod.name.strip_prefix(&self.name)?;
         names::ordinal_after("-", after)
@@ -114,8 +114,8 @@ pub fn set(identity: &Identity, ordinal: i64, pod: &mut Value) {
         return;
     }
     let own = spec["volumes"].as_array().cloned().unwrap_or_default();
-    let gives_way = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
-    let volumes = own.into_iter().filter(|volume| !gives_way(volume));
+    let is_replaced = |volume: &Value| claimed.iter().any(|claim| claim["name"] == volume["name"]);
+    let volumes = own.into_iter().filter(|volume| !is_replaced(volume));
     spec["volumes"] = Value::Array(volumes.chain(claimed.clone()).collect());
 }
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Pods of `replicas` that a partition keeps at the old revision.
+/// How many of `replicas` pods a partition keeps at the old revision.
 ///
 /// A percentage is rounded up, but one below 100% updates at least one pod: a user who writes 90% of
 /// three pods wants to see the new build somewhere.
@@ -22,12 +22,12 @@ pub fn partition(partition: Option<&IntOrString>, replicas: i64) -> i64 {
     }
 }
 
-/// createBatch of `replicas`: never 0.
+/// createBatch, resolved for `replicas`; never 0.
 pub fn batch(size: &IntOrString, replicas: i64) -> i64 {
     resolve(size, replicas, rounded_up).max(1)
 }
 
-/// maxUnavailable and maxSurge of `replicas`, never both 0 (as in a native Deployment).
+/// maxUnavailable and maxSurge, resolved for `replicas`; never both 0 (as in a native Deployment).
 pub fn limits(unavailable: &IntOrString, surge: Option<&IntOrString>, replicas: i64) -> (i64, i64) {
     let surge = surge
         .map_or(0, |surge| resolve(surge, replicas, rounded_up))
@@ -56,7 +56,7 @@ fn rounded_down(hundredths: i64) -> i64 {
     hundredths / 100
 }
 
-/// A number, or a percentage of `total`. What is neither counts as 0; the schema refuses it.
+/// A number, or a percentage of `total`. Anything else counts as 0; the schema refuses it.
 fn resolve(value: &IntOrString, total: i64, round: fn(i64) -> i64) -> i64 {
     match value {
         IntOrString::Int(count) => i64::from(*count),

@@ -1,7 +1,7 @@
-//! Did `paused: false` come from a person or from a manifest?
+//! Whether `paused: false` was set by a person or came with a manifest.
 //!
-//! A GitOps tool writes the whole manifest again at each sync. If that resumed a canary's pause,
-//! every sync would promote the build. So a resume counts only if a person intended it.
+//! A GitOps tool applies the whole manifest again at each sync. If that resumed a canary's pause, every sync would
+//! promote the build. So `paused: false` resumes only if a person intended it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::api::names;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Field managers of commands with which users change single fields, and our own.
+/// Field managers of commands with which users change single fields, and the operator's own.
 const DELIBERATE: [&str; 4] = [
     names::FIELD_MANAGER,
     names::PLUGIN_FIELD_MANAGER,

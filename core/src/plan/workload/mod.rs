@@ -1,7 +1,7 @@
 //! A workload as the planner reads it: percentages resolved, defaults filled in, hooks by point.
 //!
-//! Everything is worked out once, here at the edge, so that no rule further in has to know what
-//! "20%" of how many is or which of two fields holds a limit.
+//! Everything is resolved once, here at the edge, so that no rule has to know what a percentage refers to, or which
+//! of two fields contains a limit.
 
 pub mod identity;
 pub mod limits;
@@ -41,11 +41,11 @@ pub struct Workload<'a> {
     pub generation: i64,
     /// Annotations.
     pub annotations: &'a BTreeMap<String, String>,
-    /// Pods wanted (R).
+    /// Desired number of pods.
     pub replicas: i64,
-    /// Which pods are its own.
+    /// Selects its pods.
     pub selector: Selector,
-    /// Labels that the selector asks for by name.
+    /// The selector's matchLabels.
     pub match_labels: BTreeMap<String, String>,
     /// The pod template.
     pub template: &'a Value,
@@ -53,15 +53,15 @@ pub struct Workload<'a> {
     pub min_ready: SignedDuration,
     /// Old revisions to keep.
     pub history_limit: usize,
-    /// Names of pods that are deleted first, as they are written.
+    /// spec.scaleStrategy.podsToDelete.
     pub pods_to_delete: &'a [String],
-    /// The same, to look one up: there may be as many as pods.
+    /// The same names as a set for lookups, because there may be as many as there are pods.
     named: HashSet<&'a str>,
-    /// Pods that may be created and not yet available while the first pods are created; None: all.
+    /// How many of the first pods may have been created but not be available yet; None if unlimited.
     pub create_batch: Option<i64>,
     /// How pods are updated.
     pub update: UpdateType,
-    /// Pods to keep at the old revision; none where there are canary steps, which say that themselves.
+    /// Pods to keep at the old revision; 0 if there are canary steps, which specify partitions themselves.
     pub partition: i64,
     /// Pods that may be unavailable.
     pub max_unavailable: i64,
@@ -69,11 +69,11 @@ pub struct Workload<'a> {
     pub max_surge: i64,
     /// spec.updateStrategy.paused.
     pub paused: bool,
-    /// Whether `paused: false` came with an apply, which does not resume a pause of ours.
+    /// Whether `paused: false` came with an apply, which does not end a pause by the operator.
     pub resume_by_apply: bool,
     /// Time between closing the gate and changing the pod.
     pub grace: SignedDuration,
-    /// In which order the containers of a pod get their new images.
+    /// The order in which the containers of a pod get their new images.
     pub order: ContainerOrder,
     /// What to do with a change that cannot be made in place.
     pub when_impossible: WhenImpossible,
@@ -83,13 +83,13 @@ pub struct Workload<'a> {
     pub steps: &'a [CanaryStep],
     /// Hook of each point in a pod's life.
     pub hooks: PodHooks<'a>,
-    /// Where the rollout stood at the last status write.
+    /// The progress of the rollout, as the last status recorded it.
     pub progress: Progress,
-    /// What its pods keep from one to the next; None where pods are interchangeable.
+    /// The identities of its pods; None if its pods are interchangeable.
     pub identity: Option<Identity<'a>>,
     /// Ordinals that have no pod.
     pub reserved: BTreeSet<i64>,
-    /// The range that its pods get indexes from; None where they get none.
+    /// The range of its pods' indexes; None if they have no indexes.
     pub indexes: Result<Option<IndexRange>, InvalidIndexRange>,
 }
 
@@ -104,12 +104,12 @@ pub struct PodHooks<'a> {
     post_inplace: &'a PodHookStrategy,
 }
 
-/// The part of a status that decisions rest on; the same for both kinds of workload.
+/// The part of a status that decisions depend on; the same for both kinds of workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Name of the revision that the template stands for.
+    /// Name of the revision of the template.
     pub update_revision: String,
-    /// Times that a revision's name was taken by another template.
+    /// How often a revision's name was taken by another template.
     pub collision_count: i32,
     /// Index of the canary step; None without steps.
     pub step_index: Option<i32>,
@@ -126,7 +126,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The part of a status that decisions rest on.
+    /// The part of a status that decisions depend on.
     pub fn of(status: &WorkloadStatus) -> Self {
         Self {
             update_revision: status.update_revision.clone(),
@@ -153,7 +153,7 @@ impl Progress {
         (!name.is_empty()).then_some(RevisionName::of(name))
     }
 
-    /// Whether all of so many canary steps are over.
+    /// Whether all canary steps are completed, given their number.
     pub fn is_past(&self, steps: usize) -> bool {
         let is_past = |index| usize::try_from(index).is_ok_and(|index| index >= steps);
         self.step_index.map_or(steps == 0, is_past)
@@ -185,15 +185,15 @@ impl<'a> PodHooks<'a> {
     }
 }
 
-/// Why a workload cannot be planned for.
+/// Why no plan can be made for a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidWorkload {
-    /// The selector is empty or cannot be read: it would adopt every pod.
+    /// The selector is invalid, or is empty and would adopt every pod.
     #[error("spec.selector: {0}; name at least one label of the pods")]
     Selector(String),
 }
 
-/// What stands at a place of its own in each kind.
+/// Fields whose location in the spec differs between the two kinds.
 struct Spec<'a> {
     replicas: Option<i32>,
     min_ready_seconds: i32,
@@ -240,7 +240,7 @@ impl<'a> Workload<'a> {
         Self::resolve(gd, own)
     }
 
-    /// Resolves a GameStatefulSet. Its limits stand at one of two places.
+    /// Resolves a GameStatefulSet. Its limits may be in either of two places.
     pub fn of_game_stateful_set(gsts: &'a GameStatefulSet) -> Result<Self, InvalidWorkload> {
         let spec = &gsts.spec;
         let strategy = &spec.update_strategy;
@@ -350,14 +350,14 @@ impl<'a> Workload<'a> {
         self.kind.owner_reference(&self.name, &self.uid)
     }
 
-    /// Whether a pod is to be controlled by this workload: it is selected, and where pods have an
-    /// identity its name is one that this workload gives.
+    /// Whether this workload should control a pod: the selector matches it and, if the workload's pods have ordinals,
+    /// its name contains one.
     pub fn is_member(&self, pod: &Pod) -> bool {
         let named = self.identity.is_none() || self.ordinal(pod).is_some();
         named && self.selector.matches(&pod.labels)
     }
 
-    /// Whether a pod has an ordinal that is to have none.
+    /// Whether a pod's ordinal is reserved.
     pub fn is_reserved(&self, pod: &Pod) -> bool {
         let ordinal = self.ordinal(pod);
         ordinal.is_some_and(|ordinal| self.reserved.contains(&ordinal))
@@ -368,7 +368,7 @@ impl<'a> Workload<'a> {
         self.named.contains(pod.name.as_str())
     }
 
-    /// Whether pods with a higher deletion cost go first.
+    /// Whether pods with a higher deletion cost are deleted first.
     pub fn pod_cost_descends(&self) -> bool {
         self.annotations
             .get(names::COST_SORT_METHOD)
@@ -385,7 +385,7 @@ fn selector(own: &LabelSelector) -> Result<Selector, InvalidWorkload> {
     Ok(selector)
 }
 
-/// Seconds as the schema has them; it refuses those below 0.
+/// A number of seconds from the spec. The schema refuses negative numbers, which count as 0.
 fn seconds(seconds: i32) -> SignedDuration {
     SignedDuration::from_secs(i64::from(seconds.max(0)))
 }

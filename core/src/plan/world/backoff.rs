@@ -1,11 +1,11 @@
-//! Pods that ended as soon as they were started: rejected by their kubelet (no cpu left, an affinity
-//! that no longer holds), or of a build that ends at once. Replaced without delay, they would be created
+//! Backoff for pods that end as soon as they are started, because their kubelet rejects them (no CPU left, an
+//! affinity that no longer holds) or their build exits immediately. Replaced without delay, they would be created
 //! and deleted as fast as the API server allows.
 //!
-//! The first ones are replaced at once: another pod may just have taken the resources of their node.
-//! Pods that end so soon after that are left for inspection, and replaced together after 10 s, then
-//! 20 s, up to five minutes, until none has ended like that for twice as long. The rounds are counted in
-//! the operator's memory: a new leader begins with an immediate round.
+//! The first ones are replaced immediately: another pod may just have taken the resources of their node. If their
+//! replacements end like that too, they are kept for inspection and replaced together after 10 s, then after 20 s,
+//! and so on up to five minutes, until no pod has ended like that for twice as long. The rounds are counted in the
+//! operator's memory: a new leader begins with an immediate round.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +14,7 @@ use crate::plan::time::whole_seconds;
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 
-/// How many times in a row pods that ended at once were replaced, and when they were last replaced.
+/// How many consecutive rounds of such pods were replaced, and when the last round was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     rounds: u32,
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_five_minutes_and_begin_again_after_a_calm() {
+    fn pauses_double_up_to_five_minutes_and_start_over_after_a_quiet_period() {
         let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut backoff = None;
         let mut pauses = Vec::new();

@@ -12,11 +12,11 @@ use crate::plan::decision::{Action, Blocked, Concern, DeletionReason};
 pub enum Attempt {
     /// Creating a pod.
     CreatePod,
-    /// Creating a volume claim, or giving it an owner.
+    /// Creating a volume claim, or changing its owners.
     PrepareClaim,
-    /// Deleting a pod that is not to be updated.
+    /// Deleting a pod other than for an update.
     RemovePod,
-    /// Starting the hook of a pod that is not to be updated.
+    /// Starting the hook for such a deletion.
     StartRemovalHook,
     /// Changing a pod in place.
     ChangePod,
@@ -95,9 +95,9 @@ impl Failures {
         self.0.insert(attempt, message);
     }
 
-    /// Forgets the refusals of attempts for which `is_left` is false.
-    pub fn retain(&mut self, is_left: impl Fn(Attempt) -> bool) {
-        self.0.retain(|attempt, _| is_left(*attempt));
+    /// Forgets the refusals of attempts for which `is_kept` is false.
+    pub fn retain(&mut self, is_kept: impl Fn(Attempt) -> bool) {
+        self.0.retain(|attempt, _| is_kept(*attempt));
     }
 
     /// The API server's message if the last attempt of this kind was refused.

@@ -1,4 +1,4 @@
-//! What a plan is made from: everything that was observed, at one moment.
+//! The input of a plan: everything observed at one moment.
 
 mod backoff;
 mod failures;
@@ -58,7 +58,7 @@ pub struct Revision {
     pub name: String,
     /// Uid.
     pub uid: String,
-    /// Grows with each use; the update revision has the highest.
+    /// Increases with each use; the update revision has the highest number.
     pub number: i64,
     /// The pod template.
     pub template: Value,
@@ -76,13 +76,13 @@ impl Revision {
 /// Whether the API server accepts pods of a revision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// A pod of it was created, or a strict server dry-run passed.
+    /// A pod of it was created, or a strict server-side dry run succeeded.
     Accepted,
-    /// A dry-run or a creation was refused.
+    /// A dry run or a creation was refused.
     Refused {
         /// The API server's message.
         message: String,
-        /// When it was refused. The API server is asked again some time later.
+        /// When it was refused. The dry run is repeated some time later.
         at: Timestamp,
     },
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn histories_end_as_the_design_says() {
+fn histories_end_as_expected() {
     let with = |count: i32, change: fn(&mut Metric)| {
         let mut metric = counted(count);
         change(&mut metric);
@@ -193,7 +193,7 @@ fn a_dry_run_decides_nothing() {
 }
 
 #[test]
-fn a_run_of_dry_runs_alone_says_that_nothing_decided() {
+fn a_run_with_only_dry_runs_says_that_nothing_decided() {
     let mut spec = run_of(&[counted(1)]);
     spec.dry_run = vec![DryRun {
         metric_name: ".*".into(),
@@ -228,7 +228,7 @@ fn terminated(metric: Metric, answers: &str) -> Play {
 }
 
 #[test]
-fn a_terminated_run_is_successful_only_if_it_had_met_its_end() {
+fn a_terminated_run_is_successful_only_if_it_had_met_its_condition() {
     let endless = metric(|m| m.interval = Some("5s".into()));
     assert_eq!(terminated(endless.clone(), "SS").status.phase, Successful);
     let mut tolerant = endless.clone();
@@ -248,7 +248,7 @@ fn a_terminated_run_is_successful_only_if_it_had_met_its_end() {
 }
 
 #[test]
-fn a_run_that_cannot_be_played_is_an_error_that_says_why() {
+fn an_unusable_run_is_an_error_with_the_reason() {
     let no_interval = metric(|m| m.count = Some(3));
     let bad_interval = metric(|m| m.interval = Some("60".into()));
     let rows = [
@@ -296,7 +296,7 @@ fn a_completed_run_stays_as_it_is() {
         finished: played.now,
         outcome: ended(Failed),
     }];
-    let next = look(
+    let next = assess_now(
         &played.spec,
         &played.status,
         &late,

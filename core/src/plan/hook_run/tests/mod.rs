@@ -1,4 +1,4 @@
-//! Histories of whole runs, played with given answers.
+//! Histories of whole runs, played with given results of calls.
 
 mod ends;
 mod properties;
@@ -20,7 +20,7 @@ fn start() -> Timestamp {
 }
 
 /// Resolves the rules of a run, and assesses it.
-fn look(
+fn assess_now(
     spec: &HookRunSpec,
     status: &HookRunStatus,
     measured: &[Measured],
@@ -61,7 +61,7 @@ impl Play {
     fn play(mut self) -> Self {
         let mut measured = Vec::new();
         loop {
-            let next = look(
+            let next = assess_now(
                 &self.spec,
                 &self.status,
                 &measured,

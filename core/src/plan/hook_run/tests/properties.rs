@@ -127,7 +127,7 @@ fn count_of(answers: &[HookPhase], phase: HookPhase) -> i32 {
     answers.iter().filter(|answer| **answer == phase).count() as i32
 }
 
-/// A run, and the answers that each metric was given so far.
+/// A run, and the answers that each metric has received so far.
 struct History {
     spec: HookRunSpec,
     status: HookRunStatus,

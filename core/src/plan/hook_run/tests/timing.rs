@@ -35,12 +35,12 @@ fn parallel_metrics_start_together_and_ordered_ones_in_turn() {
 fn a_metric_that_is_being_measured_is_not_started_again() {
     let spec = run_of(&[counted(2)]);
     let running = BTreeSet::from([0]);
-    let next = look(&spec, &HookRunStatus::default(), &[], &running, start());
+    let next = assess_now(&spec, &HookRunStatus::default(), &[], &running, start());
     assert_eq!((next.start, next.wake), (vec![], None));
 }
 
 #[test]
-fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
+fn a_measurement_in_progress_is_shown_and_checked_again() {
     let goes_on = |seconds| Outcome {
         phase: Running,
         message: Some("it is in progress".into()),
@@ -55,9 +55,9 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
         outcome,
     };
     let none = BTreeSet::new();
-    let started = look(&spec, &HookRunStatus::default(), &[], &none, start());
+    let started = assess_now(&spec, &HookRunStatus::default(), &[], &none, start());
     assert!(!is_in_progress(&started.status, &spec.metrics[0]));
-    let shown = look(
+    let shown = assess_now(
         &spec,
         &started.status,
         &[measured(goes_on(3), start())],
@@ -74,9 +74,9 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
     assert_eq!((result.count, result.measurements[0].phase), (0, Running));
 
     let later = start() + SignedDuration::from_secs(3);
-    let again = look(&spec, &shown.status, &[], &none, later);
+    let again = assess_now(&spec, &shown.status, &[], &none, later);
     assert_eq!(again.start, [0]);
-    let over = look(
+    let over = assess_now(
         &spec,
         &again.status,
         &[measured(ended(Successful), later)],
@@ -95,7 +95,7 @@ fn a_measurement_that_takes_its_time_is_shown_and_looked_at_again() {
 
     let mut terminated = spec;
     terminated.terminate = true;
-    let stopped = look(&terminated, &again.status, &[], &none, later);
+    let stopped = assess_now(&terminated, &again.status, &[], &none, later);
     assert_eq!(stopped.stop, [0]);
     assert_eq!(stopped.status.phase, Inconclusive);
     assert!(stopped.status.metric_results[0].measurements.is_empty());

@@ -16,7 +16,7 @@ use crate::api::{Metric, RawJson, WebHeader};
 type Visit<'a> = &'a mut dyn FnMut(&dyn Display, &str);
 
 /// Visits the strings of a metric, each with its field path relative to the metric.
-pub fn visit_texts(metric: &Metric, visit: Visit<'_>) {
+pub fn visit_strings(metric: &Metric, visit: Visit<'_>) {
     let provider = &metric.provider;
     if let Some(web) = &provider.web {
         visit(&"provider.web.url", &web.url);
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-/// Visits the texts in JSON up to the first syntax error, which is reported when the JSON is used.
+/// Visits the strings in JSON up to the first syntax error, which is reported when the JSON is used.
 fn visit_json(json: &RawJson, at: &dyn Display, place: Place, visit: Visit<'_>) {
     let _ = walk(json, at, place, &mut Visiting(visit));
 }
@@ -127,7 +127,7 @@ pub fn fill_json<'v>(
 
 /// Receives the pieces of JSON in a walk.
 trait Sink {
-    /// A text into which arguments are filled, and its field.
+    /// A string into which arguments are filled, and its field.
     fn text(&mut self, at: &dyn Display, text: &str) -> Result<(), ArgumentError>;
 
     /// Any other piece of JSON.
@@ -208,10 +208,10 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn json<E: de::Error>(&mut self, json: &str) -> Result<(), E> {
         let taken = self.sink.json(json);
-        self.go_on(taken)
+        self.proceed(taken)
     }
 
-    fn go_on<E: de::Error>(&mut self, taken: Result<(), ArgumentError>) -> Result<(), E> {
+    fn proceed<E: de::Error>(&mut self, taken: Result<(), ArgumentError>) -> Result<(), E> {
         taken.map_err(|error| {
             *self.stopped = Some(error);
             E::custom("stopped")
@@ -254,7 +254,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
             Place::Text => self.sink.text(self.at, text),
             _ => self.sink.json(&quoted(text)),
         };
-        self.go_on(taken)
+        self.proceed(taken)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_job_command_args_and_env_of_containers_are_filled_in() {
+    fn in_a_job_command_args_and_env_of_containers_are_filled_in() {
         let argument = json!(["{{ args.a }}"]);
         let container =
             json!({"args": argument, "command": argument, "env": argument, "name": argument});
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_visited_with_their_fields() {
+    fn strings_are_visited_with_their_fields() {
         let metric = json!({"name": "m", "provider": {
             "web": {"url": "u", "headers": [{"key": "k", "value": "h"}], "jsonBody": {"a": ["x", {"b": "y"}]}},
             "job": {"spec": {"template": {"spec": {"containers": [{"image": "i", "env": [{"name": "n"}]}]}}}},
@@ -383,7 +383,7 @@ mod tests {
         }});
         let metric = serde_json::from_value(metric).expect("a metric");
         let mut visited = Vec::new();
-        visit_texts(&metric, &mut |field, text| {
+        visit_strings(&metric, &mut |field, text| {
             visited.push(format!("{field} {text}"))
         });
         assert_eq!(
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_cannot_be_read_is_an_error() {
+    fn json_that_cannot_be_parsed_is_an_error() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         let error = filled(&deep, Place::Text, "").expect_err("too deep");
         assert!(matches!(error, ArgumentError::NoJson(_)), "{error}");
