@@ -9,7 +9,7 @@ use serde_json::json;
 e2e::tests![
     a_rollback_at_a_failed_hook_is_one_patch,
     changed_steps_start_over,
-    a_user_pause_holds_the_step_but_not_scaling,
+    a_users_pause_holds_the_step_but_not_scaling,
     a_scale_out_during_a_pause_creates_only_stable_pods,
     a_scale_in_during_a_pause_keeps_the_partition,
     an_apply_does_not_promote,
@@ -108,7 +108,7 @@ async fn changed_steps_start_over(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn a_user_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result<()> {
+async fn a_users_pause_holds_the_step_but_not_scaling(case: &mut Case) -> Result<()> {
     case.apply(with_pause().steps(json!([{"partition": 3}, {"pause": {"duration": 1}}])))
         .await?;
     case.until_settled(4).await?;

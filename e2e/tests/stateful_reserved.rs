@@ -14,7 +14,7 @@ use crate::stateful_volumes::{retention, until_claims, with_volumes};
 e2e::tests![
     an_ordered_set_replaces_a_reserved_ordinal_until_it_is_released,
     a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released,
-    a_reserved_pod_stays_until_its_hook_says_yes,
+    a_reserved_pod_is_kept_until_its_hook_passes,
     reserved_pods_are_deleted_one_at_a_time_with_ordered_ready,
     a_failed_hook_keeps_a_reserved_pod_until_it_is_retried,
     releasing_an_ordinal_cancels_the_deletion_of_its_pod,
@@ -87,7 +87,7 @@ async fn a_parallel_set_replaces_a_reserved_ordinal_until_it_is_released(
     reserve_and_release(case, Game::parallel(3)).await
 }
 
-async fn a_reserved_pod_stays_until_its_hook_says_yes(case: &mut Case) -> Result<()> {
+async fn a_reserved_pod_is_kept_until_its_hook_passes(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     refusing(case).await?;
     case.apply(Game::parallel(3).pre_delete("test")).await?;
@@ -251,7 +251,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
     let game = game.set("/spec/reserveOrders", json!([1, 3]));
     case.apply(game.annotated("stage.gamekeeper/ready-seconds", "2"))
         .await?;
-    until_settled_as_first(case, "0:v1 2:v1").await?;
+    until_first_settled_as(case, "0:v1 2:v1").await?;
     case.set_image("game:v2").await?;
     case.until("a surge pod is created first", |view| {
         view.shape() == "0:v1 2:v1 4:v2"
@@ -266,7 +266,7 @@ async fn surge_pods_and_scaling_skip_reserved_ordinals(case: &mut Case) -> Resul
 }
 
 /// Waits until a new set is settled with these pods.
-async fn until_settled_as_first(case: &Case, shape: &str) -> Result<View> {
+async fn until_first_settled_as(case: &Case, shape: &str) -> Result<View> {
     let pods = shape.split(' ').count() as i64;
     let view = case.until_settled(pods).await?;
     view.ensure(view.shape() == shape)?;

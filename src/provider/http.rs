@@ -209,7 +209,7 @@ impl Http {
             .http2_initial_stream_window_size(READ_AHEAD as u32)
             .http2_initial_connection_window_size(READ_AHEAD as u32)
             .build::<_, Full<Bytes>>(HttpsConnector::from((tcp, Arc::clone(tls))));
-        let answer = client.request(request.to_be_sent()?).await;
+        let answer = client.request(request.to_http_request()?).await;
         answer.map_err(|error| cause(&error))
     }
 
@@ -262,7 +262,7 @@ fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
 
 impl HttpRequest {
     /// The request to send. The user and password of the URL are moved to a header.
-    fn to_be_sent(&self) -> Result<http::Request<Full<Bytes>>, String> {
+    fn to_http_request(&self) -> Result<http::Request<Full<Bytes>>, String> {
         let mut url = self.url.clone();
         let user = user(&url);
         // These fail only for URLs without a host, which hold no user.

@@ -392,7 +392,7 @@ async fn a_command_that_is_not_allowed_is_not_started() {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_replaced_meanwhile_gives_no_measurement() {
+async fn a_pod_that_is_replaced_during_the_command_is_an_error() {
     let mut server = ApiServer::answering(Answer::Ended(vec![exit(0)]));
     server.uids = ["pod-uid", "newer"];
     let outcome = measured(&Arc::new(server), run(&["/game/ctl"])).await;

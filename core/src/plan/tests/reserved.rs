@@ -149,7 +149,7 @@ fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
 }
 
 #[test]
-fn a_reserved_pod_stays_until_its_hook_says_yes() {
+fn a_reserved_pod_is_kept_until_its_hook_passes() {
     for policy in POLICIES {
         let mut story = guarded(3, policy);
         reserve(&mut story, &[1]);
