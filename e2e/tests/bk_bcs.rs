@@ -1,5 +1,5 @@
-//! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that take traffic away at a load balancer,
-//! and port pools; and where defaults are other ones.
+//! What users of bk-bcs rely on besides its fields: hooks that poll, hooks that drain traffic at a load balancer, and
+//! port pools. Also the defaults that differ.
 
 use anyhow::{Result, ensure};
 use e2e::case::Case;
@@ -12,12 +12,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 e2e::tests![
-    a_hook_that_polls_holds_its_pod_until_it_says_yes,
-    a_hook_that_has_used_up_its_count_keeps_its_pod,
-    hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back,
+    a_polling_hook_keeps_its_pod_until_it_succeeds,
+    a_hook_that_has_reached_its_count_keeps_its_pod,
+    hooks_drain_and_restore_traffic_at_a_load_balancer,
     dry_runs_allocate_no_ports_from_pools,
-    by_default_a_fifth_of_the_pods_is_updated_at_a_time_without_surge,
-    a_percentage_as_the_partition_of_a_set_rounds_up,
+    by_default_a_fifth_of_the_pods_is_updated_at_a_time,
+    a_percentage_partition_of_a_set_rounds_up,
 ];
 
 /// A HookTemplate of `e2e/manifests/good/as-bk-bcs.yaml`.
@@ -32,7 +32,7 @@ fn template(name: &str) -> Result<Value> {
     anyhow::bail!("no HookTemplate {name}")
 }
 
-/// Scales a workload to zero behind a hook that polls this often, and answers no.
+/// Scales a workload to zero. Its hook measures this many times, and answers no.
 async fn poll(case: &Case, count: i64) -> Result<()> {
     let mut polling = template("players-gone")?;
     let metric = &mut polling["spec"]["metrics"][0];
@@ -52,15 +52,15 @@ async fn poll(case: &Case, count: i64) -> Result<()> {
     case.scale(0).await
 }
 
-/// Whether the pod is there, and its hook has measured no success this often.
+/// Whether the pod still exists, and its hook has failed at least this many measurements.
 fn has_failed(view: &View, times: i64) -> bool {
     let has = |run: &Run| run.0["status"]["metricResults"][0]["failed"].as_i64() >= Some(times);
     view.pods.len() == 1 && view.runs.iter().any(has)
 }
 
-async fn a_hook_that_polls_holds_its_pod_until_it_says_yes(case: &mut Case) -> Result<()> {
+async fn a_polling_hook_keeps_its_pod_until_it_succeeds(case: &mut Case) -> Result<()> {
     poll(case, 100).await?;
-    case.until("failures end nothing", |view| {
+    case.until("failures do not end the hook", |view| {
         has_failed(view, 3) && view.phases("PreDelete") == ["Running"]
     })
     .await?;
@@ -70,7 +70,7 @@ async fn a_hook_that_polls_holds_its_pod_until_it_says_yes(case: &mut Case) -> R
     Ok(())
 }
 
-async fn a_hook_that_has_used_up_its_count_keeps_its_pod(case: &mut Case) -> Result<()> {
+async fn a_hook_that_has_reached_its_count_keeps_its_pod(case: &mut Case) -> Result<()> {
     poll(case, 2).await?;
     case.until("the hook ends", |view| {
         has_failed(view, 2) && view.phases("PreDelete") == ["Inconclusive"]
@@ -80,9 +80,7 @@ async fn a_hook_that_has_used_up_its_count_keeps_its_pod(case: &mut Case) -> Res
         .await
 }
 
-async fn hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back(
-    case: &mut Case,
-) -> Result<()> {
+async fn hooks_drain_and_restore_traffic_at_a_load_balancer(case: &mut Case) -> Result<()> {
     const WEIGHT: &str = "networkextension.bkbcs.tencent.com/clb-weight";
     const READY: &str = "networkextension.bkbcs.tencent.com/clb-weight-ready";
     for name in ["traffic-gone", "back-in-service"] {
@@ -96,7 +94,7 @@ async fn hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back(
     case.until_settled(1).await?;
     case.set_image("game:v2").await?;
     let view = case
-        .until("the hook asks for no traffic", |view| {
+        .until("the hook sets the weight to 0", |view| {
             view.pods[0].annotation(WEIGHT) == Some("0") && view.pods[0].is_deleting()
         })
         .await?;
@@ -111,7 +109,7 @@ async fn hooks_take_traffic_away_at_a_load_balancer_and_bring_it_back(
     view.ensure(view.ready_with("game:v2") == 1)?;
     let deleting = view.pods[0].annotation(judge::names::DELETING);
     ensure!(deleting == Some("false"), "{deleting:?}");
-    // "false" does not mark a pod: the next update runs its hook before anything is done.
+    // A pod with "false" is not marked: the next update runs its hook before it changes anything.
     let off = format!("{READY}-");
     case.kubectl(&["annotate", "pod", view.pods[0].name(), &off])
         .await?;
@@ -158,9 +156,7 @@ async fn dry_runs_allocate_no_ports_from_pools(case: &mut Case) -> Result<()> {
     Ok(())
 }
 
-async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time_without_surge(
-    case: &mut Case,
-) -> Result<()> {
+async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time(case: &mut Case) -> Result<()> {
     case.apply(Game::rolling(10).annotated("stage.gamekeeper/ready-seconds", "2"))
         .await?;
     case.until_settled(10).await?;
@@ -181,7 +177,7 @@ async fn by_default_a_fifth_of_the_pods_is_updated_at_a_time_without_surge(
     Ok(())
 }
 
-async fn a_percentage_as_the_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()> {
+async fn a_percentage_partition_of_a_set_rounds_up(case: &mut Case) -> Result<()> {
     case.use_stateful_set();
     let rolling = json!({"partition": "50%", "maxUnavailable": 5});
     let set = Game::parallel(5).set("/spec/updateStrategy/rollingUpdate", rolling);
@@ -189,8 +185,10 @@ async fn a_percentage_as_the_partition_of_a_set_rounds_up(case: &mut Case) -> Re
     case.until_settled(5).await?;
     case.set_image("game:v2").await?;
     let shape = "0:v1 1:v1 2:v1 3:v2 4:v2";
-    case.until("three of five are kept", |view| view.shape() == shape)
-        .await?;
-    case.consistently("they stay", 2, |view| view.shape() == shape)
+    case.until("three of five pods keep their revision", |view| {
+        view.shape() == shape
+    })
+    .await?;
+    case.consistently("they are not updated", 2, |view| view.shape() == shape)
         .await
 }

@@ -134,7 +134,7 @@ fn retries_are_off(view: &View) -> bool {
         })
 }
 
-/// Waits until hooks of a point have ended Failed and their pods are kept, and retries them with another answer.
+/// Waits until hooks of a point have ended Failed, with their pods still running, and retries them with another answer.
 async fn retry_failed(case: &Case, point: &str, path: &str, good: Answer) -> Result<()> {
     let view = case
         .until("the status names a pod whose hook failed", |view| {
@@ -378,7 +378,7 @@ async fn every_field_of_a_hook_run_takes_effect(case: &mut Case) -> Result<()> {
     run["spec"]["terminate"] = json!(true);
     case.apply(&run).await?;
     until_phase(case, "ended", "Inconclusive").await?;
-    // A condition says only that a run cannot be decoded, and only measurements by Jobs are resumed.
+    // A run gets conditions only if it cannot be decoded, and only measurements by Jobs are resumed.
     let ours = [
         "status.conditions",
         "status.metricResults[].dryRun",

@@ -1,5 +1,5 @@
-//! Admission warnings: manifests that are accepted, and what kubectl prints about them. The linter's unit tests use
-//! the same files, except for those that only the webhook warns of.
+//! Admission warnings: manifests that are accepted, and the warnings that kubectl prints. The linter's unit tests use
+//! the same files, except for those with warnings that only the webhook prints.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ async fn manifests_are_accepted_with_the_expected_warnings(case: &mut Case) -> R
     installed.remove(case).await
 }
 
-/// Applies manifests as a dry run. Returns what kubectl prints about those with other warnings than expected.
+/// Applies manifests as a dry run. Returns kubectl's output for those whose warnings are not as expected.
 async fn warnings(case: &Case, paths: &[PathBuf]) -> Result<String> {
     let wrong: Vec<String> = futures::stream::iter(paths)
         .map(|path| unexpected(case, path))
@@ -54,7 +54,7 @@ async fn warnings(case: &Case, paths: &[PathBuf]) -> Result<String> {
     Ok(wrong.join("\n"))
 }
 
-/// What kubectl prints about a manifest, if it is not what the comment at its top expects.
+/// kubectl's output for a manifest; None if it is what the comment at the manifest's top expects.
 async fn unexpected(case: &Case, path: &PathBuf) -> Result<Option<String>> {
     let text = std::fs::read_to_string(path)?;
     let comments = text.lines().map_while(|line| line.strip_prefix("# "));

@@ -60,7 +60,7 @@ impl Scenario {
         replicas.expect("replicas") as usize
     }
 
-    /// A workload of a kind with this spec, before its first pod is created.
+    /// A workload of this kind with this spec, before its first pod is created.
     pub(crate) fn of(kind: &'static str, spec: Value) -> Self {
         let mut scenario = Scenario {
             events: Vec::new(),
@@ -309,7 +309,7 @@ impl Scenario {
         self.write_pod("user", "patch", "", pod);
     }
 
-    /// A pod is one without the readiness gate.
+    /// Removes the readiness gate from a pod.
     pub(crate) fn remove_gate(&mut self, pod: &str) {
         let spec = &mut self.pods.get_mut(pod).expect("a pod")["spec"];
         spec["readinessGates"] = json!([]);

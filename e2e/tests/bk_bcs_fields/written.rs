@@ -1,4 +1,4 @@
-//! What the operator has written, from the audit log.
+//! The operator's writes, from the audit log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn has_run_with(case: &Case, template: &str, name: &str, value: &str)
     Ok(())
 }
 
-/// The images that each pod was given in place: a list for each patch.
+/// The images that the operator has set in each pod: one list per patch.
 pub(super) fn images_by_pod(events: &[Event]) -> BTreeMap<String, Vec<Vec<String>>> {
     let mut by_pod: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
     for event in events {
@@ -125,7 +125,7 @@ pub(super) fn ensure_status_is_complete(case: &Case, plural: &str, except: &[&st
     Ok(())
 }
 
-/// The fields of a schema that have no fields of their own, such as `status.conditions[].type`.
+/// The fields of a schema that have no subfields, such as `status.conditions[].type`.
 fn add_fields_of_schema(schema: &Value, field: &str, found: &mut BTreeSet<String>) {
     let (fields, name) = match schema["items"]["properties"].as_object() {
         Some(fields) => (Some(fields), format!("{field}[]")),
@@ -140,7 +140,7 @@ fn add_fields_of_schema(schema: &Value, field: &str, found: &mut BTreeSet<String
     }
 }
 
-/// The same of an object.
+/// The fields of an object that have no subfields.
 fn add_fields(value: &Value, field: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

@@ -153,7 +153,7 @@ impl Version {
         if pods == 0 && surge == 0 { 1 } else { pods }
     }
 
-    /// spec.scaleStrategy.createBatch in pods. None without one, and where pods are created one at a time.
+    /// spec.scaleStrategy.createBatch in pods. None if it is not set, or if pods are created one at a time.
     pub(crate) fn create_batch(&self) -> Option<i64> {
         let batch = self.object.pointer("/spec/scaleStrategy/createBatch");
         let pods = resolve(batch, self.replicas(), Round::Up)?.max(1);

@@ -1,7 +1,7 @@
-//! createBatch: of the first pods of a workload, no more than a batch are created and not yet available.
+//! createBatch: while the first pods of a workload are created, at most one batch of them is not yet available.
 //!
-//! The first creation begins with a workload that has createBatch, and ends when all of its pods are available at
-//! once. A scale-out, a replacement or an update after that creates as many pods as it needs.
+//! The initial creation starts with a workload that has createBatch, and ends when all of its pods are available at
+//! the same time. After that, a scale-out, a replacement or an update creates as many pods as it needs.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::{Pod, World};
 
-/// Workloads whose first creation is not over, by uid.
+/// Uids of the workloads whose initial creation is not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Batches(BTreeSet<String>);
 
@@ -51,7 +51,7 @@ impl Batches {
             None if new.create_batch().is_some() => {
                 self.0.insert(uid(after).to_owned());
             }
-            // A status that was lost: the workload is like one that was taken over.
+            // The status was lost, so the operator treats the workload like one that it has taken over.
             Some(before) if is_lost(&Version::of(before, write.done), &new) => {
                 self.0.remove(uid(after));
             }
@@ -64,13 +64,13 @@ fn is_lost(before: &Version, after: &Version) -> bool {
     !before.update_revision().is_empty() && after.update_revision().is_empty()
 }
 
-/// Whether the operator makes an orphan a pod of the workload, which thus did not begin without pods.
+/// Whether a write adopts an orphan. A workload that adopts pods did not start without any.
 fn is_adoption(write: &Write) -> bool {
     let before = write.before.as_deref();
     before.is_some_and(|before| controller(before).is_none())
 }
 
-/// Whether all pods of a workload may be available in the writer's view, and there is one.
+/// Whether all pods of a workload, and at least one, may be available in the writer's view.
 fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
     let Some(workload) = world.workloads.get(owner) else {
         return false;
@@ -85,7 +85,7 @@ fn are_all_available(world: &World, owner: &str, write: &Write) -> bool {
     })
 }
 
-/// What is wrong with the creation of a pod, if anything is.
+/// What is wrong with the creation of a pod; None if nothing is.
 fn beyond_batch(world: &World, owner: &str, write: &Write) -> Option<String> {
     let workload = world.workloads.get(owner)?;
     wrong_under_all(workload.seen_at(write.received), |version| {
@@ -99,9 +99,8 @@ fn beyond_batch(world: &World, owner: &str, write: &Write) -> Option<String> {
         let pods = world.pods_of(owner).filter(stays);
         let awaited: Vec<&Pod> = pods.filter(is_unavailable).collect();
         let awaited = count(&awaited);
-        (awaited >= batch).then(|| {
-            format!("creates a pod next to {awaited} that are not available, of {batch} at a time")
-        })
+        (awaited >= batch)
+            .then(|| format!("creates a pod while {awaited} are not available; a batch is {batch}"))
     })
 }
 
@@ -115,8 +114,8 @@ mod tests {
         json!({"replicas": 4, "scaleStrategy": {"createBatch": of}})
     }
 
-    /// Four pods of which none is there.
-    fn begun(batch: Value) -> Scenario {
+    /// A workload with four replicas, before its first pod is created.
+    fn created_with(batch: Value) -> Scenario {
         Scenario::of("GameDeployment", batches(batch))
     }
 
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_next_batch_is_created_when_the_last_one_is_available() {
-        let mut scenario = begun(json!("30%"));
+        let mut scenario = created_with(json!("30%"));
         create_all(&mut scenario, &["a", "b"]);
         let mut early = scenario.clone();
         early.set_ready("a", true);
@@ -138,7 +137,7 @@ mod tests {
         assert_eq!(
             early.verdict(),
             [],
-            "one is available, so there is room for one"
+            "one pod is available, so one more may be created"
         );
         create_all(&mut early, &["d"]);
         assert_eq!(early.broken(), ["batches"]);
@@ -152,7 +151,7 @@ mod tests {
 
     #[test]
     fn pods_that_are_ready_but_not_yet_available_count() {
-        let mut scenario = begun(json!(1));
+        let mut scenario = created_with(json!(1));
         scenario.spec("user", json!({"minReadySeconds": 30}));
         scenario.wait(2);
         scenario.create("a", "v1");
@@ -162,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_value_counts_and_the_last_one_for_a_second() {
+    fn a_lowered_value_counts_after_a_second() {
         for (seconds, broken) in [(0, vec![]), (2, vec!["batches"])] {
-            let mut scenario = begun(json!(2));
+            let mut scenario = created_with(json!(2));
             create_all(&mut scenario, &["a"]);
             scenario.spec("user", batches(json!(1)));
             scenario.wait(seconds);
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn later_creations_are_not_held_up() {
+    fn later_creations_are_not_limited() {
         let mut scenario = Scenario::with(batches(json!(1)));
         scenario.spec("user", json!({"replicas": 6}));
         scenario.wait(2);
@@ -183,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn nor_are_those_of_a_workload_that_was_not_created_with_batches() {
+    fn a_workload_that_was_not_created_with_batches_is_not_limited() {
         let mut scenario = Scenario::of("GameDeployment", json!({"replicas": 4}));
         scenario.spec("user", batches(json!(1)));
         scenario.wait(2);
         create_all(&mut scenario, &["a", "b"]);
         assert_eq!(scenario.verdict(), []);
-        let mut scenario = begun(json!(1));
+        let mut scenario = created_with(json!(1));
         scenario.status(json!({"updateRevision": ""}));
         scenario.status(json!({"updateRevision": "v1"}));
         create_all(&mut scenario, &["a", "b"]);

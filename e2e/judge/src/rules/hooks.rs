@@ -78,14 +78,16 @@ impl RequiredHook<'_> {
         let object = &run.object;
         let existed_for_writer =
             |end: &End| end.at >= self.write.received || end.may_be_unseen_by(self.write);
-        // All containers of an update are changed for one success.
-        let goes_on = self.start.goes_on(self.write, self.version);
+        // One success covers all containers of an update.
+        let continues = self.start.continues(self.write, self.version);
         let existed = run.end.as_ref().is_none_or(existed_for_writer);
         self.is_about_pod(run)
-            && (existed || goes_on)
+            && (existed || continues)
             && account_namespace(&run.creator) == account_namespace(&self.write.user)
             && phase(object) == "Successful"
-            && run.succeeded.is_some_and(|at| self.is_fresh(at) || goes_on)
+            && run
+                .succeeded
+                .is_some_and(|at| self.is_fresh(at) || continues)
             && annotation(object, names::RUN_WORKLOAD_UID) == Some(self.start.owner)
             && self.is_of_hook(run)
             && self.leads_to(annotation(object, names::RUN_TARGET).unwrap_or_default())

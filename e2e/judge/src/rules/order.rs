@@ -43,8 +43,8 @@ fn early_change(before: &Value, after: &Value) -> Option<String> {
     })
 }
 
-/// What is wrong with the change of the next container, if the one before it is not ready. The operator must know
-/// that exactly: its write fails on any other version of the pod than the one it saw.
+/// What is wrong with the change of the next container, if the one before it is not ready. No lag is tolerated here,
+/// because the write fails on any version of the pod other than the one that the operator observed.
 fn unready_ahead(pod: &Pod, after: &Value) -> Option<String> {
     if pod.ongoing_update != Some(OngoingUpdate::Gate { changed: true }) {
         return None;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_is_changed_while_the_one_ahead_of_it_is_not_ready_is_found() {
+    fn a_container_changed_before_the_previous_one_is_ready_is_found() {
         for (policy, broken) in [("OrderedReady", vec!["order"]), ("OrderedUpdated", vec![])] {
             let mut scenario = updating(policy);
             scenario.change("a", "v2");
@@ -107,7 +107,7 @@ mod tests {
             scenario.change_container("a", 1, "v2");
             assert_eq!(scenario.broken(), broken, "{policy}");
         }
-        // One that this update does not change need not be ready.
+        // A container that this update does not change need not be ready.
         let mut scenario = updating("OrderedReady");
         scenario.unready_container("a", 0);
         scenario.change_container("a", 1, "v2");

@@ -86,9 +86,10 @@ impl<'a> Start<'a> {
         !self.pod.runs() && write.has_version_precondition
     }
 
-    /// Whether a write goes on with the next container of a pod without the readiness gate, which an update in order
-    /// has brought to its revision. (Such a pod may be ready in between. With the gate, an update lasts until it opens.)
-    pub(crate) fn goes_on(&self, write: &Write, version: &Version) -> bool {
+    /// Whether a write continues an update in order with the next container of a pod without the readiness gate, whose
+    /// label already has the new revision. Such a pod may be ready in between; with the gate, an update lasts until the
+    /// gate opens.
+    pub(crate) fn continues(&self, write: &Write, version: &Version) -> bool {
         let new_revision = write.after.as_deref().map(revision);
         self.act == Act::Change
             && version.updates_in_order()
