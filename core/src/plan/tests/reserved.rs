@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::sets::{Set, asked, deleted_in_turn, ready, shape};
+use super::sets::{Set, created_and_deleted, deleted_in_turn, ready, shape};
 use super::story::set;
 use crate::api::HookPhase;
 use crate::plan::{Action, DeletionReason};
@@ -98,10 +98,14 @@ fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_
     let mut story = settled(4, "Parallel");
     story.kubelet = false;
     reserve(&mut story, &[0, 2]);
-    let (created, deleted) = asked(&story);
+    let (created, deleted) = created_and_deleted(&story);
     assert_eq!((created.len(), deleted.len()), (2, 0));
     story.sync();
-    assert_eq!(asked(&story), (vec![], vec![]), "neither is available");
+    assert_eq!(
+        created_and_deleted(&story),
+        (vec![], vec![]),
+        "neither is available"
+    );
     story.edit_pod("game-4", |pod| {
         pod.labels.insert("broken".to_owned(), String::new());
     });
@@ -140,7 +144,10 @@ fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
     story.slow_to_end = true;
     reserve(&mut story, &[0, 1]);
     for created in ["game-3", "game-4"] {
-        assert_eq!(asked(&story), (vec![created.to_owned()], vec![]));
+        assert_eq!(
+            created_and_deleted(&story),
+            (vec![created.to_owned()], vec![])
+        );
         story.sync();
     }
     deleted_in_turn(&mut story, &["game-1", "game-0"]);
@@ -224,7 +231,7 @@ fn a_reserved_pod_and_its_substitute_do_not_go_together() {
     story.image("v2");
     let mut gone = Vec::new();
     loop {
-        let (_, deleted) = asked(&story);
+        let (_, deleted) = created_and_deleted(&story);
         assert!(deleted.len() <= 1, "{deleted:?}");
         gone.extend(deleted);
         if !story.sync() {
@@ -356,7 +363,10 @@ fn more_pods_go_only_while_there_are_more_than_wanted() {
     let mut story = settled(4, "Parallel");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.user(json!({"replicas": 3}));
-    assert_eq!(asked(&story), (vec!["game-0".to_owned()], vec![]));
+    assert_eq!(
+        created_and_deleted(&story),
+        (vec!["game-0".to_owned()], vec![])
+    );
     story.settle();
     assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
 }

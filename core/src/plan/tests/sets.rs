@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::story::{Story, set};
 use crate::api::{GameStatefulSet, HookPhase};
-use crate::plan::{Action, Phase, Pod, PodPhase};
+use crate::plan::{Action, Phase, PodPhase};
 
 pub(super) type Set = Story<GameStatefulSet>;
 
-fn parallel() -> Value {
+pub(super) fn parallel() -> Value {
     json!({"podManagementPolicy": "Parallel"})
 }
 
@@ -34,7 +34,7 @@ pub(super) fn shape(story: &Set) -> String {
 }
 
 /// Names of the pods that a plan creates and deletes.
-pub(super) fn asked(story: &Set) -> (Vec<String>, Vec<String>) {
+pub(super) fn created_and_deleted(story: &Set) -> (Vec<String>, Vec<String>) {
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
     for action in story.plan().actions {
         match action {
@@ -60,7 +60,7 @@ pub(super) fn ready(story: &mut Set, name: &str, ready: bool) {
     });
 }
 
-fn hooked() -> Value {
+pub(super) fn hooked() -> Value {
     json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}})
 }
 
@@ -69,10 +69,13 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
     let mut story = set(3, json!({"minReadySeconds": 10}));
     story.sync();
     for at in 0..3 {
-        assert_eq!(asked(&story), (vec![format!("game-{at}")], vec![]));
+        assert_eq!(
+            created_and_deleted(&story),
+            (vec![format!("game-{at}")], vec![])
+        );
         story.sync();
         assert_eq!(
-            asked(&story),
+            created_and_deleted(&story),
             (vec![], vec![]),
             "not before it is available"
         );
@@ -87,10 +90,13 @@ fn pods_are_created_upward_each_after_its_predecessor_is_available() {
 fn parallel_means_all_at_once() {
     let mut story = set(5, parallel());
     story.sync();
-    assert_eq!(asked(&story).0.len(), 5);
+    assert_eq!(created_and_deleted(&story).0.len(), 5);
     story.settle();
     story.user(json!({"replicas": 1}));
-    assert_eq!(asked(&story).1, ["game-1", "game-2", "game-3", "game-4"]);
+    assert_eq!(
+        created_and_deleted(&story).1,
+        ["game-1", "game-2", "game-3", "game-4"]
+    );
 }
 
 #[test]
@@ -122,9 +128,16 @@ fn pods_have_an_identity() {
 /// Checks that these pods are deleted in this order, each after the previous one is gone.
 pub fn deleted_in_turn(story: &mut Set, pods: &[&str]) {
     for deleted in pods {
-        assert_eq!(asked(story), (vec![], vec![(*deleted).to_owned()]));
+        assert_eq!(
+            created_and_deleted(story),
+            (vec![], vec![(*deleted).to_owned()])
+        );
         story.settle();
-        assert_eq!(asked(story), (vec![], vec![]), "not before it is gone");
+        assert_eq!(
+            created_and_deleted(story),
+            (vec![], vec![]),
+            "not before it is gone"
+        );
         story.end_terminating();
     }
 }
@@ -158,158 +171,6 @@ fn scaling_halts_behind_an_unhealthy_pod_only_when_ordered() {
 }
 
 #[test]
-fn an_update_goes_downward_within_its_budget() {
-    let mut story = set(4, json!({}));
-    story.settle();
-    story.image("v2");
-    let mut seen = Vec::new();
-    while story.sync() {
-        let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
-        assert!(ready >= 3, "{ready}");
-        let now = shape(&story);
-        if seen.last() != Some(&now) {
-            seen.push(now);
-        }
-    }
-    let full: Vec<_> = seen.iter().filter(|it| it.len() == 19).collect();
-    assert_eq!(
-        full,
-        [
-            "0:v1 1:v1 2:v1 3:v1",
-            "0:v1 1:v1 2:v1 3:v2",
-            "0:v1 1:v1 2:v2 3:v2",
-            "0:v1 1:v2 2:v2 3:v2",
-            "0:v2 1:v2 2:v2 3:v2"
-        ]
-    );
-}
-
-#[test]
-fn a_partition_counts_from_the_first_ordinal() {
-    for (partition, images) in [
-        (json!(2), "5:v1 6:v1 7:v2 8:v2"),
-        (json!("50%"), "5:v1 6:v1 7:v2 8:v2"),
-        (json!("99%"), "5:v1 6:v1 7:v1 8:v2"),
-        (json!(9), "5:v1 6:v1 7:v1 8:v1"),
-    ] {
-        let mut story = set(
-            4,
-            json!({"ordinals": {"start": 5}, "updateStrategy": {"rollingUpdate": {"partition": partition}}}),
-        );
-        story.settle();
-        story.image("v2").settle();
-        assert_eq!(shape(&story), images, "{partition}");
-        story.image("v1").settle();
-        assert_eq!(
-            shape(&story),
-            "5:v1 6:v1 7:v1 8:v1",
-            "a rollback reaches every pod"
-        );
-    }
-}
-
-#[test]
-fn lost_pods_come_back_at_the_revision_of_their_side_of_the_partition() {
-    let mut story = set(4, json!({"updateStrategy": {"partition": 2}}));
-    story.settle();
-    story.image("v2").settle();
-    for name in ["game-1", "game-3"] {
-        story.edit_pod(name, |pod| pod.phase = PodPhase::Failed);
-    }
-    story.settle();
-    assert_eq!(shape(&story), "0:v1 1:v1 2:v2 3:v2");
-}
-
-#[test]
-fn a_pod_of_a_deleted_revision_is_not_created_at_an_unproven_one() {
-    let mut story = set(3, json!({"updateStrategy": {"partition": 2}}));
-    story.settle();
-    let stable = story.status().update_revision;
-    story.image("v2").settle();
-    story.world.revisions.retain(|it| it.name != stable);
-    story.edit_pod("game-0", |pod| pod.terminating = true);
-    story.end_terminating().settle();
-    assert_eq!(shape(&story), "1:v1 2:v2");
-    let (reason, _) = story.condition("FailedScale").expect("a condition");
-    assert_eq!(reason, "RevisionNotFound");
-}
-
-#[test]
-fn a_phased_update_and_a_raised_partition_move_no_pod_back() {
-    let mut story = set(3, json!({"updateStrategy": {"partition": 3}}));
-    story.settle();
-    story.image("v2").settle();
-    for (partition, images) in [
-        (2, "0:v1 1:v1 2:v2"),
-        (1, "0:v1 1:v2 2:v2"),
-        (3, "0:v1 1:v2 2:v2"),
-        (0, "0:v2 1:v2 2:v2"),
-    ] {
-        story
-            .user(json!({"updateStrategy": {"partition": partition}}))
-            .settle();
-        assert_eq!(shape(&story), images, "{partition}");
-    }
-}
-
-#[test]
-fn an_ordered_removal_and_an_update_do_not_begin_together() {
-    let mut story = set(3, json!({}));
-    story.settle();
-    story.user(json!({"replicas": 2}));
-    story.image("v2");
-    let mut gone = Vec::new();
-    loop {
-        let (_, deleted) = asked(&story);
-        assert!(deleted.len() <= 1, "{deleted:?}");
-        gone.extend(deleted);
-        if !story.sync() {
-            break;
-        }
-    }
-    assert_eq!(gone, ["game-2", "game-1", "game-0"]);
-    assert_eq!(shape(&story), "0:v2 1:v2");
-}
-
-#[test]
-fn a_broken_update_is_reverted_without_waiting_for_it() {
-    for policy in ["OrderedReady", "Parallel"] {
-        let mut story = set(3, json!({"podManagementPolicy": policy}));
-        story.settle();
-        story.image("v2");
-        story
-            .user(json!({"template": {"metadata": {"labels": {"broken": ""}}}}))
-            .settle();
-        assert_eq!(
-            shape(&story),
-            "0:v1 1:v1 2:v2",
-            "{policy}: it stops at the first"
-        );
-        story.image("v1");
-        story
-            .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
-            .settle();
-        assert_eq!(shape(&story), "0:v1 1:v1 2:v1", "{policy}");
-        assert_eq!(story.status().ready_replicas, 3);
-    }
-}
-
-#[test]
-fn a_first_version_that_never_becomes_ready_is_fixed_by_the_next() {
-    let mut story = set(
-        3,
-        json!({"template": {"metadata": {"labels": {"broken": ""}}}}),
-    );
-    story.settle();
-    assert_eq!(shape(&story), "0:v1");
-    story.image("v2");
-    story
-        .user(json!({"template": {"metadata": {"labels": {"broken": null}}}}))
-        .settle();
-    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
-}
-
-#[test]
 fn an_ordinal_is_not_recreated_before_its_pod_is_gone() {
     for policy in ["OrderedReady", "Parallel"] {
         let mut story = set(2, json!({"podManagementPolicy": policy}));
@@ -317,26 +178,12 @@ fn an_ordinal_is_not_recreated_before_its_pod_is_gone() {
         story.slow_to_end = true;
         story.image("v2").settle();
         assert!(story.pods().iter().any(|pod| pod.terminating));
-        assert_eq!(asked(&story), (vec![], vec![]));
+        assert_eq!(created_and_deleted(&story), (vec![], vec![]));
         while story.pods().iter().any(|pod| pod.terminating) {
             story.end_terminating().settle();
         }
         assert_eq!(shape(&story), "0:v2 1:v2");
     }
-}
-
-#[test]
-fn with_on_delete_ready_says_how_many_pods_are_updated() {
-    let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
-    story.settle();
-    let ready = |story: &Set| story.condition("Ready").expect("condition").1;
-    assert_eq!(
-        ready(&story),
-        "3 pods are available at the desired revision"
-    );
-    story.image("v2").settle();
-    let message = "3 pods are available, 0 of them at the update revision: the others are updated when they are deleted";
-    assert_eq!(ready(&story), message);
 }
 
 #[test]
@@ -357,28 +204,6 @@ fn an_ended_orphan_frees_its_ordinal() {
 }
 
 #[test]
-fn a_full_quota_does_not_block_an_ordered_update() {
-    // The pod that cannot be created counts as unavailable.
-    let mut story = set(3, json!({"updateStrategy": {"maxUnavailable": 2}}));
-    story.settle();
-    story.quota = Some(3);
-    story.user(json!({"replicas": 4})).image("v2");
-    for _ in 0..50 {
-        let (created, deleted) = asked(&story);
-        assert!(created.is_empty() || deleted.is_empty(), "not together");
-        story.sync();
-    }
-    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
-    let (reason, message) = story.condition("FailedScale").expect("a condition");
-    assert_eq!(reason, "FailedCreate");
-    assert!(message.contains("exceeded quota"), "{message}");
-    story.quota = None;
-    story.settle();
-    assert_eq!(shape(&story), "0:v2 1:v2 2:v2 3:v2");
-    assert_eq!(story.condition("FailedScale"), None);
-}
-
-#[test]
 fn a_pod_of_another_object_with_that_name_is_neither_adopted_nor_duplicated() {
     let mut story = set(1, json!({}));
     story.settle();
@@ -387,7 +212,7 @@ fn a_pod_of_another_object_with_that_name_is_neither_adopted_nor_duplicated() {
     });
     story.settle();
     assert_eq!(story.pods()[0].controller, None, "released");
-    assert_eq!(asked(&story), (vec![], vec![]));
+    assert_eq!(created_and_deleted(&story), (vec![], vec![]));
     story.edit_pod("game-0", |pod| {
         pod.labels.insert("app".to_owned(), "game".to_owned());
     });
@@ -452,184 +277,6 @@ fn a_new_pod_of_an_ordinal_inherits_no_success() {
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 1:v1");
     assert_eq!(story.runs().len(), 1);
-}
-
-#[test]
-fn surge_pods_have_the_highest_ordinals_and_are_deleted_at_the_end() {
-    for type_ in ["RollingUpdate", "InplaceUpdate"] {
-        let mut story = set(
-            3,
-            json!({
-                "podManagementPolicy": "Parallel",
-                "updateStrategy": {"type": type_, "maxSurge": 1, "maxUnavailable": 0},
-            }),
-        );
-        story.settle();
-        story.image("v2");
-        let mut most = 0;
-        while story.sync() {
-            let ready = story.pods().iter().filter(|pod| pod.is_ready()).count();
-            assert!(ready >= 3, "{type_}: {}", shape(&story));
-            most = most.max(story.pods().len());
-        }
-        assert_eq!(most, 4);
-        assert_eq!(shape(&story), "0:v2 1:v2 2:v2", "{type_}");
-    }
-}
-
-#[test]
-fn a_surge_pod_stays_until_the_last_updated_pod_is_available() {
-    let surging = json!({
-        "podManagementPolicy": "Parallel",
-        "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
-    });
-    for is_rolled_back in [false, true] {
-        let mut story = set(2, surging.clone());
-        story.settle();
-        story.slow_to_end = true;
-        story.image("v2");
-        if is_rolled_back {
-            until(&mut story, "0:v1 1:v2 2:v2");
-            story.image("v1");
-        }
-        let end = if is_rolled_back {
-            "0:v1 1:v1"
-        } else {
-            "0:v2 1:v2"
-        };
-        until(&mut story, end);
-        assert_eq!(story.status().surge_replicas, 0);
-    }
-}
-
-/// Syncs until there are these pods; two of them are always available.
-fn until(story: &mut Set, end: &str) {
-    for _ in 0..50 {
-        while shape(story) != end && story.sync() {
-            assert_available(story, 2);
-        }
-        if shape(story) == end {
-            return;
-        }
-        story.end_terminating();
-    }
-    panic!("{} instead of {end}", shape(story));
-}
-
-fn assert_available(story: &Set, least: usize) {
-    let is_available = |pod: &&&Pod| pod.is_ready() && !pod.terminating;
-    let available = story.pods().iter().filter(is_available).count();
-    assert!(available >= least, "{}", shape(story));
-}
-
-#[test]
-fn a_scale_in_does_not_wait_for_broken_pods() {
-    let mut story = set(
-        4,
-        json!({
-            "podManagementPolicy": "Parallel",
-            "updateStrategy": {"maxSurge": 2, "maxUnavailable": 0},
-        }),
-    );
-    story.settle();
-    story.edit_pod("game-0", |pod| {
-        pod.labels.insert("broken".to_owned(), String::new());
-    });
-    story.settle();
-    story.user(json!({"replicas": 2})).settle();
-    assert_eq!(shape(&story), "0:v1 1:v1");
-}
-
-#[test]
-fn a_surge_pod_becomes_a_regular_one_on_a_scale_out() {
-    let mut story = set(
-        2,
-        json!({
-            "podManagementPolicy": "Parallel",
-            "updateStrategy": {"maxSurge": 1, "maxUnavailable": 0},
-            "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
-        }),
-    );
-    story.settle();
-    story.image("v2").settle();
-    assert_eq!(shape(&story), "0:v1 1:v1 2:v2");
-    let surge = story.pods()[2].uid.clone();
-    story.user(json!({"replicas": 3})).settle();
-    assert!(story.pods().iter().any(|pod| pod.uid == surge));
-}
-
-#[test]
-fn with_on_delete_a_pod_is_updated_when_a_user_deletes_it() {
-    let mut story = set(3, json!({"updateStrategy": {"type": "OnDelete"}}));
-    story.settle();
-    story.image("v2").settle();
-    assert_eq!(shape(&story), "0:v1 1:v1 2:v1");
-    story.world.pods.retain(|pod| pod.name != "game-1");
-    story.settle();
-    assert_eq!(shape(&story), "0:v1 1:v2 2:v1");
-    assert_eq!(
-        story.condition("Ready").map(|it| it.0).as_deref(),
-        Some("AllPodsAvailable")
-    );
-}
-
-#[test]
-fn in_place_updates_keep_every_pod() {
-    let mut story = set(3, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
-    story.settle();
-    let before: Vec<_> = story.pods().iter().map(|pod| pod.uid.clone()).collect();
-    story.image("v2").settle();
-    let after: Vec<_> = story.pods().iter().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(before, after);
-    assert_eq!(shape(&story), "0:v2 1:v2 2:v2");
-}
-
-#[test]
-fn canary_steps_update_the_highest_ordinals() {
-    let mut story = set(
-        4,
-        json!({"updateStrategy": {"canary": {"steps": [{"partition": 3}, {"pause": {}}, {"partition": 1}, {"pause": {"duration": 60}}]}}}),
-    );
-    story.settle();
-    story.image("v2").settle();
-    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2");
-    assert!(story.paused());
-    // An autoscaler adds no pods of an unproven build.
-    story.user(json!({"replicas": 6})).settle();
-    assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v2 4:v1 5:v1");
-    story.user(json!({"replicas": 4})).settle();
-    story
-        .user(json!({"updateStrategy": {"paused": false}}))
-        .settle();
-    assert_eq!(shape(&story), "0:v1 1:v2 2:v2 3:v2");
-    story.wait(61).settle();
-    assert_eq!(shape(&story), "0:v2 1:v2 2:v2 3:v2");
-    assert_eq!(
-        story
-            .object
-            .status
-            .clone()
-            .expect("status")
-            .current_replicas,
-        4
-    );
-}
-
-#[test]
-fn a_change_of_mind_while_scaling_in_and_updating() {
-    let mut story = set(4, hooked());
-    story.settle();
-    story.image("v2").settle();
-    story.user(json!({"replicas": 2})).settle();
-    let runs = story.runs();
-    assert!(runs.iter().any(|name| name.contains("-3-test")), "{runs:?}");
-    story.user(json!({"replicas": 4}));
-    story.image("v1").settle();
-    assert!(story.runs().is_empty());
-    assert_eq!(
-        story.count(|action| matches!(action, Action::DeletePod(_))),
-        0
-    );
 }
 
 #[test]
