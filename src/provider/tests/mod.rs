@@ -1,6 +1,7 @@
 //! Measurements with servers that respond as the test specifies, byte by byte.
 
 mod cluster;
+mod credentials;
 mod exec;
 mod load;
 mod prometheus;
