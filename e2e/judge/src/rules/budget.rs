@@ -49,8 +49,8 @@ fn availability(world: &World, write: &Write) -> Option<String> {
     })
 }
 
-/// Whether a pod of a GameStatefulSet was created as a surge pod, and is one still. One that waits for its PreDelete
-/// hook was given up when the hook began, and other pods may have become unavailable since.
+/// Whether a pod of a GameStatefulSet was created as a surge pod, and still is one. Not one that waits for its PreDelete
+/// hook: the operator chose it before the hook started, and other pods may have become unavailable since.
 fn is_surge(world: &World, start: &Start, version: &Version) -> bool {
     let pod = start.pod;
     let name = name(&pod.object);
