@@ -12,7 +12,7 @@ use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{GameWorkload, HookTemplate};
-use gamekeeper_core::plan::{Claim, is_read_alike};
+use gamekeeper_core::plan::{Claim, makes_same_plan};
 
 /// Receives keys to reconcile; must not block.
 pub(crate) type Sink = Box<dyn Fn(ObjectKey) + Send + Sync>;
@@ -83,7 +83,7 @@ impl Router {
         }
         if let (Some(old), Some(new)) = transition
             && old.controller() == new.controller()
-            && is_read_alike(&old.object, &new.object)
+            && makes_same_plan(&old.object, &new.object)
         {
             return;
         }

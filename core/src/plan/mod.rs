@@ -51,7 +51,7 @@ pub use decision::{
     Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
     NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
-pub use hooks::is_read_alike;
+pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,

@@ -1,10 +1,10 @@
-//! When may a pod be deleted or changed? Here, and nowhere else.
+//! Decides when a pod may be deleted or changed. No other code decides that.
 //!
-//! Only this file creates a [`Cleared`], and only a [`Cleared`] becomes a deletion or the start of an
-//! in-place update. It exists only for an action that is possible now. Four writes need no permit,
-//! and `update` says so where it decides on them: a hot patch, which restarts nothing; the next target,
-//! or the next container, of a pod that has been changed already; and another time for a gate that is
-//! closed already. Nor does a forced deletion, whose pod is Terminating already.
+//! Only this file creates a [`Cleared`], and only a [`Cleared`] can become a deletion or the start of an
+//! in-place update. It is created only for an action that is possible now. Four writes need none, as
+//! comments in `update` note: a hot patch, which restarts nothing; the next target, or the next container,
+//! of a pod that has already been changed; and a new closing time for a gate that is already closed. A
+//! forced deletion needs none either, because its pod is already Terminating.
 
 use jiff::Timestamp;
 
@@ -13,7 +13,7 @@ use crate::plan::decision::{Action, Deletion, DeletionReason, InPlacePatch, PodR
 use crate::plan::hooks::{Answer, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase, RevisionName};
 
-/// The permit for one action on a pod, now: its hook allows it, or the pod has nothing to lose.
+/// Permission for one action on a pod, now: its hook allows the action, or none is needed.
 pub struct Cleared<'a> {
     pod: &'a Pod,
     ground: Ground,
@@ -38,8 +38,8 @@ impl<'a> Cleared<'a> {
         self.pod
     }
 
-    /// The first write of its in-place update: no traffic from now on. Where there is nothing to
-    /// wait for, the change follows at once.
+    /// The first write of its in-place update, after which the pod gets no new traffic. If there is nothing
+    /// to wait for, the change follows immediately.
     pub fn close_gate(self, revision: RevisionName, then: Option<InPlacePatch>) -> Action {
         let pod = self.as_decided_on();
         let then = then.map(|patch| InPlacePatch {
@@ -53,8 +53,8 @@ impl<'a> Cleared<'a> {
         }
     }
 
-    /// The change, where no traffic has to end first. If that is because nothing runs, a container
-    /// must not have come up meanwhile, whether a hook guards the pod or not.
+    /// The change of a pod whose traffic does not have to be stopped first. If that is because no container
+    /// runs, the write fails if one has started meanwhile, whether or not a hook guards the pod.
     pub fn change(self, patch: InPlacePatch) -> Action {
         let pod = match may_have_players(self.pod) {
             true => self.as_decided_on(),
@@ -80,10 +80,9 @@ impl<'a> Cleared<'a> {
     }
 }
 
-/// Whether players may be on a pod: whether one of its containers (native sidecars among them) runs,
-/// whatever its phase. A pod is Pending while its game runs and a sidecar waits for its image, and
-/// Running while its game crashes again and again. The phase decides for a container of which the
-/// kubelet reports nothing.
+/// Whether players may be on a pod, which is when one of its containers (including native sidecars) runs,
+/// whatever the phase of the pod: it is Pending while its game runs and a sidecar waits for its image,
+/// and Running while its game is in a crash loop. The phase counts only for containers without a status.
 pub fn may_have_players(pod: &Pod) -> bool {
     let is_up = matches!(pod.phase, PodPhase::Running | PodPhase::Unknown);
     let mut containers = pod.containers.iter();
@@ -103,17 +102,17 @@ pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Op
     intent.possible.then_some(Cleared { pod, ground })
 }
 
-/// What becomes of a gate that is closed already.
+/// What happens to a gate that is already closed.
 pub enum ClosedGate<'a> {
-    /// It opens again: nothing allows the change any more.
+    /// It opens again: nothing allows the change anymore.
     Opens,
-    /// It stays closed: the change is allowed, and is not possible now.
+    /// It stays closed: the change is allowed, but not possible now.
     Stays,
     /// The change may be made.
     Change(Cleared<'a>),
 }
 
-/// What becomes of a pod whose gate is closed already, by the rule of [`may_touch`].
+/// What happens to a pod whose gate is already closed, by the rules of [`may_touch`].
 pub fn closed_gate<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> ClosedGate<'a> {
     match ground(pod, intent, hooks) {
         None => ClosedGate::Opens,
@@ -122,7 +121,7 @@ pub fn closed_gate<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> 
     }
 }
 
-/// What allows an action, as soon as it is possible; None while nothing does.
+/// What allows an action once it is possible; None if nothing does.
 fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Ground> {
     if pod.terminating {
         return None;
@@ -139,8 +138,8 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
     }
 }
 
-/// The point that guards a recreation for an update, whatever the update type: PreDelete, and where
-/// only a PreInplace hook is configured, that one.
+/// The point that guards a recreation for an update, whatever the update type: PreDelete, or PreInplace
+/// if only that one is configured.
 pub fn point_of_recreation(hooks: &Hooks) -> HookPoint {
     if hooks.is_configured(HookPoint::PreDelete) {
         HookPoint::PreDelete
@@ -158,7 +157,7 @@ pub fn point_of_change(hooks: &Hooks) -> HookPoint {
     }
 }
 
-/// The intent to delete a pod for good, or to replace it by one of the same revision.
+/// The intent to delete a pod for good, or to replace it with one of the same revision.
 pub fn removal(now: Timestamp) -> Intent<'static> {
     Intent {
         point: HookPoint::PreDelete,

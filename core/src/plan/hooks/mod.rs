@@ -1,9 +1,9 @@
-//! The hooks in a pod's life: which HookRun belongs to which action, and what follows from it.
+//! The hooks of pods: which HookRun belongs to which action, and whether it allows the action.
 //!
-//! A HookRun counts only for the very action it was made for: same pod (uid), same target revision,
-//! same workload (uid), same hook (template and arguments), and under the one name that the operator
-//! gives such a run: a copy under another name never counts. A rule that wants an action calls
-//! [`Hooks::clear`]; a run that no rule wants by the end of the plan is deleted.
+//! A HookRun counts only for the action that it was created for: the same pod (uid), target revision,
+//! workload (uid) and hook (template and arguments). It must also have the name that the operator gives
+//! such a run, so a copy with another name never counts. A rule that needs an action calls
+//! [`Hooks::clear`]; a run that no rule needs by the end of the plan is deleted.
 
 pub mod guard;
 pub mod retry;
@@ -25,26 +25,26 @@ use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
 /// How long a success is valid: players may have joined since.
-pub const SUCCESS_IS_GOOD_FOR: SignedDuration = SignedDuration::from_secs(60);
-/// By how much the clock of the leader that wrote a time may be ahead of ours. A success further in the
-/// future would never age, so it does not count.
-pub const CLOCKS_MAY_DIFFER_BY: SignedDuration = SignedDuration::from_secs(5);
+pub const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
+/// How far the clock of the leader that wrote a time may be ahead of this one. A success further in the
+/// future would stay valid for too long, so it does not count.
+pub const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// Hooks of pods that one plan starts at most: each run is a copy of its template, and no more are begun in
-/// the half second for which a plan is acted on. The next plan goes on.
+/// The maximum number of pod hooks that one plan starts. Each run is a copy of its template, and no more than
+/// these are created in the half second for which a plan is applied. The next plan starts the others.
 const MAX_STARTS: usize = 500;
 
 /// What an action on a pod leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// The pod is deleted for good, or replaced by one of the same revision.
+    /// The pod is deleted for good, or replaced with one of the same revision.
     Removal,
-    /// The pod is brought to this revision.
+    /// The pod is updated to this revision.
     Revision(RevisionName<'a>),
 }
 
 impl<'a> Target<'a> {
-    /// As the annotation on a HookRun has it.
+    /// The value of the annotation on a HookRun.
     pub fn annotation(self) -> &'a str {
         match self {
             Self::Removal => "",
@@ -52,7 +52,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What is held up when its hook cannot be created.
+    /// What is blocked when its hook cannot be created.
     fn concern(self) -> Concern {
         match self {
             Self::Removal => Concern::Scale,
@@ -70,13 +70,13 @@ pub struct Intent<'a> {
     pub target: Target<'a>,
     /// Containers whose image changes.
     pub modified: &'a [String],
-    /// Whether it is possible now, its hook apart: only then is a hook started.
+    /// Whether it is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
     /// The moment that a success must be fresh at: now, or when the gate was closed on it.
     pub at: Timestamp,
 }
 
-/// What a pod's hook says to an intent.
+/// Whether a pod's hook allows an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// No hook guards this, or it was successful.
@@ -85,17 +85,17 @@ pub enum Answer {
     Held,
 }
 
-/// The HookRuns of a workload's pods, and what this plan does with them.
+/// The HookRuns of a workload's pods, and what the plan does with them.
 pub struct Hooks<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
-    /// Those of pods, in the order in which they were observed.
+    /// The runs of pods, in the order in which they were observed.
     of_pods: Vec<&'a HookRun>,
     /// The same by point and pod.
     runs: HashMap<(HookPoint, PodUid<'a>), Vec<&'a HookRun>>,
     /// The hooks that are configured.
     hooks: BTreeMap<HookPoint, Hook<'a>>,
-    /// Names of all runs, once one is to be made.
+    /// The names of all runs, collected when the first one is to be created.
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
@@ -152,12 +152,12 @@ impl<'a> Hooks<'a> {
     }
 
     /// Whether this pod has a HookRun for its removal.
-    pub fn waits_to_go(&self, pod: &Pod) -> bool {
+    pub fn has_removal_run(&self, pod: &Pod) -> bool {
         let runs = self.runs.get(&(HookPoint::PreDelete, pod.uid()));
         runs.into_iter().flatten().any(|run| run.is_for_removal())
     }
 
-    /// Whether this pod's hook was successful for that target, and still is valid.
+    /// Whether this pod's hook was successful for that target, and the success is still valid.
     pub fn has_passed(&self, pod: &Pod, intent: &Intent) -> bool {
         self.run_for(pod, intent).is_some_and(|run| {
             run.phase() == HookPhase::Successful && self.is_fresh(run, intent.at)
@@ -184,7 +184,8 @@ impl<'a> Hooks<'a> {
                 self.keep(run, pod, intent);
                 Answer::Cleared
             }
-            HookPhase::Successful if intent.possible => Answer::Held, // Settled away, then run again.
+            // `settle` deletes it, and the next plan runs it again.
+            HookPhase::Successful if intent.possible => Answer::Held,
             HookPhase::Pending | HookPhase::Running | HookPhase::Successful => {
                 self.keep(run, pod, intent);
                 Answer::Held
@@ -196,8 +197,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Keeps the hooks of removals alone. Where a new round begins and it is not known yet which pods
-    /// are updated, a success of the last round must not count after a revert.
+    /// Keeps only the hooks of removals. At the start of a round it is not yet known which pods are updated,
+    /// and a success of the previous round must not count after a revert.
     pub fn keep_only_removals(&mut self, pods: &[&'a Pod]) {
         for pod in pods.iter().filter(|pod| !pod.terminating) {
             let intent = Intent {
@@ -210,8 +211,8 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Starts hooks, deletes HookRuns that no rule wants any more (or whose pods are gone or
-    /// Terminating), and sets and removes annotation game-pod-deleting.
+    /// Starts hooks, deletes HookRuns that no rule needs anymore or whose pods are gone or Terminating, and
+    /// adds and removes the annotation game-pod-deleting.
     pub fn settle(&mut self, pods: &[&Pod]) -> Vec<Action> {
         let mut actions = std::mem::take(&mut self.starts);
         for run in &self.of_pods {
@@ -234,7 +235,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// Ends a retry when no run that it covers is left. A retry that begins now includes the points of
-    /// the last one, so its annotation stays.
+    /// the previous one, so its annotation stays.
     pub fn ended_retry(&self) -> Option<WorkloadPatch> {
         let begins = !self.workload.hooks.retries().is_empty();
         let retry = self.retry.as_ref().filter(|_| !begins)?;
@@ -269,13 +270,13 @@ impl<'a> Hooks<'a> {
         })
     }
 
-    /// Whether a success was valid at that moment.
+    /// Whether a success was valid at that time.
     fn is_fresh(&self, run: &HookRun, at: Timestamp) -> bool {
         let status = run.status.as_ref();
         let finished = status.and_then(|status| status.finished_at.as_ref());
         finished.is_some_and(|finished| {
-            at.duration_since(finished.0) <= SUCCESS_IS_GOOD_FOR
-                && finished.0.duration_since(self.world.now) <= CLOCKS_MAY_DIFFER_BY
+            at.duration_since(finished.0) <= SUCCESS_VALIDITY
+                && finished.0.duration_since(self.world.now) <= MAX_CLOCK_SKEW
         })
     }
 
@@ -327,8 +328,8 @@ impl<'a> Hooks<'a> {
             modified: intent.modified,
         };
         let run = match hook.maker(self.workload, self.world) {
-            // Enough are started already, or a run of that name belongs to an earlier pod of the same
-            // ordinal, and is deleted first.
+            // Enough runs are being started, or a run with that name belongs to an earlier pod with the
+            // same ordinal and has to be deleted first.
             Ok(maker)
                 if self.starts.len() >= MAX_STARTS || self.is_taken(&maker.name(&subject)) =>
             {
@@ -352,13 +353,13 @@ impl<'a> Hooks<'a> {
     }
 }
 
-/// The hook of a point: what is the same for all its runs.
+/// The hook of a point: what all its runs have in common.
 struct Hook<'a> {
     point: HookPoint,
     step: &'a HookStep,
     /// Part of the identity of its runs.
     hash: String,
-    /// Creates its runs, once one is needed.
+    /// Creates its runs; it is built when the first one is needed.
     maker: OnceCell<Result<HookMaker<'a>, CannotMake>>,
 }
 
@@ -383,8 +384,8 @@ impl<'a> Hook<'a> {
     }
 }
 
-/// Whether a plan reads the same in two states of a run. Of one that has not ended it reads no status.
-pub fn is_read_alike(old: &HookRun, new: &HookRun) -> bool {
+/// Whether two states of a run make the same plan. The status of a run that has not ended is not read.
+pub fn makes_same_plan(old: &HookRun, new: &HookRun) -> bool {
     fn end(run: &HookRun) -> Option<impl PartialEq> {
         let status = run.status.as_ref()?;
         let end = (

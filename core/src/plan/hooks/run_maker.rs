@@ -1,4 +1,4 @@
-//! Creates HookRuns from a template, its arguments, and an identity that says what each is for.
+//! Creates HookRuns from a template, its arguments, and an identity that records what each run is for.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// What a run is about.
+/// What a run is for.
 pub enum Subject<'a> {
     /// A canary step.
     Step {
@@ -63,7 +63,7 @@ pub enum CannotMake {
 }
 
 impl CannotMake {
-    /// What holds a workload up.
+    /// What blocks a workload.
     pub fn blocked(&self) -> Blocked {
         let reason = match self {
             CannotMake::NoTemplate(_) => Reason::HookTemplateNotFound,
@@ -102,7 +102,7 @@ fn revision_in_name<'a>(point: HookPoint, pod: &'a Pod, target: Target<'a>) -> R
     }
 }
 
-/// Makes the runs of one hook. What is the same for all of them is looked up and judged once.
+/// Creates the runs of one hook. What they have in common is looked up and checked once.
 pub struct HookMaker<'a> {
     workload: &'a Workload<'a>,
     point: HookPoint,
@@ -116,7 +116,7 @@ impl<'a> HookMaker<'a> {
     /// For the hook of a point.
     ///
     /// # Errors
-    /// When its template is not there, cannot be decoded, or can never end Successful.
+    /// If its template does not exist, cannot be decoded, or can never end Successful.
     pub fn new(
         workload: &'a Workload<'a>,
         world: &'a World,
@@ -142,7 +142,7 @@ impl<'a> HookMaker<'a> {
         })
     }
 
-    /// The name of the run about a subject.
+    /// The name of the run for a subject.
     pub fn name(&self, subject: &Subject) -> String {
         match subject {
             Subject::Step { revision, index } => step_run_name(self.hook, *revision, *index),
@@ -150,10 +150,10 @@ impl<'a> HookMaker<'a> {
         }
     }
 
-    /// The run about a subject.
+    /// The run for a subject.
     ///
     /// # Errors
-    /// When an argument has no value.
+    /// If an argument has no value.
     pub fn make(&self, subject: &Subject) -> Result<HookRun, CannotMake> {
         let Self {
             workload,
@@ -245,10 +245,10 @@ pub const OPERATOR_ARGUMENTS: [&str; 6] = [
     "ModifiedContainer[",
 ];
 
-/// Missing arguments that a message names.
+/// The maximum number of missing arguments that a message lists.
 const MAX_NAMED: usize = 16;
 
-/// Arguments that the operator hands over by itself.
+/// Arguments that the operator passes to a run.
 fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, String)> {
     let Subject::Pod { pod, modified, .. } = subject else {
         return Vec::new();
@@ -278,8 +278,8 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
     given
 }
 
-/// The run's arguments. The user's value goes before the operator's, and that before the
-/// template's own.
+/// The run's arguments. The user's value takes precedence over the operator's, and the operator's over the
+/// template's.
 fn arguments(
     template: &HookTemplate,
     hook: &HookStep,

@@ -164,7 +164,7 @@ pub fn choose<'a>(
     };
     let waiting = |pod: &Pod| {
         let is_to_change = hooks.has_run(HookPoint::PreInplace, pod);
-        if hooks.waits_to_go(pod) {
+        if hooks.has_removal_run(pod) {
             Waiting::ToGo
         } else if hooks.has_run(HookPoint::PreDelete, pod) || (pod.marked_deleting && !is_to_change)
         {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::story::story;
 use crate::api::{HookPhase, HookRun, HookRunStatus};
-use crate::plan::{Action, is_read_alike};
+use crate::plan::{Action, makes_same_plan};
 
 #[test]
 fn a_run_records_its_purpose() {
@@ -175,7 +175,7 @@ fn a_retry_is_not_lost_when_it_comes_while_another_one_ends() {
 }
 
 #[test]
-fn what_is_read_alike_of_a_run_makes_the_same_plan() {
+fn ignored_fields_of_a_run_do_not_change_the_plan() {
     let mut removal = story(
         2,
         json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
@@ -214,7 +214,7 @@ fn what_is_read_alike_of_a_run_makes_the_same_plan() {
             .collect();
         let mut alike = 0;
         for ((one, plan), (other, other_plan)) in planned.iter().zip(&planned[1..]) {
-            if is_read_alike(one, other) {
+            if makes_same_plan(one, other) {
                 assert_eq!(plan, other_plan, "{one:?} {other:?}");
                 alike += 1;
             }

@@ -19,7 +19,7 @@ use crate::api::names::HookPoint;
 use crate::api::{ContainerOrder, Reason};
 use crate::plan::decision::{Action, Blocked, Decided, Decision, DeletionReason, PodRef};
 use crate::plan::hooks::guard::{ClosedGate, may_touch};
-use crate::plan::hooks::{CLOCKS_MAY_DIFFER_BY, Hooks, Intent, Target, guard};
+use crate::plan::hooks::{Hooks, Intent, MAX_CLOCK_SKEW, Target, guard};
 use crate::plan::in_place;
 use crate::plan::in_place::hot_patch::Proof;
 use crate::plan::in_place::{Change, InPlaceState, Patching, hot_patch};
@@ -253,7 +253,7 @@ impl<'a> Mover<'_, 'a> {
             }
             InPlaceState::Patched(_) => Decision::Wait,
             InPlaceState::Closed(since) => {
-                let ahead = world.now.checked_add(CLOCKS_MAY_DIFFER_BY);
+                let ahead = world.now.checked_add(MAX_CLOCK_SKEW);
                 match (
                     guard::closed_gate(pod, &intent, hooks),
                     self.grace_ends(since),
