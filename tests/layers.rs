@@ -61,9 +61,26 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner: each may use those before it, so that there is no cycle between them.
-const PLAN_MODULES: [&str; 17] = [
-    "observed", "quantity", "time", "decision", "hook_run", "workload", "world", "hooks",
-    "revision", "in_place", "rollout", "pods", "scale", "update", "status", "outline", "planned",
+const PLAN_MODULES: [&str; 19] = [
+    "observed",
+    "quantity",
+    "time",
+    "decision",
+    "hook_run",
+    "workload",
+    "world",
+    "hooks",
+    "protection",
+    "revision",
+    "in_place",
+    "rollout",
+    "pods",
+    "scale",
+    "update",
+    "status",
+    "deletion",
+    "outline",
+    "planned",
 ];
 
 /// Names that must not occur in the core, because its functions are pure.

@@ -71,7 +71,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         );
     }
     let without = "admission.enabled=false,admission.deletionProtection=None,\
-        admission.hookRunProtection=false";
+        admission.hookRunProtection=false,admission.guardedPods=false";
     let without = render(program, &["--set", without]).await?;
     let left: Vec<&str> = usual.difference(&kinds(&without)).copied().collect();
     let admission = [

@@ -13,6 +13,7 @@ mod chart_values;
 mod container_order;
 mod examples;
 mod first_hour;
+mod guard;
 mod histories;
 mod hook_examples;
 mod hook_exec;
@@ -96,6 +97,7 @@ fn main() -> anyhow::Result<ExitCode> {
         plugin::tests(),
         process::tests(),
         protection::tests(),
+        guard::tests(),
         leader::tests(),
         metrics::tests(),
         api::tests(),

@@ -27,7 +27,7 @@ e2e::tests![
 const LABEL: &str = "/metadata/labels/io.tencent.bcs.dev~1deletion-allow";
 
 /// The release name of a test. Policies are named after it.
-fn release(case: &Case) -> String {
+pub(crate) fn release(case: &Case) -> String {
     let name = format!("keep-{}", case.namespace);
     name[..name.len().min(40)].trim_end_matches('-').to_owned()
 }
@@ -39,7 +39,12 @@ async fn protect(case: &Case, policy: &str, namespaces: &[&str]) -> Result<()> {
 }
 
 /// Installs one of the chart's policies, for these namespaces only.
-async fn install(case: &Case, value: &str, policy: &str, namespaces: &[&str]) -> Result<()> {
+pub(crate) async fn install(
+    case: &Case,
+    value: &str,
+    policy: &str,
+    namespaces: &[&str],
+) -> Result<()> {
     let mut objects = rendered(case, &release(case), value).await?;
     let name = format!("{}-{policy}", release(case));
     objects.retain(|it| it["metadata"]["name"] == name.as_str());
@@ -59,7 +64,7 @@ async fn unprotect(case: &Case) -> Result<()> {
     uninstall(case, "deletion").await
 }
 
-async fn uninstall(case: &Case, policy: &str) -> Result<()> {
+pub(crate) async fn uninstall(case: &Case, policy: &str) -> Result<()> {
     let policy = format!("{}-{policy}", release(case));
     for kind in [
         "validatingadmissionpolicybinding",

@@ -206,7 +206,26 @@ impl Cluster {
         Ok(Scene::new(game, pods, runs, revisions))
     }
 
-    async fn select<K>(&self, selector: &str) -> Result<Vec<K>, Error>
+    /// A pod.
+    pub async fn pod(&self, name: &str) -> Result<Pod, Error> {
+        let api = self.api::<Pod>();
+        self.send(async || api.get(name).await).await
+    }
+
+    /// Changes a pod by a merge patch.
+    pub async fn patch_pod(&self, name: &str, patch: &Value, dry_run: bool) -> Result<(), Error> {
+        let api = self.api::<Pod>();
+        let params = PatchParams {
+            dry_run,
+            ..PatchParams::apply(PLUGIN_FIELD_MANAGER)
+        };
+        let patch = Patch::Merge(patch);
+        self.send(async || api.patch(name, &params, &patch).await)
+            .await?;
+        Ok(())
+    }
+
+    pub async fn select<K>(&self, selector: &str) -> Result<Vec<K>, Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + Clone

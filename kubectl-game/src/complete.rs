@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn commands_options_values_and_workloads_are_completed() {
-        assert_eq!(after("re"), words(&["resume", "retry", "restart"]));
+        assert_eq!(
+            after("re"),
+            words(&["resume", "retry", "release", "restart"])
+        );
         assert_eq!(after("set i"), words(&["image"]));
         assert_eq!(after("status --ti"), words(&["--timeout"]));
         assert_eq!(after("get -o "), words(&["json", "yaml", "name"]));

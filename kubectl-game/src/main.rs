@@ -19,6 +19,7 @@ mod options;
 mod page;
 mod print;
 mod proxy;
+mod release;
 mod scene;
 mod steer;
 mod style;

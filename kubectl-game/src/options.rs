@@ -234,6 +234,15 @@ pub enum Steer {
         #[arg(long, value_name = "NUMBER")]
         to_revision: Option<i64>,
     },
+    /// Let guarded pods be deleted without their hook: pod/NAME, or all pods of a workload.
+    Release {
+        /// pod/NAME; or NAME, gd/NAME or gsts/NAME for all its guarded pods.
+        #[arg(value_name = "POD or WORKLOAD", required = true, num_args = 1..)]
+        words: Vec<String>,
+        /// Submit the change as a server-side dry run.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Recreate all pods (RollingUpdate, OnDelete).
     Restart(ChangeOptions),
     /// Change a field.

@@ -16,6 +16,7 @@ use crate::kind::Reference;
 use crate::options::{ChangeOptions, ClusterOptions, SetCommand, Steer, WriteOptions};
 use crate::page::sanitize;
 use crate::print;
+use crate::release::release;
 use crate::scene::Scene;
 
 pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
@@ -24,6 +25,7 @@ pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
         Steer::Resume(on) => on_game(at, &on, resume).await,
         Steer::Promote { on, full: false } => on_game(at, &on, promote).await,
         Steer::Promote { on, full: true } => on_game(at, &on, promote_fully).await,
+        Steer::Release { words, dry_run } => release(at, &words, dry_run).await,
         Steer::Restart(on) => {
             let now = Timestamp::now();
             on_game(at, &on, |game| restart(game, now)).await

@@ -93,13 +93,35 @@ impl Finding {
     }
 }
 
+/// What happens to the pods of a workload that is being deleted.
+fn deleting(game: &Game) -> Finding {
+    let Some(protection) = &game.status.protection else {
+        let sentence = "is being deleted; its pods are deleted with it, without running hooks";
+        return Finding::new(End::InProgress, "Deleting", sentence);
+    };
+    let waiting = protection.waiting.len();
+    let pods = match waiting {
+        1 => "1 guarded pod waits".to_owned(),
+        _ => format!("{waiting} guarded pods wait"),
+    };
+    let sentence = format!("is being deleted as soon as its pods are; {pods} for their hook");
+    let release = format!(
+        "end them all the same with: kubectl game release {}",
+        game.short_name()
+    );
+    let finding = Finding::new(End::InProgress, "Deleting", sentence);
+    match waiting {
+        0 => finding,
+        _ => finding.with_fix(release),
+    }
+}
+
 /// Judges a rollout. Without its HookRuns, the sentence says less.
 pub fn judge(scene: &Scene, now: Timestamp) -> Verdict {
     let game = &scene.game;
     let mut findings = Vec::new();
     if game.deleting {
-        let sentence = "is being deleted; its pods are deleted with it, without running hooks";
-        findings.push(Finding::new(End::InProgress, "Deleting", sentence));
+        findings.push(deleting(game));
     } else if !game.is_observed() {
         findings.push(unobserved(game));
     } else if game.status.holds(ConditionType::Ready).is_some() {

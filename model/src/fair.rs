@@ -113,7 +113,11 @@ fn unsettled_after(
 
 fn next(model: &Model, state: &State, is_favorable: bool) -> Option<FairMove> {
     let operator = || operators(model, state);
-    let others = || kubelets(model, state).or_else(|| hooks(state, is_favorable));
+    let others = || {
+        kubelets(model, state)
+            .or_else(|| hooks(state, is_favorable))
+            .or_else(|| collector(state))
+    };
     let is_busy = state.operator.reconcile.is_some();
     let what = if is_favorable || is_busy {
         operator().or_else(others)
@@ -131,6 +135,11 @@ fn operators(model: &Model, state: &State) -> Option<Move> {
         what => *what != Move::Abandon,
     };
     moves.into_iter().find(is_fair)
+}
+
+fn collector(state: &State) -> Option<Move> {
+    let guard = state.workload.now.guard;
+    (guard.deletion == Some(Cascade::Orphan)).then_some(Move::Orphan(false))
 }
 
 fn kubelets(model: &Model, state: &State) -> Option<Move> {
@@ -172,6 +181,16 @@ fn not_settled(why: String) -> Result<(), Violation> {
 
 /// Checks a settled cluster.
 fn check_settled(model: &Model, state: &State) -> Result<(), Violation> {
+    let guard = state.workload.now.guard;
+    if guard.gone {
+        return match state.pods.now.iter().find(|pod| pod.guarded) {
+            Some(pod) => not_settled(format!("{pod:?} is guarded, but its workload is gone")),
+            None => Ok(()),
+        };
+    }
+    if guard.deletion.is_some() {
+        return not_settled(format!("the workload is never gone: {guard:?}"));
+    }
     let status = settled_status(model, state)?;
     if let Some(why) = leftovers(model, state) {
         return not_settled(why);
@@ -244,6 +263,11 @@ fn unmet(model: &Model, state: &State) -> Option<String> {
     let pods = &state.pods.now;
     if let Some(pod) = pods.iter().find(|pod| pod.ready.is_none() || pod.marked) {
         return Some(format!("{pod:?} is not ready, or marked for deletion"));
+    }
+    let guarded = workload.is_guarded(&model.scope);
+    let is_left = !guarded && (state.budget || workload.guard.finalizer);
+    if is_left || pods.iter().any(|pod| pod.guarded != guarded) {
+        return Some(format!("the guard is not {guarded}: {:?}", workload.guard));
     }
     let replicas = i64::from(workload.replicas);
     if pods.len() as i64 != replicas {

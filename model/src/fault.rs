@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use gamekeeper_core::api::names::{self, HookPoint, WorkloadKind};
 use gamekeeper_core::api::{GameDeployment, GameDeploymentStatus, HookPhase, HookRun};
-use gamekeeper_core::plan::{Action, Gate, Plan, Pod, PodPhase, Promotion, Turn, Verdict, World};
+use gamekeeper_core::plan::{
+    Action, Gate, Ground, Plan, Pod, PodPhase, Promotion, Turn, Verdict, WorkloadPatch, World,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -91,6 +93,12 @@ pub enum Fault {
     TerminatingIndexFree,
     /// The next container gets its image before the previous one runs its own.
     TurnNotAwaited,
+    /// The budget is deleted while pods have the label.
+    BudgetFirst,
+    /// The finalizer is removed while pods wait for their hooks.
+    FinalizerFirst,
+    /// The deadline of guarded pods counts from any time.
+    DeadlineCountsFromAnyTime,
 }
 
 impl Fault {
@@ -122,6 +130,11 @@ impl Fault {
                 let pods = world.pods.iter_mut().map(Arc::make_mut);
                 for pod in pods.filter(|pod| pod.terminating) {
                     pod.index = None;
+                }
+            }
+            Fault::DeadlineCountsFromAnyTime => {
+                for pod in world.pods.iter_mut().map(Arc::make_mut) {
+                    pod.asked_since = pod.asked_since.map(|_| Timestamp::UNIX_EPOCH);
                 }
             }
             Fault::OffByOne => {
@@ -221,6 +234,7 @@ impl Fault {
             (Fault::WaitingIgnored, Action::PatchWorkload(_)) => false,
             _ => true,
         });
+        self.hurry(plan);
         for action in &mut plan.actions {
             self.forget_version(action);
             if let (Fault::PauseWithoutAnnotation, Action::PatchWorkload(patch)) = (self, action)
@@ -233,12 +247,34 @@ impl Fault {
 }
 
 impl Fault {
+    /// Takes the guard down in the wrong order.
+    fn hurry(self, plan: &mut Plan<GameDeploymentStatus>) {
+        let unlabels = |action: &Action| matches!(action, Action::LabelPod { labels, .. } if labels[0].1.is_none());
+        if self == Fault::BudgetFirst && plan.actions.iter().any(unlabels) {
+            let name = "budget".to_owned();
+            plan.actions = vec![Action::DeleteBudget { name }];
+        }
+        let asks =
+            |action: &Action| matches!(action, Action::CreateHookRun(run) if run.is_for_removal());
+        if self == Fault::FinalizerFirst && plan.actions.iter().any(asks) {
+            plan.actions = vec![
+                Action::DeleteBudget {
+                    name: "budget".to_owned(),
+                },
+                Action::PatchWorkload(WorkloadPatch {
+                    finalizers: Some(Vec::new()),
+                    ..WorkloadPatch::default()
+                }),
+            ];
+        }
+    }
+
     /// Removes the resourceVersion precondition of an action.
     fn forget_version(self, action: &mut Action) {
         match action {
             Action::DeletePod(it) if self == Fault::NoVersionPrecondition => {
                 it.pod.version = None;
-                it.guarded = false;
+                it.ground = Ground::Unguarded;
             }
             Action::PatchInPlace(it)
                 if matches!(

@@ -9,7 +9,7 @@ use gamekeeper_core::api::HookPhase;
 use super::fault::Fault;
 use super::kubelet::Kubelet;
 use super::operator::Planned;
-use super::scope::{Scope, User};
+use super::scope::{Lags, Scope, User};
 use super::state::*;
 use super::translate::Translator;
 use super::{judge, kubelet, renumber, user};
@@ -33,6 +33,8 @@ pub enum Move {
     HookAhead(usize),
     User(User, bool),
     Tick,
+    /// The garbage collector removes the owner of a pod of an orphaning deletion, or finishes.
+    Orphan(bool),
     /// The operator plans, after some caches (workload, pods, runs, revisions) have caught up.
     Plan([bool; 4]),
     /// The operator makes one of the writes that are due.
@@ -85,6 +87,10 @@ impl Model {
         }
         if state.remaining.ticks > 0 {
             moves.push(Move::Tick);
+        }
+        if state.workload.now.guard.deletion == Some(Cascade::Orphan) {
+            let seen = caught_up_before(self.scope.lags.pods, &state.pods);
+            moves.extend(seen.iter().map(|seen| Move::Orphan(*seen)));
         }
         moves
     }
@@ -148,6 +154,7 @@ impl Model {
                 next.remaining.ticks -= 1;
                 next.clock += self.scope.ticks[usize::from(next.remaining.ticks)];
             }
+            Move::Orphan(seen_before) => orphan(&mut next, lags, *seen_before),
             Move::Plan(caught_up) => self.begin_reconcile(&mut next, *caught_up)?,
             Move::Write(index) => self.make_write(&mut next, *index)?,
             Move::WriteStatus => self.write_status(&mut next)?,
@@ -157,7 +164,7 @@ impl Model {
                 self.crash(&mut next);
             }
         }
-        judge::state(&next)?;
+        judge::state(self, &next)?;
         next.memory.all_available |= judge::are_all_available(self, &next);
         next.workload.tidy();
         next.pods.tidy();
@@ -165,6 +172,20 @@ impl Model {
         next.revisions.tidy();
         renumber::renumber(&mut next, self.scope.set.is_some());
         Ok(next)
+    }
+}
+
+/// What the garbage collector does next for `--cascade=orphan`.
+fn orphan(state: &mut State, lags: Lags, seen_before: bool) {
+    let pods = &state.pods.now;
+    let is_owned = |pod: &Pod| !pod.orphan && !pod.terminating;
+    match pods.iter().position(is_owned) {
+        Some(place) => state.pods.change(lags.pods, seen_before)[place].orphan = true,
+        None => {
+            let workload = state.workload.change(lags.workload, seen_before);
+            workload.guard.deletion = Some(Cascade::Orphaned);
+            workload.guard.gone = workload.guard.is_over();
+        }
     }
 }
 

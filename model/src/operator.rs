@@ -15,6 +15,9 @@ use super::translate::{View, as_set, wake_time};
 use super::writes;
 use super::{judge, pauses};
 
+/// When the operator asks again whether the guard is in force.
+const AGAIN: Time = 30;
+
 /// A plan in the model's terms.
 #[derive(Clone, Debug, Default)]
 pub struct Planned {
@@ -45,6 +48,7 @@ impl Model {
             revisions: state.revisions.view()?.clone(),
             accepted: state.operator.accepted,
             refused: state.operator.refused,
+            budget: state.operator.budget,
         })
     }
 
@@ -101,12 +105,16 @@ impl Model {
     }
 
     fn make_plan(&self, view: &View) -> Planned {
+        if view.workload.guard.gone {
+            return Planned::default();
+        }
         let gd = self.translator.workload(&view.workload);
         let plan = self.decide(&gd, &view.workload, self.translator.world(view));
         let mut planned = Planned {
             get_first: plan.actions.iter().any(plan::Action::is_irrevocable)
                 && self.fault != Some(Fault::NoQuorumGet),
-            wake: plan.wake.map(wake_time),
+            // The guard is seen in force, and that does not change here.
+            wake: plan.wake.map(wake_time).filter(|at| *at < view.now + AGAIN),
             ..Planned::default()
         };
         for action in &plan.actions {

@@ -10,10 +10,11 @@ use super::fault::Fault;
 use super::model::Model;
 use super::scope::{Amount, Scope, Step, User};
 use super::scopes::{
-    guarded, in_order, in_place, indexed, paused_without_steps, recreated, remaining, set, surging,
+    guarded, in_order, in_place, indexed, paused_without_steps, protected, recreated, remaining,
+    set, surging,
 };
 use super::start::start;
-use super::state::Remaining;
+use super::state::{Cascade, Remaining};
 
 /// Explores a scope with a bug until it is found, and compares the violated rule.
 fn find(fault: Fault, rule: &str, scope: Scope) {
@@ -47,6 +48,7 @@ const ORDINALS: &str = "7: ordinals";
 const RESERVED: &str = "7: reserved ordinals";
 const INDEXES: &str = "7: pod indexes";
 const BATCHES: &str = "batches";
+const GUARDED: &str = "11: guarded";
 const SETTLES: &str = "settles";
 
 fn updated() -> Vec<User> {
@@ -358,6 +360,30 @@ fn bugs_in_batches_are_found() {
     };
     find(Fault::HealthIgnored, BATCHES, scope());
     find(Fault::StatusLast, BATCHES, scope());
+}
+
+#[test]
+fn bugs_in_guards_are_found() {
+    let switched = Scope {
+        user: vec![User::Guard(false)],
+        ..protected()
+    };
+    find(Fault::BudgetFirst, GUARDED, switched);
+    let deleted = |cascade| Scope {
+        user: vec![User::Scale(1), User::DeleteWorkload(cascade)],
+        ..protected()
+    };
+    let background = deleted(Cascade::Background);
+    find(Fault::FinalizerFirst, GUARDED, background);
+    // A pod that was to be scaled in is orphaned, and its hook allows the deletion after that.
+    let orphan = deleted(Cascade::Orphan);
+    find(Fault::NoVersionPrecondition, GUARDED, orphan);
+    let user = vec![User::Scale(1)];
+    let scope = Scope {
+        user,
+        ..protected()
+    };
+    find(Fault::DeadlineCountsFromAnyTime, HOOK, scope);
 }
 
 #[test]

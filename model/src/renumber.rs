@@ -201,14 +201,17 @@ impl Renumber {
                     *uid = self.uids.new_of(*uid);
                     self.unchanged(seen);
                 }
-                Write::Mark(uid)
+                Write::Mark(uid, _)
                 | Write::Unmark(uid)
                 | Write::OpenGate(uid)
-                | Write::Finish(uid, _) => *uid = self.uids.new_of(*uid),
+                | Write::Finish(uid, _)
+                | Write::Adopt(uid)
+                | Write::Label(uid, _) => *uid = self.uids.new_of(*uid),
                 Write::CreateRevision(_)
                 | Write::RenumberRevision(_)
                 | Write::DeleteRevision(_)
                 | Write::DryRun(_)
+                | Write::Budget(_)
                 | Write::CreatePod { .. } => {}
             }
         }
@@ -234,11 +237,13 @@ fn unchanged_of(write: &Write) -> Option<&Unchanged> {
 pub fn pod_of(write: &Write) -> Option<Uid> {
     match write {
         Write::DeletePod(uid, ..)
-        | Write::Mark(uid)
+        | Write::Mark(uid, _)
         | Write::Unmark(uid)
         | Write::CloseGate(uid, ..)
         | Write::OpenGate(uid)
-        | Write::Finish(uid, _) => Some(*uid),
+        | Write::Finish(uid, _)
+        | Write::Adopt(uid)
+        | Write::Label(uid, _) => Some(*uid),
         Write::Patch(patch) => Some(patch.pod),
         Write::CreateRun(id) | Write::DeleteRun(id) => id.pod,
         _ => None,

@@ -4,7 +4,7 @@ use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::api::{ContainerOrder, PodManagementPolicy, UpdateStrategyType};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::state::{Name, Remaining, Rev, Time};
+use super::state::{Cascade, Name, Remaining, Rev, Time};
 
 /// The configuration of the workload, and bounds on what may happen.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Scope {
     pub pre_delete: bool,
     pub pre_inplace: bool,
     pub post_inplace: bool,
+    /// Whether pods are guarded against other clients at first.
+    pub protected: bool,
     /// Time between closing the gate and changing the pod.
     pub grace: Time,
     /// Containers of a pod.
@@ -103,7 +105,11 @@ pub enum User {
     Reserve(Name),
     /// Removes this ordinal from reserveOrders.
     Unreserve(Name),
-    /// kubectl delete pod.
+    /// spec.protection is switched on or off.
+    Guard(bool),
+    /// kubectl delete of the workload.
+    DeleteWorkload(Cascade),
+    /// kubectl delete pod. The policy refuses it for guarded pods.
     Delete(Name),
     /// The workload is deleted with `--cascade=orphan` and applied again: its status and the operator's
     /// annotations are lost.
@@ -150,6 +156,7 @@ impl Default for Scope {
             pre_delete: false,
             pre_inplace: false,
             post_inplace: false,
+            protected: false,
             grace: 0,
             containers: 1,
             order: ContainerOrder::DisOrdered,

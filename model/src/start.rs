@@ -27,6 +27,10 @@ fn nothing(scope: &Scope) -> State {
         retry_annotation: 0,
         promote_annotation: 0,
         status: 0,
+        guard: Guard {
+            wanted: scope.protected,
+            ..Guard::default()
+        },
     };
     State {
         clock: 0,
@@ -34,6 +38,7 @@ fn nothing(scope: &Scope) -> State {
         pods: Kind::new(Vec::new()),
         runs: Kind::new(Vec::new()),
         revisions: Kind::new(Vec::new()),
+        budget: false,
         operator: Operator::default(),
         remaining: scope.remaining.clone(),
         memory: Memory::default(),
@@ -59,7 +64,10 @@ fn settled(model: &Model) -> State {
     state.revisions.seen = Seen::Now;
     state.remaining = model.scope.remaining.clone();
     state.clock = 0;
-    state.operator = Operator::default();
+    state.operator = Operator {
+        budget: state.operator.budget,
+        ..Operator::default()
+    };
     for pod in Rc::make_mut(&mut state.pods.now) {
         pod.ready = Some(0);
     }

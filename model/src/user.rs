@@ -8,6 +8,9 @@ use super::state::*;
 /// Whether a change would have an effect.
 pub fn is_change(what: User, state: &State) -> bool {
     let workload = &state.workload.now;
+    if workload.guard.gone {
+        return false;
+    }
     match what {
         User::Scale(replicas) => workload.replicas != replicas,
         User::Template(rev) => workload.template != rev,
@@ -22,9 +25,17 @@ pub fn is_change(what: User, state: &State) -> bool {
         User::Name(name) => !workload.named.contains(&name) && exists(state, name),
         User::Reserve(name) => !workload.is_reserved(name),
         User::Unreserve(name) => workload.is_reserved(name),
-        User::Delete(name) => exists(state, name),
+        User::Guard(wanted) => workload.guard.wanted != wanted,
+        User::DeleteWorkload(_) => workload.guard.deletion.is_none(),
+        User::Delete(name) => exists(state, name) && !is_refused(state, name),
         User::Recreate => workload.status != 0,
     }
+}
+
+/// Whether the policy refuses to let another client delete a pod.
+fn is_refused(state: &State, name: Name) -> bool {
+    let mut pods = state.pods.now.iter();
+    pods.any(|pod| pod.name == name && pod.guarded && pod.up && !pod.orphan)
 }
 
 fn exists(state: &State, name: Name) -> bool {
@@ -101,6 +112,11 @@ pub fn act(model: &Model, state: &mut State, what: User, seen_before: bool) {
             workload.pause_annotation = 0;
             workload.retry_annotation = 0;
             workload.promote_annotation = 0;
+        }
+        User::Guard(wanted) => workload.guard.wanted = wanted,
+        User::DeleteWorkload(cascade) => {
+            workload.guard.deletion = Some(cascade);
+            workload.guard.gone = workload.guard.is_over();
         }
         User::Delete(_) => {}
     }

@@ -25,11 +25,14 @@ pub fn takes_effect(state: &State, reconcile: &Reconcile, write: &Write) -> bool
             let may_go = |pod: &Pod| !pod.terminating && is_unchanged(pod, seen);
             state.pod(*uid).is_some_and(may_go)
         }
-        Write::Mark(uid) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
+        Write::Mark(uid, _) | Write::Unmark(uid) | Write::OpenGate(uid) => exists(*uid),
         Write::CloseGate(uid, .., seen) => {
             state.pod(*uid).is_some_and(|pod| is_unchanged(pod, seen))
         }
-        Write::Finish(uid, _) => exists(*uid),
+        Write::Finish(uid, _) | Write::Label(uid, _) => exists(*uid),
+        Write::Budget(_) => true,
+        // A quorum GET precedes it.
+        Write::Adopt(uid) => exists(*uid) && state.workload.now.guard.deletion.is_none(),
         Write::CreateRun(id) => !state.runs.now.iter().any(|run| run.id.has_name_of(id)),
         Write::DeleteRun(id) => state.runs.now.iter().any(|run| run.id == *id),
         Write::Patch(patch) => state.pod(patch.pod).is_some_and(|pod| {
@@ -69,11 +72,17 @@ pub fn make(model: &Model, state: &mut State, reconcile: &Reconcile, write: &Wri
         }),
         Write::DeleteRun(id) => state.runs.write(lags.runs).retain(|run| run.id != *id),
         Write::DeletePod(uid, ..)
-        | Write::Mark(uid)
+        | Write::Mark(uid, _)
         | Write::Unmark(uid)
         | Write::OpenGate(uid)
         | Write::CloseGate(uid, ..)
-        | Write::Finish(uid, _) => change_pod(model, state, *uid, write),
+        | Write::Finish(uid, _)
+        | Write::Adopt(uid)
+        | Write::Label(uid, _) => change_pod(model, state, *uid, write),
+        Write::Budget(exists) => {
+            state.budget = *exists;
+            state.operator.budget = Some(*exists);
+        }
         Write::Patch(patch) => change_pod(model, state, patch.pod, write),
     }
 }
@@ -99,6 +108,10 @@ fn change_workload(
     workload.retry &= !change.retry_off;
     if let Some(named) = &change.named {
         workload.named.clone_from(named);
+    }
+    if let Some(finalizer) = change.finalizer {
+        workload.guard.finalizer = finalizer;
+        workload.guard.gone = workload.guard.is_over();
     }
     let is_spec = workload.paused != before.paused
         || workload.retry != before.retry
@@ -128,6 +141,7 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         return record_dry_run(model, state, rev);
     }
     state.operator.accepted |= 1 << rev;
+    let guarded = reconcile.planned.is_guarded(&model.scope);
     let uid = next_uid(state, reconcile);
     let name = ordinal.unwrap_or_else(|| next_name(state));
     remember_surge(state, &reconcile.planned, ordinal);
@@ -148,6 +162,9 @@ fn create_pod(model: &Model, state: &mut State, reconcile: &Reconcile, write: &W
         healthy: false,
         ready: None,
         terminating: false,
+        orphan: false,
+        guarded,
+        asked: None,
         marked: false,
         hot: false,
         gate: if gate { Gate::Unset } else { Gate::Absent },
@@ -212,8 +229,10 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
             pod.terminating = true;
             pod.ready = None;
         }
-        Write::Mark(_) => pod.marked = true,
-        Write::Unmark(_) => pod.marked = false,
+        Write::Mark(_, since) => (pod.marked, pod.asked) = (true, *since),
+        Write::Unmark(_) => (pod.marked, pod.asked) = (false, None),
+        Write::Label(_, guarded) => pod.guarded = *guarded,
+        Write::Adopt(_) => pod.orphan = false,
         Write::OpenGate(_) => pod.gate = Gate::Open,
         Write::CloseGate(..) => {
             let last = pod.record.as_ref().and_then(|record| record.closed_at);
@@ -231,7 +250,9 @@ fn change_pod(model: &Model, state: &mut State, uid: Uid, write: &Write) {
                     pod.observed = false;
                 }
             }
-            pod.marked &= !patch.unmark;
+            if patch.unmark {
+                (pod.marked, pod.asked) = (false, None);
+            }
             pod.hot = patch.hot.unwrap_or(pod.hot);
             pod.record = Some(patch.record.clone());
         }

@@ -1,13 +1,20 @@
 //! Carries out single actions: one write for each.
 
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Resource;
 use serde_json::Value;
 
 use super::request::{Content, Refusal, RequestResult, ResponseMetadata, to_bytes};
 use super::{Applier, Target, body, go_json};
 use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names;
-use gamekeeper_core::plan::{Action, PodRef};
+use gamekeeper_core::plan::{Action, Budget, PodRef};
+
+/// What the chart's policy says to the operator's dry run, and nothing else does.
+const POLICY_ANSWER: &str = "the guard of pods is in force";
+const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not in force: install the chart with \
+                         admission.guardedPods=true, or wait until the API server has read it";
 
 type OnWrite<'a> = &'a (dyn Fn(Write) + Send + Sync);
 
@@ -73,11 +80,16 @@ impl Applier {
                 to.patch(Kind::Claim, id, "", Content::StrategicPatch, &body)
                     .await
             }
-            Action::MarkDeleting(pod) => {
-                to.annotate(pod, names::DELETING_ANNOTATION, Some("true"))
-                    .await
+            Action::MarkDeleting { pod, since } => {
+                let since = since.map(|since| since.to_string());
+                let marked = (names::DELETING_ANNOTATION, Some("true"));
+                let asked = (names::ASKED_ANNOTATION, since.as_deref());
+                to.annotate(pod, &[marked, asked]).await
             }
-            Action::UnmarkDeleting(pod) => to.annotate(pod, names::DELETING_ANNOTATION, None).await,
+            Action::UnmarkDeleting(pod) => {
+                let marks = [names::DELETING_ANNOTATION, names::ASKED_ANNOTATION];
+                to.annotate(pod, &marks.map(|key| (key, None))).await
+            }
             Action::CreateHookRun(run) => {
                 let name = run.metadata.name.as_deref().unwrap_or_default();
                 to.create(Kind::HookRun, name, to_bytes(run)).await
@@ -96,9 +108,12 @@ impl Applier {
             }
             Action::FinishInPlace { pod, record } => {
                 let record = body::record_text(record);
-                to.annotate(pod, names::IN_PLACE_RECORD, Some(&record))
+                to.annotate(pod, &[(names::IN_PLACE_RECORD, Some(&record))])
                     .await
             }
+            Action::ApplyBudget(budget) => to.apply_budget(budget).await,
+            Action::ProbeGuard { budget } => to.probe_guard(budget).await,
+            Action::DeleteBudget { name } => to.delete_budget(name).await,
         }
     }
 }
@@ -236,9 +251,43 @@ impl WorkloadWriter<'_> {
             .await
     }
 
-    async fn annotate(&self, pod: &PodRef, key: &str, value: Option<&str>) -> RequestResult {
-        let body = body::annotate(&pod.uid, &[(key, value)]);
+    async fn annotate(&self, pod: &PodRef, values: &[(&str, Option<&str>)]) -> RequestResult {
+        let body = body::annotate(&pod.uid, values);
         self.pod(pod, "", &body).await
+    }
+
+    fn budget_path(&self, name: &str) -> String {
+        PodDisruptionBudget::url_path(&(), Some(&self.target.namespace)) + "/" + name
+    }
+
+    async fn apply_budget(&self, budget: &Budget) -> RequestResult {
+        let path = self.budget_path(&budget.name);
+        let body = to_bytes(&budget.budget);
+        self.applier.requests.apply(&path, body).await
+    }
+
+    /// A refusal by the policies is what is hoped for. Any other answer says why the guard is not in force.
+    async fn probe_guard(&self, budget: &str) -> RequestResult {
+        let path = self.budget_path(budget);
+        match self.applier.requests.delete_dry(&path).await {
+            Err(Refusal::Rejected(message)) if message.contains(POLICY_ANSWER) => {
+                Ok(ResponseMetadata::default())
+            }
+            Ok(_) => Err(Refusal::Rejected(NO_POLICY.to_owned())),
+            refused => refused,
+        }
+    }
+
+    async fn delete_budget(&self, name: &str) -> RequestResult {
+        match self
+            .applier
+            .requests
+            .delete_any(&self.budget_path(name))
+            .await
+        {
+            Err(Refusal::NotFound(_)) => Ok(ResponseMetadata::default()),
+            result => result,
+        }
     }
 
     async fn gate(&self, pod: &PodRef, closed_for: Option<&str>, now: Timestamp) -> RequestResult {

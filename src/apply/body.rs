@@ -22,8 +22,8 @@ pub(super) fn annotate(uid: &str, annotations: &[(&str, Option<&str>)]) -> Value
     json!({"metadata": {"uid": uid, "annotations": annotations}})
 }
 
-/// A strategic merge patch of a pod's labels.
-pub(super) fn label(uid: &str, labels: &[(String, String)]) -> Value {
+/// A strategic merge patch of a pod's labels (None removes).
+pub(super) fn label(uid: &str, labels: &[(String, Option<String>)]) -> Value {
     let labels: Map<String, Value> = labels
         .iter()
         .map(|(key, value)| (key.clone(), json!(value)))
@@ -44,10 +44,11 @@ pub(super) fn adopt(uid: &str, target: &Target) -> Value {
     json!({"metadata": {"uid": uid, "ownerReferences": [target.owner_reference()]}})
 }
 
-/// A strategic merge patch that removes the workload's owner reference.
+/// A strategic merge patch that removes the workload's owner reference, and its guard.
 pub(super) fn release(uid: &str, target: &Target) -> Value {
     let removed = json!({"$patch": "delete", "uid": target.uid});
-    json!({"metadata": {"uid": uid, "ownerReferences": [removed]}})
+    let labels = json!({names::GUARDED_LABEL: null});
+    json!({"metadata": {"uid": uid, "ownerReferences": [removed], "labels": labels}})
 }
 
 /// A strategic merge patch of a pod's status that closes the gate for a revision, or opens it.
@@ -208,6 +209,9 @@ pub(super) fn workload(patch: &WorkloadPatch, resource_version: &str) -> Value {
             body["spec"][field]["retry"] = json!(false);
         }
     }
+    if let Some(finalizers) = &patch.finalizers {
+        body["metadata"]["finalizers"] = json!(finalizers);
+    }
     if let Some(names) = &patch.pods_to_delete {
         body["spec"]["scaleStrategy"]["podsToDelete"] = json!(names);
     }
@@ -325,9 +329,10 @@ mod tests {
             annotations: vec![("a".into(), Some("b".into())), ("c".into(), None)],
             retry_off: vec![HookPoint::PreDelete],
             pods_to_delete: None,
+            finalizers: Some(vec!["f".into()]),
         };
         let expected = json!({
-            "metadata": {"resourceVersion": "7", "annotations": {"a": "b", "c": null}},
+            "metadata": {"resourceVersion": "7", "annotations": {"a": "b", "c": null}, "finalizers": ["f"]},
             "spec": {
                 "updateStrategy": {"paused": true},
                 "preDeleteUpdateStrategy": {"retry": false},

@@ -9,9 +9,9 @@ use prometheus_client::encoding::{
 };
 
 use super::{Refusal, Target};
-use crate::metrics::Timings;
+use crate::metrics::{Counts, Timings};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, DeletionReason};
+use gamekeeper_core::plan::{Action, DeletionReason, Ground};
 
 /// The histogram buckets of bk-bcs, in seconds.
 pub(crate) const BUCKETS: [f64; 11] = [
@@ -32,6 +32,7 @@ pub(crate) struct Metrics {
     hooks: Timings<HookRunLabels>,
     lag: Timings<KindLabel>,
     plans: Timings<KindLabel>,
+    guarded: Counts<GuardedLabels>,
 }
 
 /// The labels of a workload: `gd="NAMESPACE/NAME"` for a GameDeployment, `namespace="NAMESPACE", name="NAME"`
@@ -128,6 +129,25 @@ struct HookRunLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
+struct GuardedLabels {
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    why: &'static str,
+}
+
+impl GuardedLabels {
+    fn of(of: WorkloadLabels, why: &'static str) -> Self {
+        Self {
+            kind: of.kind.as_str(),
+            namespace: of.namespace,
+            name: of.name,
+            why,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
 }
@@ -142,6 +162,7 @@ impl Default for Metrics {
             hooks: Timings::with_buckets(&BUCKETS),
             lag: Timings::with_buckets(&BUCKETS),
             plans: Timings::with_buckets(&PLANNING_BUCKETS),
+            guarded: Counts::default(),
         }
     }
 }
@@ -161,6 +182,14 @@ impl Metrics {
     pub(crate) fn planned(&self, kind: WorkloadKind, took: Duration) {
         let kind = kind.as_str();
         self.plans.observe(KindLabel { kind }, took);
+    }
+
+    /// Counts guarded pods that other clients have ended.
+    pub(crate) fn ended_without_hook(&self, of: WorkloadLabels, pods: usize) {
+        for _ in 0..pods {
+            self.guarded
+                .increment(GuardedLabels::of(of.clone(), "other_client"));
+        }
     }
 
     pub(super) fn wrote<T>(
@@ -185,6 +214,14 @@ impl Metrics {
             Action::DeletePod(it) => {
                 let done = PodAction::deletion(target.kind, it.reason);
                 self.deletions.observe(written(done), took);
+                let why = match it.ground {
+                    Ground::Deadline => Some("deadline"),
+                    Ground::Released => Some("released"),
+                    Ground::Unguarded | Ground::Hook | Ground::NothingRuns => None,
+                };
+                if let Some(why) = why.filter(|_| result.is_ok()) {
+                    self.guarded.increment(GuardedLabels::of(target.of(), why));
+                }
             }
             Action::ForceDeletePod(_) => {
                 self.deletions
@@ -220,6 +257,10 @@ impl Metrics {
         self.creations.retain(|it| of(&it.of));
         self.updates.retain(|it| of(&it.of));
         self.deletions.retain(|it| of(&it.of));
+        self.guarded.retain(|it| {
+            let kind = WorkloadKind::parse(it.kind);
+            kind.is_some_and(|kind| exists(kind, &it.namespace, &it.name))
+        });
         self.hooks.retain(|it| {
             let kind = WorkloadKind::parse(it.objectKind);
             kind.is_some_and(|kind| exists(kind, &it.namespace, &it.name))
@@ -255,6 +296,9 @@ impl Collector for Metrics {
             .encode(&mut to, "gamekeeper_cache_lag_seconds", help)?;
         let help = "Duration of planning: reading the cache and deciding";
         self.plans
-            .encode(&mut to, "gamekeeper_planning_duration_seconds", help)
+            .encode(&mut to, "gamekeeper_planning_duration_seconds", help)?;
+        let help = "Guarded pods that ended without the success of their hook";
+        self.guarded
+            .encode(&mut to, "gamekeeper_guarded_pods_ended", help)
     }
 }

@@ -21,7 +21,9 @@ use tokio::time::Instant;
 
 use crate::objects::Kind;
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, Attempt, Backoff, Failures, Verdict};
+use gamekeeper_core::plan::{
+    Action, Attempt, Backoff, Failures, GuardState, GuardedPlayers, Verdict,
+};
 
 pub(crate) use metrics::{BUCKETS, Metrics, ResultLabel, WorkloadLabels};
 pub(crate) use proof::AdaptiveTimeout;
@@ -38,6 +40,8 @@ pub(crate) struct Target {
     pub generation: i64,
     /// Updated after each of our own writes to the workload.
     pub resource_version: String,
+    /// Whether it is being deleted, and its finalizer keeps it until its pods are.
+    pub deleting: bool,
     /// The labels of its selector, which its revisions have too.
     pub selector_labels: BTreeMap<String, String>,
     /// Whether it has a hook before its pods are deleted or updated.
@@ -47,7 +51,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    fn of(&self) -> WorkloadLabels {
+    pub(crate) fn of(&self) -> WorkloadLabels {
         WorkloadLabels {
             kind: self.kind,
             namespace: self.namespace.clone(),
@@ -77,6 +81,10 @@ pub(crate) struct Memory {
     pub failures: Failures,
     /// The delay before pods that ended at once are replaced.
     pub backoff: Option<Backoff>,
+    /// Whether the policies and the budget that guard its pods are in force.
+    pub guard: Option<GuardState>,
+    /// Guarded pods that may have players and that the operator has not deleted.
+    pub players: GuardedPlayers,
     /// When the status was last written.
     pub status_written: Option<Instant>,
     pub proof_timeout: AdaptiveTimeout,
@@ -91,6 +99,8 @@ impl Default for Memory {
             taken: BTreeSet::new(),
             failures: Failures::default(),
             backoff: None,
+            guard: None,
+            players: GuardedPlayers::default(),
             status_written: None,
             proof_timeout: AdaptiveTimeout::new(proof::PROOF_LIFETIME),
             planning_timeout: AdaptiveTimeout::new(proof::PLAN_LIFETIME),

@@ -159,7 +159,8 @@ pub(super) async fn prove(
     let Target {
         uid, generation, ..
     } = target;
-    if now.uid != *uid || now.generation != *generation || now.deletion_timestamp.is_some() {
+    let deleting = now.deletion_timestamp.is_some();
+    if now.uid != *uid || now.generation != *generation || deleting != target.deleting {
         return Err(Stop::Conflict(format!(
             "its generation is now {}, but the plan was made for {generation}",
             now.generation

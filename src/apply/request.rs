@@ -30,6 +30,8 @@ pub(crate) enum Content {
     MergePatch,
     /// Kubernetes' own patch format, which merges lists by key.
     StrategicPatch,
+    /// Server-side apply.
+    Apply,
 }
 
 impl Content {
@@ -39,6 +41,7 @@ impl Content {
             Content::JsonPatch => "application/json-patch+json",
             Content::MergePatch => "application/merge-patch+json",
             Content::StrategicPatch => "application/strategic-merge-patch+json",
+            Content::Apply => "application/apply-patch+yaml",
         }
     }
 }
@@ -160,6 +163,12 @@ impl Requests {
         self.send(Method::PATCH, &path, content, body).await
     }
 
+    /// Creates an object, or changes it back, by server-side apply.
+    pub(crate) async fn apply(&self, path: &str, body: Vec<u8>) -> RequestResult {
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+        self.send(Method::PATCH, &path, Content::Apply, body).await
+    }
+
     pub(crate) async fn put(&self, path: &str, body: Vec<u8>) -> RequestResult {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}");
         self.send(Method::PUT, &path, Content::Object, body).await
@@ -178,6 +187,19 @@ impl Requests {
     /// Deletes a pod immediately, without waiting for its kubelet.
     pub(crate) async fn force_delete(&self, path: &str, uid: &str) -> RequestResult {
         self.delete_within(path, uid, None, Some(0)).await
+    }
+
+    /// Deletes an object whose name is not used again.
+    pub(crate) async fn delete_any(&self, path: &str) -> RequestResult {
+        self.send(Method::DELETE, path, Content::Object, Vec::new())
+            .await
+    }
+
+    /// Asks whether an object may be deleted, by a server-side dry run.
+    pub(crate) async fn delete_dry(&self, path: &str) -> RequestResult {
+        let path = format!("{path}?dryRun=All");
+        self.send(Method::DELETE, &path, Content::Object, Vec::new())
+            .await
     }
 
     async fn delete_within(

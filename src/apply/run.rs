@@ -271,6 +271,10 @@ fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option
             uid: written.uid.clone(),
             version: None,
         })),
+        // In the other order, the answer would be about the budget before.
+        Action::ApplyBudget(budget) => Some(Action::ProbeGuard {
+            budget: budget.name.clone(),
+        }),
         Action::CloseGate {
             then: Some(patch), ..
         } => {

@@ -10,7 +10,9 @@ use super::request::{Refusal, RequestResult, ResponseMetadata};
 use super::run::Stop;
 use super::{ApplyOutcome, Memory};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::plan::{Action, Attempt, Backoff, DeletionReason, Verdict};
+use gamekeeper_core::plan::{
+    Action, Attempt, Backoff, DeletionReason, Ground, GuardState, GuardedPlayers, Verdict,
+};
 
 #[derive(Default)]
 pub(super) struct Tally {
@@ -34,9 +36,15 @@ pub(super) struct Tally {
     failed: BTreeMap<Attempt, String>,
     /// Whether a pod that ended at once was replaced.
     backs_off: bool,
+    /// Whether the guard of pods turned out to be in force.
+    guard: Option<GuardState>,
+    /// Guarded pods that may have players.
+    players: GuardedPlayers,
     created: Vec<String>,
     deleted: Vec<String>,
     updated: Vec<String>,
+    /// Pods that were deleted because their deadline had passed.
+    overdue: Vec<String>,
     unavailable: Option<(String, Option<Duration>)>,
     moved: Option<String>,
     rejected: Option<String>,
@@ -44,10 +52,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn begin(kind: WorkloadKind, memory: &Memory) -> Self {
+    pub(super) fn begin(kind: WorkloadKind, memory: &mut Memory) -> Self {
         Self {
             chooses_names: kind == WorkloadKind::GameDeployment,
             on_trial: memory.refused.clone(),
+            guard: memory.guard.clone(),
+            players: std::mem::take(&mut memory.players),
             ..Self::default()
         }
     }
@@ -75,6 +85,11 @@ impl Tally {
     }
 
     pub(super) fn count(&mut self, action: &Action, result: RequestResult) {
+        // Without a response, it may have been deleted.
+        if let (Action::DeletePod(it), Ok(_) | Err(Refusal::Unavailable { .. })) = (action, &result)
+        {
+            self.players.forget(&it.pod.uid);
+        }
         match result {
             Ok(metadata) => self.succeeded(action, metadata),
             Err(Refusal::Rejected(message)) => self.rejected(action, message),
@@ -82,6 +97,9 @@ impl Tally {
                 self.unavailable = Some((message, after));
             }
             Err(Refusal::AlreadyExists(message)) => self.taken(action, message),
+            Err(Refusal::NotFound(_)) if matches!(action, Action::ProbeGuard { .. }) => {
+                self.found(Some(GuardState::NoBudget));
+            }
             Err(Refusal::Conflict(message) | Refusal::NotFound(message)) => {
                 self.moved = Some(message);
             }
@@ -106,13 +124,30 @@ impl Tally {
             Action::ForceDeletePod(pod) => self.deleted.push(pod.name.clone()),
             Action::DeletePod(deletion) => {
                 self.backs_off |= deletion.reason == DeletionReason::EndedAtOnce;
-                self.deleted.push(deletion.pod.name.clone());
+                let deleted = match deletion.ground {
+                    Ground::Deadline => &mut self.overdue,
+                    _ => &mut self.deleted,
+                };
+                deleted.push(deletion.pod.name.clone());
             }
+            Action::ProbeGuard { .. } => {
+                let at = Timestamp::now();
+                // Before, any client could change the budget: it is applied again.
+                let was_open = matches!(self.guard, Some(GuardState::NotInForce { .. }));
+                self.found((!was_open).then_some(GuardState::InForce { at }));
+            }
+            Action::DeleteBudget { .. } => self.found(Some(GuardState::NoBudget)),
             Action::PatchInPlace(patch) if !patch.is_continuation() => {
                 self.updated.push(patch.pod.name.clone());
             }
             _ => {}
         }
+    }
+
+    /// Remembers whether the guard is in force. The next plan shows it.
+    fn found(&mut self, guard: Option<GuardState>) {
+        self.guard = guard;
+        self.left = true;
     }
 
     /// The name belongs to another owner's object. If names are free to choose, the next plan takes another.
@@ -141,6 +176,11 @@ impl Tally {
                 self.refuse(revision, &message);
                 self.left = true;
                 return;
+            }
+            Action::ApplyBudget(_) | Action::ProbeGuard { .. } => {
+                let at = Timestamp::now();
+                let now = GuardState::not_in_force(self.guard.as_ref(), message, at);
+                return self.found(Some(now));
             }
             // The rest of the plan depends on these.
             Action::PatchWorkload(_) | Action::CreateRevision(_) => self.void = true,
@@ -173,6 +213,11 @@ impl Tally {
             pods("SuccessfulCreate", "created", &mut self.created),
             pods("SuccessfulDelete", "deleted", &mut self.deleted),
             pods("SuccessfulUpdate", "updated in place", &mut self.updated),
+            pods(
+                "DeadlinePassed",
+                "deleted after spec.protection.deadlineSeconds, without the success of their hook",
+                &mut self.overdue,
+            ),
         ]
         .into_iter()
         .flatten()
@@ -181,6 +226,8 @@ impl Tally {
 
     /// Remembers the results, and returns the outcome of the batch.
     pub(super) fn settle(self, memory: &mut Memory) -> Result<ApplyOutcome, Stop> {
+        memory.guard = self.guard;
+        memory.players = self.players;
         memory.verdicts.extend(self.verdicts);
         memory.taken.extend(self.taken);
         memory.refused.retain(|it| !self.accepted.contains(it));

@@ -19,7 +19,8 @@ use super::*;
 use crate::objects::{Deleted, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
-    Action, Deletion, DeletionReason, InPlacePatch, NewClaim, NewPod, Plan, PodRef, WorkloadPatch,
+    Action, Deletion, DeletionReason, Ground, InPlacePatch, NewClaim, NewPod, Plan, PodRef,
+    WorkloadPatch,
 };
 
 /// The response (code and body) to a request ("METHOD path"), given the number of requests before it.
@@ -118,6 +119,7 @@ fn target() -> Target {
         uid: "u".into(),
         generation: 3,
         resource_version: "10".into(),
+        deleting: false,
         selector_labels: BTreeMap::new(),
         hooked: false,
         read_at: Instant::now(),
@@ -157,7 +159,7 @@ fn delete(name: &str) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(name),
         reason: DeletionReason::ScaleIn,
-        guarded: false,
+        ground: Ground::Unguarded,
     })
 }
 
@@ -165,7 +167,7 @@ fn replace(n: usize) -> Action {
     Action::DeletePod(Deletion {
         pod: pod(&format!("lobby-{n}")),
         reason: DeletionReason::Update,
-        guarded: false,
+        ground: Ground::Unguarded,
     })
 }
 

@@ -100,6 +100,10 @@ pub(super) fn slim(
         marked_deleting: annotations
             .get(names::DELETING_ANNOTATION)
             .is_some_and(|it| it == "true"),
+        asked_since: annotations
+            .get(names::ASKED_ANNOTATION)
+            .and_then(|it| it.parse().ok()),
+        released: annotations.contains_key(names::RELEASED_ANNOTATION),
         hot_patched: annotations.contains_key(names::HOT_PATCH_ANNOTATION),
         index: annotations
             .get(names::INDEX_ID)

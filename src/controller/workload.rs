@@ -15,7 +15,7 @@ use crate::apply::events::PendingEvent;
 use crate::apply::{ApplyOutcome, Memory, Report, Target, WorkloadLabels};
 use crate::cache::{Cache, Cached, Reflector, Whole};
 use crate::objects::ObjectKey;
-use gamekeeper_core::plan::{Event, InvalidWorkload, Plan, Planned, Revision};
+use gamekeeper_core::plan::{Event, GuardedPlayers, InvalidWorkload, Plan, Planned, Revision};
 
 /// Planning that takes longer is logged. A plan of ten thousand pods takes a tenth of this.
 const SLOW_PLAN: Duration = Duration::from_millis(500);
@@ -86,9 +86,14 @@ impl<K: Planned> Workloads<K> {
             now,
             revisions,
             plan,
+            players,
+            ended_without_hook,
             took,
         } = self.plan(workload, memory).await;
         let mut target = target(workload, read_at);
+        memory.players = players;
+        let metrics = &self.shared.metrics;
+        metrics.ended_without_hook(target.of(), ended_without_hook);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
             Ok(plan) => plan,
@@ -170,6 +175,10 @@ struct Planning<S> {
     now: Timestamp,
     revisions: Vec<Arc<Revision>>,
     plan: Result<Plan<S>, InvalidWorkload>,
+    /// Guarded pods that may have players now.
+    players: GuardedPlayers,
+    /// Those before that other clients have ended.
+    ended_without_hook: usize,
     /// How long reading and planning took.
     took: Duration,
 }
@@ -181,12 +190,16 @@ impl<S> Planning<S> {
         memory: MemorySnapshot,
     ) -> Self {
         let read_at = Instant::now();
+        let before = memory.players.clone();
         let world = world(cache, workload, memory);
         let plan = workload.object.plan(&world);
+        let object = workload.object.as_ref();
         Self {
             read_at,
             now: world.now,
             plan,
+            players: GuardedPlayers::of(object, &world),
+            ended_without_hook: before.gone(object, &world),
             took: read_at.elapsed(),
             revisions: world.revisions,
         }
@@ -205,6 +218,7 @@ fn target<K: Planned>(workload: &Whole<K>, read_at: Instant) -> Target {
         uid: workload.uid().to_owned(),
         generation: meta.generation.unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
         selector_labels: labels.clone().unwrap_or_default(),
         hooked: before.iter().any(|strategy| strategy.hook.is_some()),
         read_at,

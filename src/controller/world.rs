@@ -10,7 +10,9 @@ use crate::apply::Memory;
 use crate::cache::{Cache, Cached, Whole};
 use crate::objects::ObjectKey;
 use gamekeeper_core::api::GameWorkload;
-use gamekeeper_core::plan::{Backoff, Claim, Failures, Pod, Verdict, World};
+use gamekeeper_core::plan::{
+    Backoff, Claim, Failures, GuardState, GuardedPlayers, Pod, Verdict, World,
+};
 
 /// The part of a workload's memory that a plan reads.
 pub(super) struct MemorySnapshot {
@@ -18,6 +20,9 @@ pub(super) struct MemorySnapshot {
     taken: BTreeSet<String>,
     failures: Failures,
     backoff: Option<Backoff>,
+    guard: Option<GuardState>,
+    /// Not part of the world: what is compared with it.
+    pub(super) players: GuardedPlayers,
 }
 
 impl MemorySnapshot {
@@ -27,6 +32,8 @@ impl MemorySnapshot {
             taken: memory.taken.clone(),
             failures: memory.failures.clone(),
             backoff: memory.backoff,
+            guard: memory.guard.clone(),
+            players: memory.players.clone(),
         }
     }
 }
@@ -88,6 +95,7 @@ pub(super) fn world<K: GameWorkload>(
         taken: memory.taken,
         failures: memory.failures,
         backoff: memory.backoff,
+        guard: memory.guard,
     }
 }
 

@@ -41,6 +41,12 @@
 - apiGroups: [""]
   resources: [pods/status, pods/resize]
   verbs: [patch]
+{{- if .Values.admission.guardedPods }}
+# Budgets that guard pods against evictions.
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, patch, delete]
+{{- end }}
 # Volume claims of GameStatefulSets. The operator never deletes them: it sets the owner with which they are deleted.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]

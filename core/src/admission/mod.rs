@@ -14,6 +14,7 @@ mod indexes;
 mod labels;
 mod metrics;
 mod pods;
+mod protection;
 mod schema;
 #[cfg(test)]
 mod tests;

@@ -427,3 +427,39 @@ fn an_unknown_field_is_a_warning_in_jobs_and_claims_and_ignored_in_pod_templates
         Vec::<String>::new()
     );
 }
+
+#[test]
+fn protection_without_effect_and_its_label_are_found() {
+    let guarded = json!({"pods": "Guarded", "askAgainSeconds": 60});
+    let found = messages(json!({"protection": guarded}), &[]);
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].starts_with("warning: spec.protection.pods: Invalid value: Guarded has no effect"),
+        "{found:?}"
+    );
+    let off = json!({"pods": "None", "askAgainSeconds": 60, "deadlineSeconds": 600});
+    let found = messages(json!({"protection": off}), &[]);
+    assert!(
+        found[0]
+            .starts_with("warning: spec.protection.deadlineSeconds: Invalid value: has no effect"),
+        "{found:?}"
+    );
+    let container = |name: &str| json!({"name": name, "image": "game:1"});
+    let template = json!({
+        "metadata": {"labels": {"app": "game", "gamekeeper.tkex.tencent.com/guarded": "x"}},
+        "spec": {"containers": [container("a"), container("b")]},
+    });
+    let mut spec = pre_delete(json!({"templateName": "check"}));
+    spec["protection"] = guarded;
+    spec["template"] = template;
+    let found = messages(spec, &[("check", template_of_nothing())]);
+    assert!(
+        found.iter().any(|it| it.contains("several containers"))
+            && found.iter().any(|it| it.contains("is set by the operator")),
+        "{found:?}"
+    );
+}
+
+fn template_of_nothing() -> HookTemplateSpec {
+    template(json!([]), "http://10.0.0.1")
+}

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Finding, Templates, hooks, indexes, labels, pods};
+use super::{Finding, Templates, hooks, indexes, labels, pods, protection};
 use crate::api::{
     ContainerOrder, GameDeployment, GameStatefulSet, GameStatefulSetSpec, GameWorkload,
     InPlaceUpdateStrategy, PodManagementPolicy, UpdateStrategyType, WhenImpossible,
@@ -150,6 +150,7 @@ fn of_workload<K: GameWorkload>(
         workload.claim_templates(),
     ));
     findings.extend(hooks::of_workload(workload, templates));
+    findings.extend(protection::of_workload(workload));
     findings.extend(hooks_without_effect(workload, update));
     findings.extend(needs_readiness_gate(workload, update));
     findings.extend(order_without_effect(update));

@@ -20,6 +20,8 @@ pub enum ConditionType {
     FailedScale,
     /// Pods cannot be updated.
     FailedUpdate,
+    /// No client deletes a pod before its hook allows it.
+    Guarded,
 }
 
 impl ConditionType {
@@ -30,6 +32,7 @@ impl ConditionType {
             Self::Progressing => "Progressing",
             Self::FailedScale => "FailedScale",
             Self::FailedUpdate => "FailedUpdate",
+            Self::Guarded => "Guarded",
         }
     }
 }
@@ -101,6 +104,16 @@ pub enum Reason {
     FailedHookRun,
     /// It refused to change a pod.
     FailedUpdate,
+    /// Guarded: policy and budget are in force, and all pods have the label.
+    PodsGuarded,
+    /// Not Guarded: policy or budget is not in force, or that is not known yet.
+    GuardNotInForce,
+    /// Not Guarded: pods do not have the label yet.
+    PodsUnlabelled,
+    /// Not Guarded: no PreDelete hook is configured.
+    NoPreDeleteHook,
+    /// Not Guarded: the PreDelete hook was removed, and pods are still guarded.
+    HookRemoved,
 }
 
 impl Reason {

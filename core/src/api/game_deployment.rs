@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType, WorkloadStatus,
-    schema,
+    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, Protection, UpdateStrategyType,
+    WorkloadStatus, schema,
 };
 
 /// GameDeployment runs interchangeable game servers and never deletes one before its hook allows it.
@@ -77,6 +77,9 @@ pub struct GameDeploymentSpec {
     /// Hook that must succeed after a pod has been updated in place, before the pod receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
+    /// How pods are protected against deletions by other clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection: Option<Protection>,
 }
 
 /// How pods are created, and which ones a scale-in deletes first.

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, UpdateStrategyType, WorkloadStatus,
-    schema,
+    CanaryStrategy, InPlaceUpdateStrategy, PodHookStrategy, Protection, UpdateStrategyType,
+    WorkloadStatus, schema,
 };
 
 /// GameStatefulSet runs game servers that keep their name and volumes.
@@ -109,6 +109,9 @@ pub struct GameStatefulSetSpec {
     /// Hook that must succeed after a pod has been updated in place, before the pod receives traffic again.
     #[serde(default)]
     pub post_inplace_update_strategy: PodHookStrategy,
+    /// How pods are protected against deletions by other clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection: Option<Protection>,
 }
 
 /// Whether pods are created and deleted one after the other.

@@ -15,6 +15,7 @@ mod hook_template;
 mod index_range;
 mod metric;
 pub mod names;
+mod protection;
 mod provider;
 mod raw_json;
 mod schema;
@@ -43,6 +44,7 @@ pub use hook_template::{
 };
 pub use index_range::{IndexRange, InvalidIndexRange};
 pub use metric::{Metric, MetricProvider};
+pub use protection::{PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod};
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;

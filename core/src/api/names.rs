@@ -88,6 +88,27 @@ pub const INDEX_ENV: &str = "POD_INDEX";
 pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";
 
+/// Pod label: the pod is guarded. Its value is the uid of its workload. PodDisruptionBudgets that guard pods
+/// have it, too.
+pub const GUARDED_LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
+/// Finalizer of a workload with guarded pods.
+pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
+/// Pod annotation of `kubectl game release`: the pod needs no hook any more, and is not guarded again.
+pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
+/// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first asked.
+pub const ASKED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/asked-since";
+/// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
+/// `kubectl delete -f FOLDER` may delete the template first.
+pub const KEPT_HOOK_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/pre-delete-hook";
+/// Finalizer that the API server sets for `--cascade=orphan`.
+pub const ORPHAN_FINALIZER: &str = "orphan";
+
+/// The name of the PodDisruptionBudget that guards the pods of a workload. The uid is part of it, because the
+/// budget of an earlier workload of this name may still guard pods.
+pub fn budget_name(workload: &str, uid: &str) -> String {
+    format!("{workload}-guarded-{}", safe_hash(uid.as_bytes()))
+}
+
 /// The owner reference of an object's controller.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = meta.owner_references.iter().flatten();

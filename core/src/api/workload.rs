@@ -12,7 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::names::{FORCE_OFF_LOST_NODES, WorkloadKind, claim_prefix};
-use super::{CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, WorkloadStatus};
+use super::{
+    CanaryStrategy, GameDeployment, GameStatefulSet, PodHookStrategy, Protection, WorkloadStatus,
+};
 
 /// A workload of either kind.
 pub trait GameWorkload:
@@ -45,6 +47,9 @@ pub trait GameWorkload:
 
     /// The hooks of [`HookPoint::OF_PODS`](super::names::HookPoint::OF_PODS), in that order.
     fn pod_hooks(&self) -> [&PodHookStrategy; 3];
+
+    /// How its pods are protected.
+    fn protection(&self) -> Option<&Protection>;
 
     /// The canary steps.
     fn canary(&self) -> Option<&CanaryStrategy>;
@@ -108,6 +113,10 @@ macro_rules! game_workload {
                     &spec.pre_inplace_update_strategy,
                     &spec.post_inplace_update_strategy,
                 ]
+            }
+
+            fn protection(&self) -> Option<&Protection> {
+                self.spec.protection.as_ref()
             }
 
             fn canary(&self) -> Option<&CanaryStrategy> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hook_run::is_zero;
 use super::names::HookPoint;
-use super::{HookPhase, schema};
+use super::{HookPhase, ProtectionStatus, schema};
 
 /// Last observed state of a workload and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,7 +74,10 @@ pub struct WorkloadStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("podName"))]
     pub post_inplace_hook_condition: Vec<PodHookCondition>,
-    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate.
+    /// Guarded pods, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection: Option<ProtectionStatus>,
+    /// Standard conditions: Ready, Progressing, FailedScale, FailedUpdate, Guarded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::merged_by("type"))]
     pub conditions: Vec<Condition>,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::api::{GameDeployment, GameDeploymentStatus};
 use crate::plan::decision::{Action, DeletionReason, Event, Obstacles, Plan, WorkloadPatch};
+use crate::plan::deletion;
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, guard};
 use crate::plan::in_place::is_at;
@@ -38,10 +39,10 @@ pub fn plan(
     gd: &GameDeployment,
     world: &World,
 ) -> Result<Plan<GameDeploymentStatus>, InvalidWorkload> {
-    if gd.metadata.deletion_timestamp.is_some() {
-        return Ok(Plan::nothing());
-    }
     let workload = Workload::of_game_deployment(gd)?;
+    if workload.guard_marks.deleting {
+        return Ok(deletion::plan(&workload, world, gd.status.as_ref()));
+    }
     let shown = gd.status.as_ref();
     let Beginning {
         own,

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use crate::api::{GameStatefulSet, GameStatefulSetStatus, WorkloadStatus};
 use crate::plan::decision::{Action, DeletionReason, Plan, PodRef};
+use crate::plan::deletion;
 use crate::plan::hooks::guard::may_touch;
 use crate::plan::hooks::{Hooks, Intent, guard};
 use crate::plan::observed::{Pod, PodPhase, PodUid};
@@ -37,10 +38,10 @@ pub fn plan(
     gsts: &GameStatefulSet,
     world: &World,
 ) -> Result<Plan<GameStatefulSetStatus>, InvalidWorkload> {
-    if gsts.metadata.deletion_timestamp.is_some() {
-        return Ok(Plan::nothing());
-    }
     let workload = Workload::of_game_stateful_set(gsts)?;
+    if workload.guard_marks.deleting {
+        return Ok(deletion::plan(&workload, world, gsts.status.as_ref()));
+    }
     let identity = Identity::of(gsts);
     let shown = gsts.status.as_ref();
     let Beginning {
@@ -237,7 +238,7 @@ fn repair(
         let labels: Vec<_> = identity::labels(&pod.name, ordinal)
             .into_iter()
             .filter(|(key, value)| pod.labels.get(*key) != Some(value))
-            .map(|(key, value)| (key.to_owned(), value))
+            .map(|(key, value)| (key.to_owned(), Some(value)))
             .collect();
         if !labels.is_empty() {
             let pod = PodRef::of(pod);

@@ -16,6 +16,7 @@
 //! | [`workload`] | a workload with defaults and percentages resolved |
 //! | [`world`] | everything observed around a workload at one moment |
 //! | [`hooks`] | which HookRun allows which action; the guard of pods |
+//! | [`protection`] | what guards pods against other clients: labels, budget, finalizer |
 //! | [`revision`] | ControllerRevisions |
 //! | [`in_place`] | what can be changed in a running pod, in which order, and when a change is complete |
 //! | [`rollout`] | canary steps, pauses, promotion |
@@ -23,9 +24,11 @@
 //! | [`scale`] | how many pods, which ones to delete, ordinals and claims |
 //! | [`update`] | which pods are updated now: budget, order, method |
 //! | [`status`] | the status, conditions and events |
+//! | [`deletion`] | the plan for a workload that is being deleted |
 //! | [`outline`] | how the plans for both kinds begin and end |
 
 mod decision;
+mod deletion;
 pub mod game_deployment;
 pub mod game_stateful_set;
 pub mod hook_run;
@@ -35,6 +38,7 @@ mod observed;
 mod outline;
 mod planned;
 mod pods;
+mod protection;
 pub mod quantity;
 mod revision;
 mod rollout;
@@ -48,8 +52,8 @@ mod workload;
 mod world;
 
 pub use decision::{
-    Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
-    NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
+    Action, Budget, ClaimOwnership, Deletion, DeletionReason, Event, Ground, ImageChange,
+    InPlacePatch, NewClaim, NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
 pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
@@ -58,9 +62,10 @@ pub use observed::{
     InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName, Turn,
 };
 pub use planned::Planned;
+pub use protection::GuardedPlayers;
 pub use revision::{Revisions, canonical, recorded_template};
 pub use rollout::{Promotion, Rollout};
 pub use status::unreadable::{unreadable_conditions, unreadable_message};
 pub use time::{duration, parse_duration};
 pub use workload::{InvalidWorkload, Workload};
-pub use world::{Attempt, Backoff, Failures, Revision, Verdict, World};
+pub use world::{Attempt, Backoff, Failures, GuardState, Revision, Verdict, World};

@@ -8,6 +8,7 @@ use crate::plan::hooks::run_maker::CannotMake;
 use crate::plan::hooks::{Hooks, retry};
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::{Own, own_pods};
+use crate::plan::protection::protect;
 use crate::plan::revision::Found;
 use crate::plan::status::{Reasons, conclusion, events};
 use crate::plan::update::Scene;
@@ -36,6 +37,10 @@ pub fn begin<'a>(workload: &'a Workload<'a>, world: &'a World) -> Beginning<'a> 
     draft.patch_workload(retry::begin(workload));
     draft.extend(actions);
     draft.extend(found.action.take());
+    let guarding = protect(workload, world, &pods);
+    draft.extend(guarding.actions);
+    draft.patch_workload(guarding.patch);
+    draft.wake_at(guarding.wake);
     Beginning {
         own: pods,
         hooks: Hooks::new(workload, world),
@@ -82,6 +87,7 @@ pub fn conclude<'a, S: Clone + Default + PartialEq + AsRef<WorkloadStatus>>(
     let update = scene.revisions.update.name();
     draft.update(scene.dry_run().into());
     draft.wake_at(held.wake());
+    draft.wake_at(hooks.wake);
     draft.extend(hooks.settle(scene.own));
     draft.patch_workload(hooks.ended_retry());
     draft.extend(unused_revisions(scene));

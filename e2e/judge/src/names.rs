@@ -16,6 +16,12 @@ pub(crate) const IDENTITY: [&str; 3] = [
 pub const INDEX: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 /// Annotation of pods that wait for their PreDelete hook.
 pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
+/// Label of guarded pods: the uid of their workload.
+pub const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
+/// Annotation of pods that a user released from their guard.
+pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
+/// Annotation of guarded pods: since when their PreDelete hook is asked.
+pub(crate) const ASKED: &str = "gamekeeper.tkex.tencent.com/asked-since";
 /// Annotation of hot patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";
 /// Readiness gate of in-place updates.

@@ -13,7 +13,12 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 /// A time in an object.
 pub(crate) fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
-    text(object, pointer).parse().ok()
+    time_of(text(object, pointer))
+}
+
+/// A time as text.
+pub(crate) fn time_of(text: &str) -> Option<Timestamp> {
+    text.parse().ok()
 }
 
 /// A label.
@@ -51,7 +56,7 @@ pub fn is_terminating(object: &Value) -> bool {
 }
 
 /// A condition of its status.
-fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+pub(crate) fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     conditions.iter().find(|c| text(c, "/type") == type_)
 }
@@ -187,19 +192,25 @@ pub(crate) fn image_in_id(status: &Value) -> Option<&str> {
     Some(image)
 }
 
-/// Labels and annotations of the template: all except the operator's annotations, and except the identity
-/// labels, which the operator restores.
+/// Name and image of each container.
+pub(crate) fn images(pod: &Value) -> Vec<(String, String)> {
+    let containers = containers(pod).into_iter();
+    containers.map(|(name, image, _)| (name, image)).collect()
+}
+
+/// Labels and annotations of the template: all except the operator's annotations, and except the labels of
+/// identity and guard, which the operator restores.
 pub(crate) fn template_metadata(pod: &Value) -> (Map<String, Value>, Map<String, Value>) {
     let map = |pointer| {
         let found = pod.pointer(pointer).and_then(Value::as_object);
         found.cloned().unwrap_or_default()
     };
     let mut annotations = map("/metadata/annotations");
-    for annotation in [names::DELETING, names::RECORD] {
+    for annotation in [names::DELETING, names::RECORD, names::ASKED] {
         annotations.remove(annotation);
     }
     let mut labels = map("/metadata/labels");
-    for label in names::IDENTITY {
+    for label in names::IDENTITY.into_iter().chain([names::GUARDED]) {
         labels.remove(label);
     }
     (labels, annotations)

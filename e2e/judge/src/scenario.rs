@@ -252,6 +252,22 @@ impl Scenario {
         self.write_pod("kubelet", "patch", "status", name);
     }
 
+    /// A user labels a pod.
+    pub(crate) fn label(&mut self, name: &str, key: &str, value: &str) {
+        self.note("labels", name, key, value);
+    }
+
+    /// A user annotates a pod.
+    pub(crate) fn annotate(&mut self, name: &str, key: &str, value: &str) {
+        self.note("annotations", name, key, value);
+    }
+
+    fn note(&mut self, map: &str, name: &str, key: &str, value: &str) {
+        let pod = self.pods.get_mut(name).expect("a pod");
+        pod["metadata"][map][key] = json!(value);
+        self.write_pod("user", "patch", "", name);
+    }
+
     /// Adds a resourceVersion precondition to the next request.
     pub(crate) fn if_unchanged(&mut self) -> &mut Self {
         self.request = json!({"preconditions": {"uid": "x", "resourceVersion": "1"}});

@@ -58,8 +58,11 @@ pub fn violations(events: &[Event], is_operator: impl Fn(&str) -> bool) -> Vec<V
                 rules::completion,
                 rules::gate,
                 rules::order,
+                rules::kept_guard,
             ];
             wrong.extend(rules.iter().flat_map(|rule| rule(&world, &write)));
+        } else {
+            wrong.extend(rules::guard(&world, &write));
         }
         wrong.extend(batches.check(&world, &write, is_operators));
         world.apply(&write);

@@ -110,6 +110,12 @@ impl Game {
         self.set("/spec/preDeleteUpdateStrategy/hook/templateName", template)
     }
 
+    /// Sets spec.protection: guarded pods, whose hooks are asked again each second.
+    pub fn guarded(self) -> Self {
+        let protection = json!({"pods": "Guarded", "askAgainSeconds": 1});
+        self.set("/spec/protection", protection)
+    }
+
     /// Sets the hook before in-place updates.
     pub fn pre_inplace(self, template: &str) -> Self {
         self.set("/spec/preInplaceUpdateStrategy/hook/templateName", template)

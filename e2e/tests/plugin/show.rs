@@ -229,7 +229,7 @@ async fn completion_knows_commands_and_workloads(case: &mut Case) -> Result<()> 
     };
     has(
         &complete(&["re"]).await?,
-        &["resume\n", "retry\n", "restart\n", ":4"],
+        &["resume\n", "retry\n", "release\n", "restart\n", ":4"],
     )?;
     has(
         &complete(&["tree", "gd/"]).await?,

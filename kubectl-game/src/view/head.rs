@@ -1,6 +1,8 @@
 //! The head of the tree: the state of the rollout, its strategy and its steps.
 
-use gamekeeper_core::api::{ContainerOrder, UpdateStrategyType as UpdateType, WhenImpossible};
+use gamekeeper_core::api::{
+    ConditionType, ContainerOrder, UpdateStrategyType as UpdateType, WhenImpossible,
+};
 
 use crate::game::Game;
 use crate::page::Page;
@@ -33,6 +35,9 @@ pub fn head(scene: &Scene, verdict: &Verdict, style: Style) -> String {
     row("Strategy", plain(strategy(game)));
     if let Some(hooks) = hooks(game) {
         row("Hooks", plain(hooks));
+    }
+    if let Some(guard) = guard(game) {
+        row("Guard", guard);
     }
     if !game.steps.is_empty() {
         row("Steps", steps(scene, style));
@@ -75,6 +80,23 @@ fn strategy(game: &Game) -> String {
         }
     }
     settings.join(", ")
+}
+
+/// Whether pods are guarded against other clients, and how many wait for their hook.
+fn guard(game: &Game) -> Option<Text> {
+    let shown = game.status.protection.as_ref()?;
+    let condition = game.status.condition(ConditionType::Guarded)?;
+    if condition.status != "True" {
+        return Some(vec![(
+            Tone::Bad,
+            format!("not in force: {}", condition.message),
+        )]);
+    }
+    let waiting = match shown.waiting.len() {
+        0 => String::new(),
+        count => format!(", {count} waiting for their hook"),
+    };
+    Some(plain(format!("{} pods guarded{waiting}", shown.guarded)))
 }
 
 fn hooks(game: &Game) -> Option<String> {

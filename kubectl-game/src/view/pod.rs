@@ -1,6 +1,8 @@
 //! A pod as kubectl shows it, with what the operator does with it.
 
-use gamekeeper_core::api::names::{DELETING_ANNOTATION, IN_PLACE_GATE, INDEX_ID};
+use gamekeeper_core::api::names::{
+    DELETING_ANNOTATION, GUARDED_LABEL, IN_PLACE_GATE, INDEX_ID, RELEASED_ANNOTATION,
+};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 
@@ -98,6 +100,11 @@ pub fn info(pod: &Pod, is_to_change: bool, is_reserved: bool) -> String {
     }
     if is_reserved {
         words.push("ordinal reserved".to_owned());
+    }
+    if pod.labels().contains_key(GUARDED_LABEL) {
+        words.push("guarded".to_owned());
+    } else if pod.annotations().contains_key(RELEASED_ANNOTATION) {
+        words.push("released".to_owned());
     }
     words.join(", ")
 }

@@ -14,6 +14,7 @@ use crate::state::*;
 use crate::translate::View;
 
 mod allowed;
+mod guard;
 mod ordinals;
 
 /// How long a success is valid.
@@ -94,7 +95,10 @@ pub fn write(
         Write::CreatePod { rev, ordinal, .. } => case.pod_created(*rev, *ordinal),
         Write::OpenGate(uid) => case.gate_opened(*uid),
         Write::DeleteRun(id) => case.run_deleted(id),
-        Write::Workload(change) => pauses::workload(model, state, reconcile, change),
+        Write::Workload(change) => {
+            case.finalizer_removed(change)?;
+            pauses::workload(model, state, reconcile, change)
+        }
         _ => Ok(()),
     }
 }
@@ -120,7 +124,8 @@ pub fn are_all_available(model: &Model, state: &State) -> bool {
 }
 
 /// Checks a state.
-pub fn state(state: &State) -> Result<(), Violation> {
+pub fn state(model: &Model, state: &State) -> Result<(), Violation> {
+    guard::state(model, state)?;
     let pods = &state.pods.now;
     for (index, pod) in pods.iter().enumerate() {
         if let Some(other) = pods[index + 1..].iter().find(|it| it.name == pod.name) {
@@ -161,6 +166,7 @@ impl<'a> Case<'a> {
         let is_for_update = reason == DeletionReason::Update;
         match reason {
             DeletionReason::ScaleIn | DeletionReason::Reserved => self.scaled_in(pod)?,
+            DeletionReason::WorkloadDeleted => self.deleted_with_its_workload(pod)?,
             DeletionReason::Ended | DeletionReason::EndedAtOnce => {
                 return violation("1: hook first", format!("{pod:?} runs"));
             }
@@ -178,6 +184,9 @@ impl<'a> Case<'a> {
         } else {
             HookPoint::PreDelete
         };
+        if self.is_overdue(pod) {
+            return Ok(());
+        }
         let target = is_for_update.then_some(self.workload.template);
         self.hook_first(pod, point, target, self.reconcile.at)
     }
@@ -409,6 +418,7 @@ impl<'a> Case<'a> {
         let is_current = self.state.workload.now.generation == self.workload.generation
             && id.hook == self.workload.hook
             && self.workload.hooked
+            && self.workload.guard.deletion.is_none()
             && self.workload.named.is_empty()
             && !self.model.scope.has_surprises();
         let is_live = |run: &Run| run.id == *id && !run.phase.is_completed();

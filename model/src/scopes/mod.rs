@@ -1,6 +1,7 @@
 //! The scopes that are explored completely.
 
 mod canary;
+mod guard;
 mod in_place;
 mod ordinals;
 mod rolling;
@@ -59,6 +60,15 @@ pub fn guarded() -> Scope {
         remaining: remaining(2, 1, 1),
         lags: LAGS,
         ..Scope::default()
+    }
+}
+
+/// Two guarded pods with a PreDelete hook.
+pub fn protected() -> Scope {
+    Scope {
+        replicas: 2,
+        protected: true,
+        ..guarded()
     }
 }
 

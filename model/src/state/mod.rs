@@ -10,6 +10,8 @@ use gamekeeper_core::api::HookPhase;
 use gamekeeper_core::api::names::HookPoint;
 use gamekeeper_core::plan::PodPhase;
 
+use crate::scope::Scope;
+
 mod reconcile;
 
 pub use self::reconcile::*;
@@ -36,6 +38,8 @@ pub struct State {
     pub runs: Kind<Vec<Run>>,
     /// Revisions, by number.
     pub revisions: Kind<Vec<Rev>>,
+    /// Whether the PodDisruptionBudget of guarded pods exists. The operator does not watch it.
+    pub budget: bool,
     pub operator: Operator,
     pub remaining: Remaining,
     pub memory: Memory,
@@ -143,6 +147,42 @@ pub struct Workload {
     /// The annotation of a full promotion; 0 for none.
     pub promote_annotation: Text,
     pub status: Status,
+    pub guard: Guard,
+}
+
+/// spec.protection of the workload, its finalizer, and its deletion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Guard {
+    /// Whether its pods are to be guarded.
+    pub wanted: bool,
+    pub finalizer: bool,
+    pub deletion: Option<Cascade>,
+    /// Whether it no longer exists.
+    pub gone: bool,
+}
+
+impl Guard {
+    /// Whether nothing keeps a deleted workload any more.
+    pub fn is_over(self) -> bool {
+        let is_kept = self.finalizer || self.deletion == Some(Cascade::Orphan);
+        self.deletion.is_some() && !is_kept
+    }
+}
+
+impl Workload {
+    /// Whether its new pods are guarded.
+    pub fn is_guarded(&self, scope: &Scope) -> bool {
+        self.guard.wanted && self.hooked && scope.pre_delete
+    }
+}
+
+/// How the workload is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cascade {
+    Background,
+    Orphan,
+    /// As orphan, and the garbage collector has finished: nothing shows how it was deleted.
+    Orphaned,
 }
 
 impl Workload {
@@ -185,6 +225,12 @@ pub struct Pod {
     /// Since when it is Ready.
     pub ready: Option<Time>,
     pub terminating: bool,
+    /// Whether the garbage collector has removed its owner.
+    pub orphan: bool,
+    /// Whether it has the label of guarded pods.
+    pub guarded: bool,
+    /// Since when its PreDelete hook is asked.
+    pub asked: Option<Time>,
     pub marked: bool,
     pub hot: bool,
     pub gate: Gate,

@@ -13,6 +13,8 @@ pub struct Operator {
     pub accepted: u8,
     /// A revision that it has refused, and when.
     pub refused: Option<(Rev, Time)>,
+    /// Whether the budget exists, if that is known. The policies are in force.
+    pub budget: Option<bool>,
     pub reconcile: Option<Rc<Reconcile>>,
 }
 
@@ -77,7 +79,8 @@ pub enum Write {
         index: Option<u8>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
-    Mark(Uid),
+    /// With the time since which its hook is asked.
+    Mark(Uid, Option<Time>),
     Unmark(Uid),
     CreateRun(RunId),
     DeleteRun(RunId),
@@ -86,6 +89,12 @@ pub enum Write {
     OpenGate(Uid),
     Patch(Box<Patch>),
     Finish(Uid, Record),
+    /// The label of guarded pods is set or removed.
+    Label(Uid, bool),
+    /// A pod is adopted. Only a deletion with `--cascade=orphan` makes orphans.
+    Adopt(Uid),
+    /// The budget is created or deleted.
+    Budget(bool),
 }
 
 /// A change of the workload.
@@ -97,6 +106,7 @@ pub struct WorkloadChange {
     pub promote_annotation: Option<Text>,
     pub retry_off: u8,
     pub named: Option<Vec<Name>>,
+    pub finalizer: Option<bool>,
 }
 
 /// An in-place change of a pod.

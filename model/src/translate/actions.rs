@@ -41,7 +41,15 @@ impl Translator {
             Action::DeletePod(it) => {
                 Write::DeletePod(parse_uid(&it.pod.uid), it.reason, unchanged(&it.pod, view))
             }
-            Action::MarkDeleting(pod) => Write::Mark(parse_uid(&pod.uid)),
+            Action::MarkDeleting { pod, since } => {
+                Write::Mark(parse_uid(&pod.uid), since.map(time_of))
+            }
+            Action::LabelPod { pod, labels } if labels[0].0 == names::GUARDED_LABEL => {
+                Write::Label(parse_uid(&pod.uid), labels[0].1.is_some())
+            }
+            // The question whether it is in force follows at once.
+            Action::ApplyBudget(_) => Write::Budget(true),
+            Action::DeleteBudget { .. } => Write::Budget(false),
             Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),
             Action::CreateHookRun(run) => Write::CreateRun(self.run_id(run)),
             Action::DeleteHookRun { name, uid } => {
@@ -64,14 +72,15 @@ impl Translator {
             Action::FinishInPlace { pod, record } => {
                 Write::Finish(parse_uid(&pod.uid), self.record_of(record))
             }
+            Action::AdoptPod(pod) => Write::Adopt(parse_uid(&pod.uid)),
             Action::AdoptRevision { .. }
-            | Action::AdoptPod(_)
             | Action::ReleasePod(_)
             | Action::ResizePod { .. }
             | Action::ForceDeletePod(_)
             | Action::LabelPod { .. }
             | Action::CreateClaim(_)
-            | Action::OwnClaim(_) => panic!("not part of the model: {action:?}"),
+            | Action::OwnClaim(_)
+            | Action::ProbeGuard { .. } => panic!("not part of the model: {action:?}"),
         }
     }
 
@@ -91,6 +100,10 @@ impl Translator {
                 .retry_off
                 .iter()
                 .fold(0, |all, point| all | retry_bit(*point)),
+            finalizer: patch
+                .finalizers
+                .as_ref()
+                .map(|all| all.iter().any(|it| it == names::GUARD_FINALIZER)),
             named: named.map(|named| named.iter().map(|name| parse_name(name)).collect()),
         }
     }

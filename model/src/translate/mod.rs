@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub use self::naming::wake_time;
 use self::naming::*;
-pub use self::objects::as_set;
+pub use self::objects::{DEADLINE, as_set};
 use super::scope::Scope;
 use super::state::*;
 
@@ -141,6 +141,7 @@ impl Translator {
             taken: BTreeSet::new(),
             failures: plan::Failures::default(),
             backoff: None,
+            guard: None,
         }
     }
 
@@ -243,4 +244,5 @@ pub struct View {
     pub revisions: Rc<Vec<Rev>>,
     pub accepted: u8,
     pub refused: Option<(Rev, Time)>,
+    pub budget: Option<bool>,
 }

@@ -7,7 +7,7 @@ use gamekeeper_core::api::names;
 use gamekeeper_core::api::{
     GameDeployment, GameDeploymentStatus, GameStatefulSet, GameStatefulSetScaleStrategy,
     GameStatefulSetSpec, GameStatefulSetStatus, GameStatefulSetUpdateStrategy, HookRun,
-    HookRunStatus, PodManagementPolicy,
+    HookRunStatus, PodManagementPolicy, PodProtection, Protection,
 };
 use gamekeeper_core::plan;
 use jiff::SignedDuration;
@@ -22,6 +22,8 @@ use crate::scope::{Scope, Step};
 use crate::state::*;
 
 const NAMESPACE: &str = "games";
+/// The deadline of guarded pods.
+pub const DEADLINE: Time = 2;
 const UID: &str = "workload-uid";
 
 impl Translator {
@@ -60,6 +62,7 @@ impl Translator {
         for (key, text) in annotations.into_iter().filter(|(_, text)| *text != 0) {
             gd.annotations_mut().insert(key.to_owned(), self.text(text));
         }
+        self.guard(workload, &mut gd);
         if workload.by_apply {
             gd.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
                 manager: Some("argocd".to_owned()),
@@ -76,6 +79,32 @@ impl Translator {
             ..self.status_value(workload.status)
         });
         gd
+    }
+
+    /// spec.protection, the finalizers, and the deletion.
+    fn guard(&self, workload: &Workload, gd: &mut GameDeployment) {
+        let Guard {
+            wanted,
+            finalizer,
+            deletion,
+            ..
+        } = workload.guard;
+        gd.spec.protection = wanted.then(|| Protection {
+            pods: PodProtection::Guarded,
+            ask_again_seconds: SECONDS as i32,
+            deadline_seconds: Some(SECONDS as i32 * i32::from(DEADLINE)),
+        });
+        let own = finalizer.then_some(names::GUARD_FINALIZER);
+        let of_server = (deletion == Some(Cascade::Orphan)).then_some(names::ORPHAN_FINALIZER);
+        let finalizers = own.into_iter().chain(of_server).map(str::to_owned);
+        gd.metadata.finalizers = Some(finalizers.collect());
+        gd.metadata.deletion_timestamp = deletion.map(|_| Date(beginning()));
+        if finalizer {
+            let spec = serde_json::to_string(&self.hook_template.spec).expect("JSON");
+            let kept = format!("{{\"templateName\":\"{TEMPLATE}\",\"spec\":{spec}}}");
+            let key = names::KEPT_HOOK_ANNOTATION.to_owned();
+            gd.annotations_mut().insert(key, kept);
+        }
     }
 
     /// The world that the operator observes.
@@ -95,6 +124,10 @@ impl Translator {
             .iter()
             .map(|pod| Arc::new(self.pod(pod)))
             .collect();
+        world.guard = view.budget.map(|exists| match exists {
+            true => plan::GuardState::InForce { at: world.now },
+            false => plan::GuardState::NoBudget,
+        });
         world.runs = view
             .runs
             .iter()
@@ -126,6 +159,9 @@ impl Translator {
                 self.revision_name(pod.rev).to_owned(),
             ),
         ];
+        if pod.guarded {
+            labels.push((names::GUARDED_LABEL, UID.to_owned()));
+        }
         if is_ordinal {
             labels.push((names::POD_NAME_LABEL, pod_name(pod.name, true)));
             labels.push((names::POD_ORDINAL_LABEL, pod.name.to_string()));
@@ -143,10 +179,12 @@ impl Translator {
             created: beginning() + SignedDuration::from_secs(i64::from(pod.uid) - 1000),
             terminating: pod.terminating,
             labels: labels.map(|(key, value)| (key.to_owned(), value)).collect(),
-            controller: Some(UID.to_owned()),
+            controller: (!pod.orphan).then(|| UID.to_owned()),
             deletion_cost: 0,
             annotated: true,
             marked_deleting: pod.marked,
+            asked_since: pod.asked.map(clock),
+            released: false,
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
             postponed: None,
@@ -280,6 +318,7 @@ pub fn as_set(
             pre_delete_update_strategy: spec.pre_delete_update_strategy,
             pre_inplace_update_strategy: spec.pre_inplace_update_strategy,
             post_inplace_update_strategy: spec.post_inplace_update_strategy,
+            protection: spec.protection,
             ..GameStatefulSetSpec::default()
         },
         status: gd.status.clone().map(|workload| GameStatefulSetStatus {

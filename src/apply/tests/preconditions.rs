@@ -16,7 +16,7 @@ async fn writes_that_depend_on_an_unchanged_pod_have_its_version_as_precondition
         Action::DeletePod(Deletion {
             pod,
             reason: DeletionReason::ScaleIn,
-            guarded: true,
+            ground: Ground::Hook,
         })
     };
     for (pod, version) in [(unchanged("a"), json!("7")), (pod("a"), Value::Null)] {

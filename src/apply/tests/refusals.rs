@@ -106,7 +106,7 @@ async fn all_replaced_pods_of_a_plan_count_as_one_round_of_the_backoff() {
         Action::DeletePod(Deletion {
             pod: pod(&format!("lobby-{n}")),
             reason: DeletionReason::EndedAtOnce,
-            guarded: false,
+            ground: Ground::Unguarded,
         })
     };
     let mut due = Vec::new();

@@ -221,7 +221,35 @@ fn encode_own(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         .iter()
         .map(|it| (it.labels(), it.unobserved as f64));
     let help = "Generations of the spec that the status does not reflect yet";
-    encode_family(to, "gamekeeper_unobserved_generations", help, unobserved)
+    encode_family(to, "gamekeeper_unobserved_generations", help, unobserved)?;
+    encode_guards(workloads, to)
+}
+
+fn encode_guards(workloads: &[Workload], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let pods = workloads.iter().flat_map(|it| {
+        let shown = it.status.protection.as_ref();
+        let counts = shown.map(|shown| {
+            let waiting = i32::try_from(shown.waiting.len()).unwrap_or(i32::MAX);
+            [("guarded", shown.guarded), ("waiting", waiting)]
+        });
+        counts.into_iter().flatten().map(|(state, count)| {
+            let [kind, namespace, name] = it.labels();
+            let labels = [kind, namespace, name, ("state", state)];
+            (labels, f64::from(count))
+        })
+    });
+    encode_family(
+        to,
+        "gamekeeper_guarded_pods",
+        "Guarded pods of a workload",
+        pods,
+    )?;
+    let guards = workloads.iter().filter_map(|it| {
+        let condition = it.status.condition(ConditionType::Guarded)?;
+        Some((it.labels(), f64::from(u8::from(condition.status == "True"))))
+    });
+    let help = "1 while the guard of a workload's pods is in force";
+    encode_family(to, "gamekeeper_guard_in_force", help, guards)
 }
 
 fn encode_times(

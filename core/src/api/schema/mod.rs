@@ -33,6 +33,6 @@ pub(super) use hook_rules::{
 };
 pub(super) use rules::{exactly_one_of, immutable};
 pub(super) use workload_rules::{
-    dns_label_name, game_deployment_limits, game_stateful_set_limits, no_deadline,
-    selector_matches_template, workload_name,
+    deadline_after_first_question, dns_label_name, game_deployment_limits,
+    game_stateful_set_limits, no_deadline, selector_matches_template, workload_name,
 };

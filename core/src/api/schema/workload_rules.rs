@@ -68,6 +68,15 @@ pub fn no_deadline() -> Rule {
     )
 }
 
+/// A deadline leaves time to ask a hook again.
+pub fn deadline_after_first_question() -> Rule {
+    rule(
+        "deadlineSeconds",
+        "!has(self.deadlineSeconds) || self.deadlineSeconds > self.askAgainSeconds",
+        "must be more than askAgainSeconds, or a hook that did not allow the deletion would never be asked again",
+    )
+}
+
 /// The prefixes of the paths of limits in an update strategy; a GameStatefulSet has two.
 const ONE_PLACE: [&str; 1] = [""];
 const TWO_PLACES: [&str; 2] = ["", "rollingUpdate."];

@@ -103,20 +103,25 @@ pub enum Action {
     DeletePod(Deletion),
     /// Force the deletion of a Terminating pod that cannot terminate because its node is lost.
     ForceDeletePod(PodRef),
-    /// Fix labels that belong to a pod's identity.
+    /// Change labels of the operator on a pod: those of its identity, and that of guarded pods.
     LabelPod {
         /// The pod.
         pod: PodRef,
-        /// Labels to set.
-        labels: Vec<(String, String)>,
+        /// Labels to set, or (None) to remove.
+        labels: Vec<(String, Option<String>)>,
     },
     /// Create a volume claim.
     CreateClaim(NewClaim),
     /// Change the owners of a claim.
     OwnClaim(ClaimOwnership),
     /// Set the annotation game-pod-deleting.
-    MarkDeleting(PodRef),
-    /// Remove the annotation game-pod-deleting.
+    MarkDeleting {
+        /// The pod.
+        pod: PodRef,
+        /// Since when its PreDelete hook is asked; recorded on guarded pods.
+        since: Option<Timestamp>,
+    },
+    /// Remove the annotation game-pod-deleting, and the time beside it.
     UnmarkDeleting(PodRef),
     /// Create a HookRun.
     CreateHookRun(Box<HookRun>),
@@ -155,9 +160,22 @@ pub enum Action {
         /// The record with `done` set.
         record: InPlaceRecord,
     },
+    /// Create, or restore, the PodDisruptionBudget that guards the workload's pods.
+    ApplyBudget(Budget),
+    /// Ask the API server, with a dry run, whether it would let this budget be deleted. Its refusal shows that
+    /// the policies are in force, and that the budget exists.
+    ProbeGuard {
+        /// The budget's name.
+        budget: String,
+    },
+    /// Delete the budget, which guards no pod any more.
+    DeleteBudget {
+        /// Its name.
+        name: String,
+    },
 }
 
-/// Changes of the workload's own spec and annotations, in one patch.
+/// Changes of the workload's own spec, annotations and finalizers, in one patch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadPatch {
     /// New spec.updateStrategy.paused.
@@ -168,6 +186,8 @@ pub struct WorkloadPatch {
     pub retry_off: Vec<HookPoint>,
     /// New spec.scaleStrategy.podsToDelete.
     pub pods_to_delete: Option<Vec<String>>,
+    /// New metadata.finalizers.
+    pub finalizers: Option<Vec<String>>,
 }
 
 /// A ControllerRevision to create.
@@ -201,9 +221,17 @@ pub struct Deletion {
     pub pod: PodRef,
     /// Why it is deleted.
     pub reason: DeletionReason,
-    /// Whether a hook guards it. Then what allows the deletion (the hook's success, or that no
-    /// container runs) is valid for a moment only.
-    pub guarded: bool,
+    /// What allows it.
+    pub ground: Ground,
+}
+
+/// A PodDisruptionBudget that guards pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Its name.
+    pub name: String,
+    /// The object.
+    pub budget: Value,
 }
 
 /// A volume claim to create.
@@ -228,6 +256,23 @@ pub struct ClaimOwnership {
     pub remove: Vec<String>,
 }
 
+/// What allows an action on a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ground {
+    /// No hook guards it.
+    Unguarded,
+    /// Its hook said yes.
+    Hook,
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so a
+    /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
+    /// moves with the status that shows the container, and a deletion can name nothing else.
+    NothingRuns,
+    /// A user released the guarded pod: it needs no hook any more.
+    Released,
+    /// It is guarded, and its hook has not said yes before the deadline of spec.protection.
+    Deadline,
+}
+
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeletionReason {
@@ -239,6 +284,8 @@ pub enum DeletionReason {
     Update,
     /// Named in podsToDelete.
     Replace,
+    /// Its workload is being deleted.
+    WorkloadDeleted,
     /// It has ended by itself.
     Ended,
     /// It has ended by itself as soon as it was started: see [`Backoff`](crate::plan::Backoff).
@@ -322,7 +369,10 @@ impl Action {
             | Action::ReleasePod(_)
             | Action::LabelPod { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
-            | Action::FinishInPlace { .. } => Phase::Before,
+            | Action::FinishInPlace { .. }
+            | Action::ApplyBudget(_)
+            | Action::ProbeGuard { .. }
+            | Action::DeleteBudget { .. } => Phase::Before,
             Action::DeleteRevision { .. }
             | Action::DryRun { .. }
             | Action::CreatePod(_)
@@ -330,7 +380,7 @@ impl Action {
             | Action::ForceDeletePod(_)
             | Action::CreateClaim(_)
             | Action::OwnClaim(ClaimOwnership { add: Some(_), .. })
-            | Action::MarkDeleting(_)
+            | Action::MarkDeleting { .. }
             | Action::CreateHookRun(_)
             | Action::CloseGate { .. }
             | Action::PatchInPlace(_)
@@ -360,11 +410,14 @@ impl Action {
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
             | Action::OwnClaim(ClaimOwnership { add: None, .. })
-            | Action::MarkDeleting(_)
+            | Action::MarkDeleting { .. }
             | Action::UnmarkDeleting(_)
             | Action::DeleteHookRun { .. }
             | Action::OpenGate(_)
-            | Action::FinishInPlace { .. } => false,
+            | Action::FinishInPlace { .. }
+            | Action::ApplyBudget(_)
+            | Action::ProbeGuard { .. }
+            | Action::DeleteBudget { .. } => false,
         }
     }
 
@@ -376,7 +429,7 @@ impl Action {
             Action::AdoptPod(pod)
             | Action::ReleasePod(pod)
             | Action::ForceDeletePod(pod)
-            | Action::MarkDeleting(pod)
+            | Action::MarkDeleting { pod, .. }
             | Action::UnmarkDeleting(pod)
             | Action::OpenGate(pod)
             | Action::LabelPod { pod, .. }
@@ -391,7 +444,10 @@ impl Action {
     pub fn lasts(&self) -> bool {
         match self {
             Action::CreatePod(_) => true,
-            Action::DeletePod(it) => it.reason == DeletionReason::ScaleIn && !it.guarded,
+            // What allows any other deletion is valid for a moment only.
+            Action::DeletePod(it) => {
+                it.reason == DeletionReason::ScaleIn && it.ground == Ground::Unguarded
+            }
             _ => false,
         }
     }

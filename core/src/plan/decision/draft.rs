@@ -65,6 +65,7 @@ impl Draft {
         let patch = self.patch.get_or_insert_default();
         patch.paused = change.paused.or(patch.paused);
         patch.pods_to_delete = change.pods_to_delete.or(patch.pods_to_delete.take());
+        patch.finalizers = change.finalizers.or(patch.finalizers.take());
         patch.retry_off.extend(change.retry_off);
         patch
             .annotations

@@ -6,8 +6,8 @@ mod decided;
 mod draft;
 
 pub use action::{
-    Action, ClaimOwnership, Deletion, DeletionReason, Event, ImageChange, InPlacePatch, NewClaim,
-    NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
+    Action, Budget, ClaimOwnership, Deletion, DeletionReason, Event, Ground, ImageChange,
+    InPlacePatch, NewClaim, NewPod, NewRevision, Phase, Plan, PodRef, WorkloadPatch,
 };
 pub use blocked::{Blocked, Concern, Obstacles};
 pub use decided::{Decided, Decision};

@@ -9,7 +9,7 @@
 use jiff::Timestamp;
 
 use crate::api::names::HookPoint;
-use crate::plan::decision::{Action, Deletion, DeletionReason, InPlacePatch, PodRef};
+use crate::plan::decision::{Action, Deletion, DeletionReason, Ground, InPlacePatch, PodRef};
 use crate::plan::hooks::{Answer, Hooks, Intent, Target};
 use crate::plan::observed::{Pod, PodPhase, RevisionName};
 
@@ -17,19 +17,6 @@ use crate::plan::observed::{Pod, PodPhase, RevisionName};
 pub struct Cleared<'a> {
     pod: &'a Pod,
     ground: Ground,
-}
-
-/// Why a pod may be touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ground {
-    /// No hook guards it.
-    Unguarded,
-    /// Its hook said yes.
-    Hook,
-    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so a
-    /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
-    /// moves with the status that shows the container, and a deletion can name nothing else.
-    NothingRuns,
 }
 
 impl<'a> Cleared<'a> {
@@ -68,14 +55,25 @@ impl<'a> Cleared<'a> {
         Action::DeletePod(Deletion {
             pod: self.as_decided_on(),
             reason,
-            guarded: self.ground != Ground::Unguarded,
+            ground: self.ground,
+        })
+    }
+
+    /// Its deletion, if it has not changed since it was observed.
+    pub fn delete_unchanged(self, reason: DeletionReason) -> Action {
+        Action::DeletePod(Deletion {
+            pod: PodRef::unchanged(self.pod),
+            reason,
+            ground: self.ground,
         })
     }
 
     fn as_decided_on(&self) -> PodRef {
         match self.ground {
             Ground::NothingRuns => PodRef::unchanged(self.pod),
-            Ground::Unguarded | Ground::Hook => PodRef::of(self.pod),
+            Ground::Unguarded | Ground::Hook | Ground::Released | Ground::Deadline => {
+                PodRef::of(self.pod)
+            }
         }
     }
 }
@@ -96,7 +94,10 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// Terminating already, and
 /// - no hook guards this (the intent says which one would), or
 /// - no players can be on it, or
-/// - its hook was successful, for this very pod, target and hook, a short while ago.
+/// - its hook was successful, for this very pod, target and hook, a short while ago, or
+/// - it is guarded (spec.protection), and a user released it, or its deadline passed.
+///
+/// The last two are invariant 11 (see `protection`).
 pub fn may_touch<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Cleared<'a>> {
     let ground = ground(pod, intent, hooks)?;
     intent.possible.then_some(Cleared { pod, ground })
@@ -126,14 +127,18 @@ fn ground<'a>(pod: &'a Pod, intent: &Intent, hooks: &mut Hooks<'a>) -> Option<Gr
     if pod.terminating {
         return None;
     }
-    if !hooks.is_configured(intent.point) {
+    if !hooks.is_needed(intent.point, pod) {
         return Some(Ground::Unguarded);
     }
     if !may_have_players(pod) {
         return Some(Ground::NothingRuns);
     }
+    if hooks.has_released(pod) {
+        return Some(Ground::Released);
+    }
     match hooks.clear(pod, intent) {
         Answer::Cleared => Some(Ground::Hook),
+        Answer::Overdue => Some(Ground::Deadline),
         Answer::Held => None,
     }
 }
@@ -164,6 +169,7 @@ pub fn removal(now: Timestamp) -> Intent<'static> {
         target: Target::Removal,
         modified: &[],
         possible: true,
+        deletes: true,
         at: now,
     }
 }

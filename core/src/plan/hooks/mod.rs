@@ -16,13 +16,14 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::api::names::{self, HookPoint};
-use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition};
+use crate::api::{HookPhase, HookRun, HookStep, PodHookCondition, WaitReason};
 use crate::plan::decision::{Action, Concern, PodRef, WorkloadPatch};
 use crate::plan::hooks::retry::Retry;
 use crate::plan::hooks::run_maker::{CannotMake, HookMaker, Subject};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
+use crate::plan::time::{earlier, whole_seconds};
 use crate::plan::workload::Workload;
-use crate::plan::world::World;
+use crate::plan::world::{Attempt, World};
 
 /// How long a success is valid: players may have joined since.
 pub const SUCCESS_VALIDITY: SignedDuration = SignedDuration::from_secs(60);
@@ -72,6 +73,8 @@ pub struct Intent<'a> {
     pub modified: &'a [String],
     /// Whether it is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
+    /// Whether the pod is deleted: only then does the deadline of a guarded pod count.
+    pub deletes: bool,
     /// The moment that a success must be fresh at: now, or when the gate was closed on it.
     pub at: Timestamp,
 }
@@ -83,6 +86,19 @@ pub enum Answer {
     Cleared,
     /// Its hook is running, ended badly, is about to start, or cannot be made.
     Held,
+    /// The same, for longer than spec.protection allows.
+    Overdue,
+}
+
+/// A guarded pod that waits for its PreDelete hook.
+#[derive(Clone, Debug)]
+pub struct Waiting<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// For what.
+    pub reason: WaitReason,
+    /// The same as a sentence.
+    pub message: String,
 }
 
 /// The HookRuns of a workload's pods, and what the plan does with them.
@@ -99,11 +115,17 @@ pub struct Hooks<'a> {
     names: OnceCell<HashSet<&'a str>>,
     retry: Option<Retry>,
     wanted: HashSet<&'a str>,
-    marked: HashSet<PodUid<'a>>,
+    /// Pods that are to have the annotation game-pod-deleting, and whether the time since when their PreDelete hook
+    /// is asked is recorded with it.
+    marked: HashMap<PodUid<'a>, bool>,
     /// Hooks to start.
     starts: Vec<Action>,
     /// Pods whose hook did not end Successful, by point.
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
+    /// Guarded pods that wait for their PreDelete hook: for what, and the same as a sentence.
+    pub waiting: BTreeMap<&'a str, Waiting<'a>>,
+    /// When a hook is to be asked again, or the deadline of a pod passes.
+    pub wake: Option<Timestamp>,
     /// Why hooks could not be made, and what that holds up.
     pub problems: BTreeSet<(Concern, CannotMake)>,
 }
@@ -134,9 +156,11 @@ impl<'a> Hooks<'a> {
             names: OnceCell::new(),
             retry: Retry::of(workload),
             wanted: HashSet::new(),
-            marked: HashSet::new(),
+            marked: HashMap::new(),
             starts: Vec::new(),
             blocked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            wake: None,
             problems: BTreeSet::new(),
         }
     }
@@ -164,18 +188,96 @@ impl<'a> Hooks<'a> {
         })
     }
 
+    /// Whether a user released this pod from its guard.
+    pub fn has_released(&self, pod: &Pod) -> bool {
+        self.workload.has_released(pod)
+    }
+
+    /// Whether an action on this pod needs a hook at this point: one is configured, or the pod is still guarded
+    /// although its PreDelete hook was removed from the workload.
+    pub fn is_needed(&self, point: HookPoint, pod: &Pod) -> bool {
+        self.is_configured(point) || self.lacks_removed_hook(point, pod)
+    }
+
+    fn lacks_removed_hook(&self, point: HookPoint, pod: &Pod) -> bool {
+        point == HookPoint::PreDelete
+            && self.workload.guarded.is_some()
+            && self.workload.guards(pod)
+            && !self.is_configured(point)
+    }
+
+    /// What the pod's hook says, and whether the deadline of spec.protection allows a guarded pod's deletion
+    /// although the hook does not.
+    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
+        if self.lacks_removed_hook(intent.point, pod) {
+            if intent.possible || pod.marked_deleting {
+                self.mark(pod, intent);
+            }
+            let message = "its PreDelete hook was removed from the workload; configure a hook, or confirm with \
+                           kubectl game release";
+            self.wait(pod, intent, WaitReason::HookRemoved, message.to_owned());
+            return self.overdue(pod, intent).unwrap_or(Answer::Held);
+        }
+        match self.ask(pod, intent) {
+            Answer::Held => {
+                let (reason, message) = (WaitReason::HookRunning, String::new());
+                self.wait(pod, intent, reason, message);
+                self.overdue(pod, intent).unwrap_or(Answer::Held)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Records that a guarded pod waits; what was recorded first is more exact.
+    fn wait(&mut self, pod: &'a Pod, intent: &Intent, reason: WaitReason, message: String) {
+        let is_asked = intent.possible || self.has_run(intent.point, pod);
+        if intent.point == HookPoint::PreDelete && is_asked && self.workload.guarded.is_some() {
+            self.waiting.entry(&pod.name).or_insert(Waiting {
+                pod,
+                reason,
+                message,
+            });
+        }
+    }
+
+    fn overdue(&mut self, pod: &Pod, intent: &Intent) -> Option<Answer> {
+        let guarded = self.workload.guarded.as_ref()?;
+        let since = pod.asked_since?;
+        let is_asked = intent.point == HookPoint::PreDelete && intent.possible && intent.deletes;
+        let deadline = guarded.deadline.filter(|_| is_asked)?;
+        let at = since.checked_add(deadline).ok()?;
+        if at <= self.world.now {
+            return Some(Answer::Overdue);
+        }
+        self.wake = earlier(self.wake, Some(at));
+        None
+    }
+
+    /// When the run of a guarded pod that did not end Successful is to be followed by another one.
+    fn asked_again_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
+        let guarded = self.workload.guarded.as_ref()?;
+        if intent.point != HookPoint::PreDelete || !intent.possible {
+            return None;
+        }
+        let ended = run.status.as_ref()?.finished_at.as_ref()?.0;
+        let since = pod.asked_since.unwrap_or(ended);
+        ended
+            .checked_add(guarded.pause(ended.duration_since(since)))
+            .ok()
+    }
+
     /// What the pod's hook says. It is started when the pod has no run at this point, in whatever phase
     /// (invariant 6). A run that is not looked at here is deleted by [`Hooks::settle`].
-    pub fn clear(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
+    fn ask(&mut self, pod: &'a Pod, intent: &Intent) -> Answer {
         if !self.is_configured(intent.point) {
             return Answer::Cleared;
         }
         let Some(run) = self.run_for(pod, intent) else {
             if intent.possible && !self.has_run(intent.point, pod) {
                 self.start(pod, intent);
-            } else if intent.point.marks_pods() && pod.marked_deleting && intent.possible {
+            } else if pod.marked_deleting && intent.possible {
                 // The run of another intent is deleted first; the pod stays marked meanwhile.
-                self.marked.insert(pod.uid());
+                self.mark(pod, intent);
             }
             return Answer::Held;
         };
@@ -225,13 +327,26 @@ impl<'a> Hooks<'a> {
             }
         }
         for pod in pods.iter().filter(|pod| !pod.terminating) {
-            match (pod.marked_deleting, self.marked.contains(&pod.uid())) {
-                (false, true) => actions.push(Action::MarkDeleting(PodRef::of(pod))),
-                (true, false) => actions.push(Action::UnmarkDeleting(PodRef::of(pod))),
+            let was_asked = pod.asked_since.is_some();
+            match (pod.marked_deleting, self.marked.get(&pod.uid())) {
+                (is_marked, Some(&is_asked)) if !is_marked || is_asked != was_asked => {
+                    let since = is_asked.then(|| whole_seconds(self.world.now));
+                    let pod = PodRef::of(pod);
+                    actions.push(Action::MarkDeleting { pod, since });
+                }
+                (true, None) => actions.push(Action::UnmarkDeleting(PodRef::of(pod))),
                 _ => {}
             }
         }
         actions
+    }
+
+    /// The annotation of a pod whose hook runs. The deadline of guarded pods counts for their PreDelete hook alone.
+    fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
+        if intent.point.marks_pods() {
+            let is_asked = intent.point == HookPoint::PreDelete && self.workload.guarded.is_some();
+            *self.marked.entry(pod.uid()).or_default() |= is_asked;
+        }
     }
 
     /// Ends a retry when no run that it covers is left. A retry that begins now includes the points of
@@ -283,15 +398,11 @@ impl<'a> Hooks<'a> {
     fn keep(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
         self.wanted
             .insert(run.metadata.name.as_deref().unwrap_or_default());
-        if intent.point.marks_pods() {
-            self.marked.insert(pod.uid());
-        }
+        self.mark(pod, intent);
     }
 
     fn block(&mut self, run: &'a HookRun, pod: &'a Pod, intent: &Intent) {
-        if intent.point.marks_pods() {
-            self.marked.insert(pod.uid());
-        }
+        self.mark(pod, intent);
         if self
             .retry
             .as_ref()
@@ -299,8 +410,16 @@ impl<'a> Hooks<'a> {
         {
             return;
         }
-        self.keep(run, pod, intent);
         let status = run.status.as_ref();
+        let message = || status.and_then(|it| it.message.clone()).unwrap_or_default();
+        let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
+        self.wait(pod, intent, WaitReason::HookNotSuccessful, why);
+        match self.asked_again_at(run, pod, intent) {
+            // Settled away, then run again.
+            Some(at) if at <= self.world.now => return,
+            at => self.wake = earlier(self.wake, at),
+        }
+        self.keep(run, pod, intent);
         let started = status.and_then(|status| status.started_at.clone());
         let Some(start_time) = started.or_else(|| run.creation_timestamp()) else {
             return;
@@ -312,9 +431,7 @@ impl<'a> Hooks<'a> {
                 pod_name: pod.name.clone(),
                 phase: run.phase(),
                 start_time,
-                message: status
-                    .and_then(|status| status.message.clone())
-                    .unwrap_or_default(),
+                message: message(),
             });
     }
 
@@ -333,7 +450,9 @@ impl<'a> Hooks<'a> {
             Ok(maker)
                 if self.starts.len() >= MAX_STARTS || self.is_taken(&maker.name(&subject)) =>
             {
-                self.marked.extend(pod.marked_deleting.then_some(pod.uid()));
+                if pod.marked_deleting {
+                    self.mark(pod, intent);
+                }
                 return;
             }
             Ok(maker) => maker.make(&subject),
@@ -341,12 +460,20 @@ impl<'a> Hooks<'a> {
         };
         match run {
             Ok(run) => {
-                self.starts.push(Action::CreateHookRun(Box::new(run)));
-                if intent.point.marks_pods() {
-                    self.marked.insert(pod.uid());
+                if let Some(why) = self.world.failures.of(Attempt::StartRemovalHook) {
+                    let why = why.to_owned();
+                    self.wait(pod, intent, WaitReason::HookCannotRun, why);
                 }
+                self.starts.push(Action::CreateHookRun(Box::new(run)));
+                self.mark(pod, intent);
             }
             Err(problem) => {
+                let is_guarded = self.workload.guarded.is_some();
+                if is_guarded && intent.point == HookPoint::PreDelete {
+                    // Its deadline counts from now on.
+                    self.mark(pod, intent);
+                    self.wait(pod, intent, WaitReason::HookCannotRun, problem.to_string());
+                }
                 self.problems.insert((intent.target.concern(), problem));
             }
         }

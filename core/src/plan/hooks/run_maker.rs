@@ -124,7 +124,8 @@ impl<'a> HookMaker<'a> {
         hook: &'a HookStep,
     ) -> Result<Self, CannotMake> {
         let name = &hook.template_name;
-        let template = world.templates.get(name);
+        let stored = world.templates.get(name).map(AsRef::as_ref);
+        let template = stored.or_else(|| kept_template(workload, name));
         let template = template.ok_or_else(|| match world.unreadable_templates.contains(name) {
             true => CannotMake::Unreadable(name.clone()),
             false => CannotMake::NoTemplate(name.clone()),
@@ -167,7 +168,7 @@ impl<'a> HookMaker<'a> {
             namespace: Some(workload.namespace.clone()),
             labels: Some(self.labels(subject)),
             annotations: Some(self.identity(subject)),
-            owner_references: Some(vec![workload.owner_reference()]),
+            owner_references: Some(vec![workload.owner_of_runs()]),
             ..ObjectMeta::default()
         };
         let spec = HookRunSpec {
@@ -232,6 +233,12 @@ impl<'a> HookMaker<'a> {
         }
         annotations
     }
+}
+
+/// A template that was deleted before the workload that names it: `kubectl delete -f FOLDER` does that.
+fn kept_template<'a>(workload: &'a Workload, name: &str) -> Option<&'a HookTemplate> {
+    let (kept, template) = workload.guard_marks.kept_template.as_ref()?;
+    (kept == name).then_some(template)
 }
 
 /// Names of the arguments that the operator hands to pod hooks by itself; those that end in `[`

@@ -103,6 +103,9 @@ pub fn patch_of(
         if pod.marked_deleting {
             annotations.push((names::DELETING_ANNOTATION.to_owned(), None));
         }
+        if pod.asked_since.is_some() {
+            annotations.push((names::ASKED_ANNOTATION.to_owned(), None));
+        }
     }
     let gate_closed_at = match pod.gate {
         Gate::Closed(since) if !hot => Some(since),

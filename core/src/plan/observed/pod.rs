@@ -36,6 +36,10 @@ pub struct Pod {
     pub annotated: bool,
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
+    /// Since when its PreDelete hook has been asked, according to its annotation; on guarded pods only.
+    pub asked_since: Option<Timestamp>,
+    /// Whether a user released it from its guard.
+    pub released: bool,
     /// Whether it has the annotation of hot patches.
     pub hot_patched: bool,
     /// Its index, if its workload gives pods an index.
@@ -243,6 +247,11 @@ impl Pod {
             Some(id) => id,
             None => self.name.rsplit('-').next().unwrap_or(&self.name),
         }
+    }
+
+    /// The uid of the workload that guards it, according to its label.
+    pub fn guarded_by(&self) -> Option<&str> {
+        self.labels.get(names::GUARDED_LABEL).map(String::as_str)
     }
 
     /// Whether it has ended by itself, so that there is nothing left to lose.

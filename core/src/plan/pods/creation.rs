@@ -108,6 +108,12 @@ fn pod_of(workload: &Workload, revision: &Revision, name: &str) -> Value {
     let part = |path: &str| template.pointer(path).filter(|it| !it.is_null()).cloned();
     let mut labels = part("/metadata/labels").unwrap_or_else(|| json!({}));
     labels[names::REVISION_LABEL] = Value::String(revision.name.clone());
+    // From the start, so that there is no moment in between.
+    if workload.labels_new_pods() {
+        labels[names::GUARDED_LABEL] = Value::String(workload.uid.clone());
+    } else if let Some(labels) = labels.as_object_mut() {
+        labels.remove(names::GUARDED_LABEL);
+    }
     let mut metadata = Map::from_iter([
         ("name".to_owned(), json!(name)),
         ("namespace".to_owned(), json!(workload.namespace)),

@@ -4,6 +4,7 @@ use crate::api::names::HookPoint;
 use crate::api::{PodHookCondition, WorkloadStatus};
 use crate::plan::hooks::Hooks;
 use crate::plan::in_place::is_in_progress;
+use crate::plan::protection;
 use crate::plan::status;
 use crate::plan::status::{Outcome, PodCounts, Reasons};
 use crate::plan::update::Scene;
@@ -40,7 +41,8 @@ pub fn status(
     let progress = sizes.rollout.progress.clone();
     let blocked = |point| shown(hooks.blocked.get(&point).cloned().unwrap_or_default());
     let old = old.map_or(&[][..], |old| &old.conditions);
-    let conditions = status::conditions(workload, &outcome, old, world.now);
+    let mut conditions = status::conditions(workload, &outcome, old, world.now);
+    conditions.extend(status::guard_condition(workload, world, scene.own, old));
     WorkloadStatus {
         observed_generation: workload.generation,
         replicas: counts.replicas,
@@ -61,6 +63,7 @@ pub fn status(
         pre_delete_hook_condition: blocked(HookPoint::PreDelete),
         pre_inplace_hook_condition: blocked(HookPoint::PreInplace),
         post_inplace_hook_condition: blocked(HookPoint::PostInplace),
+        protection: protection::status(workload, hooks, scene.own),
         conditions,
     }
 }
@@ -77,7 +80,7 @@ fn reserved(scene: &Scene) -> usize {
 
 /// The hook conditions that the status shows. Thousands of them would make the object too large to be written, so
 /// only those that have waited longest are shown.
-fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
+pub fn shown(mut conditions: Vec<PodHookCondition>) -> Vec<PodHookCondition> {
     if conditions.len() > HOOK_CONDITIONS {
         conditions.sort_by_cached_key(|it| (it.start_time.0, it.pod_name.clone()));
         conditions.truncate(HOOK_CONDITIONS);

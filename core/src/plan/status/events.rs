@@ -12,6 +12,7 @@ pub fn of_change(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Ve
         events.extend(ended.map(|it| hook_ended(point, it)));
     }
     events.extend(rollout(old, new, steps));
+    events.extend(guard(old, new));
     events
 }
 
@@ -59,6 +60,19 @@ fn hook_ended(point: HookPoint, condition: &PodHookCondition) -> Event {
             point.as_str()
         ),
     )
+}
+
+/// Whether pods are guarded, when that has changed.
+fn guard(old: &WorkloadStatus, new: &WorkloadStatus) -> Option<Event> {
+    let now = new.condition(ConditionType::Guarded)?;
+    let before = old.condition(ConditionType::Guarded);
+    if before.is_some_and(|it| (&it.status, &it.reason) == (&now.status, &now.reason)) {
+        return None;
+    }
+    Some(match now.status == "True" {
+        true => normal(&now.reason, now.message.clone()),
+        false => warning(&now.reason, now.message.clone()),
+    })
 }
 
 fn rollout(old: &WorkloadStatus, new: &WorkloadStatus, steps: usize) -> Vec<Event> {

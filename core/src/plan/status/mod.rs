@@ -12,9 +12,11 @@ use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::in_place::is_at;
 use crate::plan::observed::{Pod, RevisionName};
 use crate::plan::pods::availability::{available_at, is_available};
+use crate::plan::protection;
 use crate::plan::rollout::Rollout;
 use crate::plan::time::earlier;
 use crate::plan::workload::{UpdateType, Workload};
+use crate::plan::world::World;
 
 /// The numbers of pods in each state, including victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,21 +94,25 @@ pub fn conditions(
     let failures = failures
         .into_iter()
         .filter_map(|(type_, failure)| Some(Finding::blocked(type_, failure.as_ref()?)));
-    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let found = [ready(workload, outcome), progressing(workload, outcome)].into_iter();
-    let conditions = found.chain(failures).map(|it| {
-        let is_same = |old: &&Condition| old.type_ == it.type_.as_str() && old.status == it.status;
-        let before = old.iter().find(is_same);
-        Condition {
-            type_: it.type_.as_str().to_owned(),
-            status: it.status.to_owned(),
-            reason: it.reason.to_string(),
-            message: it.message,
-            observed_generation: Some(workload.generation),
-            last_transition_time: before.map_or(&now, |it| &it.last_transition_time).clone(),
-        }
-    });
-    conditions.collect()
+    let found = found.chain(failures);
+    found.map(|it| it.condition(workload, old, now)).collect()
+}
+
+/// Condition Guarded: whether clients other than the operator are kept from deleting pods. None where they are not
+/// to be.
+pub fn guard_condition(
+    workload: &Workload,
+    world: &World,
+    own: &[&Pod],
+    old: &[Condition],
+) -> Option<Condition> {
+    let verdict = protection::verdict(workload, world, own)?;
+    let finding = match verdict.holds {
+        true => Finding::is_true(ConditionType::Guarded, verdict.reason, verdict.message),
+        false => Finding::is_false(ConditionType::Guarded, verdict.reason, verdict.message),
+    };
+    Some(finding.condition(workload, old, world.now))
 }
 
 /// A condition as this plan determines it.
@@ -131,6 +137,22 @@ impl Finding {
         Self {
             status: "False",
             ..Self::is_true(type_, reason, message)
+        }
+    }
+
+    /// The condition, with the time of its last change.
+    fn condition(self, workload: &Workload, old: &[Condition], now: Timestamp) -> Condition {
+        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        let is_same =
+            |old: &&Condition| old.type_ == self.type_.as_str() && old.status == self.status;
+        let before = old.iter().find(is_same);
+        Condition {
+            type_: self.type_.as_str().to_owned(),
+            status: self.status.to_owned(),
+            reason: self.reason.to_string(),
+            message: self.message,
+            observed_generation: Some(workload.generation),
+            last_transition_time: before.map_or(now, |it| it.last_transition_time.clone()),
         }
     }
 

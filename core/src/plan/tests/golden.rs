@@ -51,7 +51,7 @@ fn line(action: &Action) -> String {
         Action::CreateClaim(_) => "create a claim".to_owned(),
         Action::OwnClaim(it) if it.add.is_some() => "add an owner to a claim".to_owned(),
         Action::OwnClaim(_) => "remove an owner from a claim".to_owned(),
-        Action::MarkDeleting(it) => format!("mark {} as to be deleted", pod(it)),
+        Action::MarkDeleting { pod: it, .. } => format!("mark {} as to be deleted", pod(it)),
         Action::UnmarkDeleting(it) => format!("unmark {}", pod(it)),
         Action::CreateHookRun(run) => format!("create HookRun of {}", point(&run.name_any())),
         Action::DeleteHookRun { name, .. } => format!("delete HookRun of {}", point(name)),
@@ -66,6 +66,9 @@ fn line(action: &Action) -> String {
         }
         Action::ResizePod { pod: it, .. } => format!("resize {}", pod(it)),
         Action::FinishInPlace { pod: it, .. } => format!("finish the update of {}", pod(it)),
+        Action::ApplyBudget(_) => "apply the budget".to_owned(),
+        Action::ProbeGuard { .. } => "ask whether the guard is in force".to_owned(),
+        Action::DeleteBudget { .. } => "delete the budget".to_owned(),
     }
 }
 

@@ -14,6 +14,7 @@ mod limits;
 mod nothing_to_lose;
 mod on_delete;
 mod promotion;
+mod protection;
 mod recording;
 mod reserved;
 mod rolling;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, merge, story};
 use crate::api::HookPhase;
-use crate::plan::{Action, DeletionReason, Gate, Pod, PodPhase};
+use crate::plan::{Action, DeletionReason, Gate, Ground, Pod, PodPhase};
 
 /// A settled workload with a hook at this point, and with these settings.
 fn behind(point: &str, spec: Value) -> Story {
@@ -32,8 +32,12 @@ fn first(story: &mut Story) -> String {
 }
 
 fn pods_written(story: &Story) -> Vec<(&str, Option<u64>)> {
-    let is_of_hooks =
-        |action: &Action| matches!(action, Action::MarkDeleting(_) | Action::UnmarkDeleting(_));
+    let is_of_hooks = |action: &Action| {
+        matches!(
+            action,
+            Action::MarkDeleting { .. } | Action::UnmarkDeleting(_)
+        )
+    };
     let actions = story.done.iter().filter(|action| !is_of_hooks(action));
     let pods = actions.filter_map(Action::pod);
     pods.map(|pod| (pod.name.as_str(), pod.version)).collect()
@@ -141,7 +145,7 @@ fn a_pod_without_running_containers_needs_no_hook_but_must_be_unchanged() {
                 "{state}, {reason:?}"
             );
             assert_eq!(story.runs(), [""; 0]);
-            let deleted = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.guarded);
+            let deleted = |it: &Action| matches!(it, Action::DeletePod(it) if it.reason == reason && it.ground != Ground::Unguarded);
             assert_eq!(story.count(deleted), 1, "{state}, {reason:?}");
             assert!(story.done.iter().all(|it| !it.lasts() || !deleted(it)));
         }

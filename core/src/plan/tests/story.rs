@@ -30,6 +30,10 @@ pub struct Story<K = GameDeployment> {
     pub rejects: Option<String>,
     /// Whether new and changed pods become ready by themselves.
     pub kubelet: bool,
+    /// The budget that guards pods.
+    pub budget: Option<Value>,
+    /// Whether the chart's policies are in force.
+    pub has_policies: bool,
     /// Whether deleted pods stay Terminating until [`Story::end_terminating`].
     pub slow_to_end: bool,
     clock: u64,
@@ -78,6 +82,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         taken: BTreeSet::new(),
         failures: Failures::default(),
         backoff: None,
+        guard: None,
     };
     let mut story = Story {
         object: serde_json::from_value(manifest).expect("manifest"),
@@ -88,6 +93,8 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         quota: None,
         rejects: None,
         kubelet: true,
+        budget: None,
+        has_policies: true,
         slow_to_end: false,
         clock: 100,
         places: HashMap::new(),
@@ -473,12 +480,24 @@ impl<K: Planned + Serialize> Story<K> {
                 self.world.pods.remove(place);
             }
             Action::LabelPod { pod, labels } => {
-                self.pod(&pod).expect("pod").labels.extend(labels);
+                let pod = self.pod(&pod).expect("pod");
+                for (key, value) in labels {
+                    match value {
+                        Some(value) => pod.labels.insert(key, value),
+                        None => pod.labels.remove(&key),
+                    };
+                }
             }
             Action::CreateClaim(new) => self.create_claim(&new, tick),
             Action::OwnClaim(change) => self.own_claim(change),
-            Action::MarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = true,
-            Action::UnmarkDeleting(pod) => self.pod(&pod).expect("pod").marked_deleting = false,
+            Action::MarkDeleting { pod, since } => {
+                let pod = self.pod(&pod).expect("pod");
+                (pod.marked_deleting, pod.asked_since) = (true, since);
+            }
+            Action::UnmarkDeleting(pod) => {
+                let pod = self.pod(&pod).expect("pod");
+                (pod.marked_deleting, pod.asked_since) = (false, None);
+            }
             Action::CreateHookRun(run) => self.create_run(*run, tick),
             Action::DeleteHookRun { uid, .. } => {
                 self.world
@@ -506,6 +525,20 @@ impl<K: Planned + Serialize> Story<K> {
             Action::FinishInPlace { pod, record } => {
                 self.pod(&pod).expect("pod").record = Some(Arc::new(record));
             }
+            Action::ApplyBudget(budget) => {
+                self.budget = Some(budget.budget);
+                self.world.guard = Some(self.probed());
+            }
+            Action::ProbeGuard { .. } => {
+                let was_open = matches!(self.world.guard, Some(GuardState::NotInForce { .. }));
+                let found = self.probed();
+                let regained = was_open && matches!(found, GuardState::InForce { .. });
+                self.world.guard = (!regained).then_some(found);
+            }
+            Action::DeleteBudget { .. } => {
+                self.budget = None;
+                self.world.guard = Some(GuardState::NoBudget);
+            }
         }
     }
 
@@ -526,12 +559,28 @@ impl<K: Planned + Serialize> Story<K> {
             change["scaleStrategy"]["podsToDelete"] = json!(names);
         }
         self.user(change);
+        if let Some(finalizers) = patch.finalizers {
+            self.object.meta_mut().finalizers = Some(finalizers);
+        }
         let annotations = self.object.annotations_mut();
         for (key, value) in patch.annotations {
             match value {
                 Some(value) => annotations.insert(key, value),
                 None => annotations.remove(&key),
             };
+        }
+    }
+
+    /// What the API server answers when it is asked whether the budget may be deleted.
+    fn probed(&self) -> GuardState {
+        let at = self.world.now;
+        match (&self.budget, self.has_policies) {
+            (None, _) => GuardState::NoBudget,
+            (Some(_), true) => GuardState::InForce { at },
+            (Some(_), false) => {
+                let message = "no policy".to_owned();
+                GuardState::not_in_force(self.world.guard.as_ref(), message, at)
+            }
         }
     }
 
@@ -603,6 +652,7 @@ impl<K: Planned + Serialize> Story<K> {
         for (key, value) in patch.annotations {
             match key.as_str() {
                 names::DELETING_ANNOTATION => pod.marked_deleting = value.is_some(),
+                names::ASKED_ANNOTATION => pod.asked_since = None,
                 names::HOT_PATCH_ANNOTATION => pod.hot_patched = value.is_some(),
                 names::BCS_IN_PLACE_GRACE => pod.postponed = None,
                 _ => {}
@@ -726,6 +776,8 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         deletion_cost: 0,
         annotated: true,
         marked_deleting: false,
+        asked_since: None,
+        released: false,
         hot_patched: false,
         index: new.pod["metadata"]["annotations"][names::INDEX_ID]
             .as_str()

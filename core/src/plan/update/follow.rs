@@ -61,11 +61,12 @@ fn follow_change<'a>(
                 modified: &[],
                 // A hook cannot succeed for a pod in which nothing runs.
                 possible: guard::may_have_players(pod),
+                deletes: false,
                 at: now,
             };
             match hooks.clear(pod, &intent) {
                 Answer::Cleared => Decision::Do(finish(pod, record)),
-                Answer::Held => Decision::Wait,
+                Answer::Held | Answer::Overdue => Decision::Wait,
             }
         }
     }

@@ -192,6 +192,7 @@ impl<'a> Mover<'_, 'a> {
             target: Target::Revision(self.scene.revisions.update.name()),
             modified: &[],
             possible: true,
+            deletes: false,
             at,
         }
     }
@@ -208,6 +209,7 @@ impl<'a> Mover<'_, 'a> {
         let point = guard::point_of_recreation(hooks);
         let intent = Intent {
             possible: self.may_start(pod, budget),
+            deletes: true,
             at: self.scene.world.now,
             ..self.intent(pod, point)
         };

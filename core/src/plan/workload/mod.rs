@@ -3,6 +3,7 @@
 //! Everything is resolved once, here at the edge, so that no rule has to know what a percentage refers to, or which
 //! of two fields contains a limit.
 
+pub mod guarded;
 pub mod identity;
 pub mod limits;
 mod manifest_resume;
@@ -23,6 +24,7 @@ use crate::api::{
     PodHookStrategy, UpdateStrategyType, WhenImpossible, WorkloadStatus,
 };
 use crate::plan::observed::{Pod, RevisionName};
+use crate::plan::workload::guarded::{GuardMarks, Guarded};
 use crate::plan::workload::identity::Identity;
 use crate::plan::workload::limits::{batch, limits, partition};
 use crate::plan::workload::manifest_resume::paused_came_with_an_apply;
@@ -83,6 +85,10 @@ pub struct Workload<'a> {
     pub steps: &'a [CanaryStep],
     /// Hook of each point in a pod's life.
     pub hooks: PodHooks<'a>,
+    /// How its pods are guarded against other clients, if they are.
+    pub guarded: Option<Guarded>,
+    /// What its metadata says about that.
+    pub guard_marks: GuardMarks,
     /// The progress of the rollout, as the last status recorded it.
     pub progress: Progress,
     /// The identities of its pods; None if its pods are interchangeable.
@@ -326,6 +332,8 @@ impl<'a> Workload<'a> {
                 pre_inplace,
                 post_inplace,
             },
+            guarded: Guarded::of(object),
+            guard_marks: GuardMarks::of(object.meta()),
             progress: object
                 .status()
                 .map(|status| Progress::of(status.as_ref()))
@@ -348,6 +356,15 @@ impl<'a> Workload<'a> {
     /// The owner reference on everything that the workload controls.
     pub fn owner_reference(&self) -> OwnerReference {
         self.kind.owner_reference(&self.name, &self.uid)
+    }
+
+    /// The owner reference on its HookRuns. The foreground deletion of the workload must not delete those that are
+    /// created meanwhile, because they decide when its pods may be deleted.
+    pub fn owner_of_runs(&self) -> OwnerReference {
+        OwnerReference {
+            block_owner_deletion: Some(!self.guard_marks.deleting),
+            ..self.owner_reference()
+        }
     }
 
     /// Whether this workload should control a pod: the selector matches it and, if the workload's pods have ordinals,

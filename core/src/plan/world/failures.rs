@@ -50,11 +50,14 @@ impl Attempt {
             | Action::ReleasePod(_)
             | Action::DryRun { .. }
             | Action::LabelPod { .. }
-            | Action::MarkDeleting(_)
+            | Action::MarkDeleting { .. }
             | Action::UnmarkDeleting(_)
             | Action::DeleteHookRun { .. }
             | Action::OpenGate(_)
-            | Action::FinishInPlace { .. } => None,
+            | Action::FinishInPlace { .. }
+            | Action::ApplyBudget(_)
+            | Action::ProbeGuard { .. }
+            | Action::DeleteBudget { .. } => None,
         }
     }
 

@@ -2,9 +2,11 @@
 
 mod backoff;
 mod failures;
+mod guard_state;
 
 pub use backoff::Backoff;
 pub use failures::{Attempt, Failures};
+pub use guard_state::GuardState;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct World {
     pub failures: Failures,
     /// The backoff for the replacement of pods that ended at once.
     pub backoff: Option<Backoff>,
+    /// What is known of the policies and the budget that guard its pods; None when nothing is.
+    pub guard: Option<GuardState>,
 }
 
 /// A ControllerRevision of the workload.

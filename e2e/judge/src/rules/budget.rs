@@ -26,8 +26,9 @@ fn availability(world: &World, write: &Write) -> Option<String> {
         return None;
     }
     wrong_under_all(start.versions, |version| {
+        let removes = [Purpose::ScaleIn, Purpose::Removal];
         let is_scale_in = start.act == Act::Delete
-            && start.purpose(world, version) == Purpose::ScaleIn
+            && removes.contains(&start.purpose(world, version))
             && !is_surge(world, &start, version);
         // A pod that is ready may have players, even if it is not available yet.
         let was_ready = start

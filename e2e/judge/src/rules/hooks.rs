@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::guard::is_let_go;
 use super::start::{Act, Purpose, Start, name};
 use super::{Found, wrong_under_all};
 use crate::names;
@@ -27,6 +28,9 @@ pub(crate) fn hooks(world: &World, write: &Write) -> Option<Found> {
         return None;
     }
     let wrong = |version: &Version| {
+        if is_let_go(&start, version, write) {
+            return None;
+        }
         let (point, hook) = required_hook(world, &start, version)?;
         let required = RequiredHook {
             point,

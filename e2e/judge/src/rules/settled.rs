@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Found;
 use crate::names;
-use crate::object::{annotation, controller, is_terminating, label};
+use crate::object::{annotation, condition, controller, is_terminating, label, text};
 use crate::replay::history::{Resource, Write};
 use crate::replay::workload::Version;
 use crate::replay::world::World;
@@ -94,7 +94,10 @@ fn has_reached_spec(world: &World, uid: &str, workload: &Version) -> bool {
                 && annotation(&pod.object, names::DELETING).is_none()
                 && label(&pod.object, names::REVISION) == Some(workload.update_revision())
         });
+    // Until its guard is in force, the operator asks again.
+    let guard = condition(object, "Guarded").map(|it| text(it, "/status"));
     counts_match
+        && guard.is_none_or(|status| status == "True")
         && pods_match
         && !(is_annotated || retries || has_runs)
         && !is_terminating(object)

@@ -45,6 +45,8 @@ pub(crate) enum Purpose {
     Replace,
     /// It is replaced by a pod of another revision.
     Update,
+    /// Its workload is being deleted.
+    Removal,
 }
 
 impl<'a> Start<'a> {
@@ -99,6 +101,9 @@ impl<'a> Start<'a> {
 
     /// The purpose of a deletion, for this version.
     pub(crate) fn purpose(&self, world: &World, version: &Version) -> Purpose {
+        if is_terminating(&version.object) {
+            return Purpose::Removal;
+        }
         if version.is_set() {
             return match version.is_regular(name(&self.pod.object)) {
                 true => Purpose::Update,

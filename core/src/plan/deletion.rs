@@ -1,0 +1,101 @@
+//! The plan for a workload that is being deleted while its pods are guarded. The finalizer keeps it until the last
+//! match is over.
+//!
+//! Without the finalizer nothing is to be done: the garbage collector deletes the pods.
+
+use crate::api::WorkloadStatus;
+use crate::api::names::HookPoint;
+use crate::plan::decision::{DeletionReason, Draft, Plan};
+use crate::plan::hooks::guard::{may_touch, removal};
+use crate::plan::hooks::{Hooks, retry};
+use crate::plan::observed::Pod;
+use crate::plan::protection::{Guarding, keep_in_force, status as protection_status, take_down};
+use crate::plan::status::conclusion::shown;
+use crate::plan::status::{count, guard_condition};
+use crate::plan::workload::Workload;
+use crate::plan::world::World;
+
+/// What is to be done about a workload that is being deleted.
+pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
+    workload: &Workload,
+    world: &World,
+    old_status: Option<&S>,
+) -> Plan<S> {
+    if !workload.guard_marks.has_finalizer() {
+        return Plan::nothing();
+    }
+    let pods = world.pods.iter().map(AsRef::as_ref);
+    let own: Vec<&Pod> = pods
+        .filter(|pod| pod.controller.as_ref() == Some(&workload.uid))
+        .collect();
+    let mut draft = Draft::default();
+    // `--cascade=orphan` leaves the pods to the user, and so does a spec without protection to the garbage collector.
+    if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
+        guard(&mut draft, take_down(workload, world, &own));
+        return finish(draft, None);
+    }
+    let mut hooks = Hooks::new(workload, world);
+    draft.patch_workload(retry::begin(workload));
+    let left: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
+    for pod in &left {
+        // The garbage collector may be removing its owner at this moment, for `--cascade=orphan`: then this pod is not
+        // as it was observed.
+        let cleared = may_touch(pod, &removal(world.now), &mut hooks);
+        draft.extend(cleared.map(|it| it.delete_unchanged(DeletionReason::WorkloadDeleted)));
+    }
+    draft.extend(hooks.settle(&own));
+    draft.patch_workload(hooks.ended_retry());
+    draft.wake_at(hooks.wake);
+    let guarding = match left.is_empty() {
+        true => take_down(workload, world, &own),
+        false => keep_in_force(workload, world),
+    };
+    guard(&mut draft, guarding);
+    let status = status(workload, world, &own, &hooks, old_status);
+    let is_news = old_status != Some(&status);
+    finish(draft, is_news.then_some(status))
+}
+
+fn guard(draft: &mut Draft, guarding: Guarding) {
+    draft.extend(guarding.actions);
+    draft.patch_workload(guarding.patch);
+    draft.wake_at(guarding.wake);
+}
+
+fn finish<S>(mut draft: Draft, status: Option<S>) -> Plan<S> {
+    let status = status.filter(|_| !draft.changes_workload());
+    Plan {
+        wake: draft.wake,
+        events: std::mem::take(&mut draft.events),
+        actions: draft.into_actions(),
+        status,
+        status_first: false,
+    }
+}
+
+/// The last status, with what changes while pods wait for their hooks.
+fn status<S: Clone + Default + AsMut<WorkloadStatus>>(
+    workload: &Workload,
+    world: &World,
+    own: &[&Pod],
+    hooks: &Hooks,
+    old: Option<&S>,
+) -> S {
+    let active: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
+    let (counts, _) = count(workload, &active, workload.progress.update(), world.now);
+    let mut whole = old.cloned().unwrap_or_default();
+    let status = whole.as_mut();
+    status.observed_generation = workload.generation;
+    status.replicas = counts.replicas;
+    status.ready_replicas = counts.ready;
+    status.available_replicas = counts.available;
+    status.updated_replicas = counts.updated;
+    status.updated_ready_replicas = counts.updated_ready;
+    let blocked = hooks.blocked.get(&HookPoint::PreDelete);
+    status.pre_delete_hook_condition = shown(blocked.cloned().unwrap_or_default());
+    status.protection = protection_status(workload, hooks, own);
+    let guarded = guard_condition(workload, world, own, &status.conditions);
+    status.conditions.retain(|it| it.type_ != "Guarded");
+    status.conditions.extend(guarded);
+    whole
+}

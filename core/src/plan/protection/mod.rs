@@ -1,0 +1,189 @@
+//! Invariant 11: while `spec.protection.pods` is Guarded, no client ends a pod before its hook allows it.
+//!
+//! The API server itself enforces that, also while no operator runs: the chart's ValidatingAdmissionPolicy for
+//! deletions and changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload for
+//! evictions, which never meet that policy. This module decides on the budget, the labels and the finalizer.
+//!
+//! The order is what makes it safe at any crash point. On: finalizer, budget, then (once both budget and policies
+//! are seen in force) the label of existing pods; new pods have it from the start. Off: labels, budget, finalizer.
+//! So the finalizer says that there may be a budget and labels, and no watch is needed.
+
+mod budget;
+mod players;
+mod shown;
+
+pub use players::GuardedPlayers;
+pub use shown::{status, verdict};
+
+use jiff::Timestamp;
+
+use crate::api::names::{GUARD_FINALIZER, GUARDED_LABEL, HookPoint, KEPT_HOOK_ANNOTATION};
+use crate::plan::decision::{Action, PodRef, WorkloadPatch};
+use crate::plan::observed::Pod;
+use crate::plan::protection::budget::budget;
+use crate::plan::workload::Workload;
+use crate::plan::workload::guarded::KeptTemplate;
+use crate::plan::world::{GuardState, World};
+
+/// The longest template that is kept with its workload: annotations have room for 256 KiB in all.
+const MAX_KEPT_BYTES: usize = 64 << 10;
+
+/// What is to be done about the guard of a workload's pods.
+#[derive(Debug, Default)]
+pub struct Guarding {
+    /// A change of its finalizers and annotations.
+    pub patch: Option<WorkloadPatch>,
+    /// Labels and budget.
+    pub actions: Vec<Action>,
+    /// When to plan again.
+    pub wake: Option<Timestamp>,
+}
+
+/// Sets up the guard of a workload's pods, or takes it down, one step further.
+pub fn protect(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
+    if is_kept(workload, own) {
+        set_up(workload, world, own)
+    } else {
+        take_down(workload, world, own)
+    }
+}
+
+/// Whether the guard is wanted. One whose hook was removed from the workload stays until its pods are released.
+fn is_kept(workload: &Workload, own: &[&Pod]) -> bool {
+    workload.guarded.is_some()
+        && (workload.hooks.hook(HookPoint::PreDelete).is_some()
+            || own.iter().any(|pod| workload.guards(pod)))
+}
+
+fn set_up(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
+    let patch = marks_to_set(workload, world);
+    if !workload.guard_marks.has_finalizer() {
+        return Guarding {
+            patch,
+            ..Guarding::default()
+        };
+    }
+    let mut guarding = keep_in_force(workload, world);
+    guarding.patch = patch;
+    if matches!(world.guard, Some(GuardState::InForce { .. })) {
+        let unlabelled = unlabelled(workload, own);
+        guarding
+            .actions
+            .extend(unlabelled.map(|pod| label(pod, Some(workload.uid.clone()))));
+    }
+    guarding
+}
+
+/// Creates the budget, or changes it back where another client may have changed it, and asks again whether the guard
+/// is in force.
+pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
+    let due = world.guard.as_ref().map(GuardState::due);
+    if let Some(due) = due.filter(|due| *due > world.now) {
+        return Guarding {
+            wake: Some(due),
+            ..Guarding::default()
+        };
+    }
+    let budget = budget(workload);
+    let action = match world.guard {
+        Some(GuardState::InForce { .. } | GuardState::NotInForce { .. }) => Action::ProbeGuard {
+            budget: budget.name,
+        },
+        Some(GuardState::NoBudget) | None => Action::ApplyBudget(budget),
+    };
+    Guarding {
+        actions: vec![action],
+        ..Guarding::default()
+    }
+}
+
+/// Takes labels off, then deletes the budget, then removes the finalizer.
+pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
+    let pods = world.pods.iter().map(AsRef::as_ref);
+    let orphans = pods.filter(|pod| pod.controller.is_none() && workload.guards(pod));
+    let own = own.iter().copied();
+    let labelled = own.filter(|pod| pod.guarded_by().is_some()).chain(orphans);
+    let labelled = labelled.filter(|pod| !pod.terminating);
+    let actions: Vec<Action> = labelled.map(|pod| label(pod, None)).collect();
+    if !actions.is_empty() || !workload.guard_marks.has_finalizer() {
+        return Guarding {
+            actions,
+            ..Guarding::default()
+        };
+    }
+    match world.guard {
+        Some(GuardState::NoBudget) => Guarding {
+            patch: Some(without_marks(workload)),
+            ..Guarding::default()
+        },
+        _ => Guarding {
+            actions: vec![Action::DeleteBudget {
+                name: budget(workload).name,
+            }],
+            ..Guarding::default()
+        },
+    }
+}
+
+/// Pods that are to get the label.
+fn unlabelled<'a>(
+    workload: &'a Workload,
+    own: &'a [&'a Pod],
+) -> impl Iterator<Item = &'a Pod> + use<'a> {
+    let is_unlabelled = |pod: &&Pod| {
+        !workload.guards(pod) && !pod.terminating && !pod.ended() && !workload.has_released(pod)
+    };
+    let has_hook = workload.hooks.hook(HookPoint::PreDelete).is_some();
+    own.iter()
+        .copied()
+        .filter(move |pod| has_hook && is_unlabelled(pod))
+}
+
+fn label(pod: &Pod, value: Option<String>) -> Action {
+    Action::LabelPod {
+        pod: PodRef::of(pod),
+        labels: vec![(GUARDED_LABEL.to_owned(), value)],
+    }
+}
+
+/// The finalizer, and the PreDelete hook's template as it is now.
+fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
+    let mut patch = WorkloadPatch::default();
+    let marks = &workload.guard_marks;
+    if !marks.has_finalizer() {
+        let ours = [GUARD_FINALIZER.to_owned()];
+        patch.finalizers = Some(marks.finalizers.iter().cloned().chain(ours).collect());
+    }
+    if let Some(kept) = template_to_keep(workload, world)
+        && workload.annotations.get(KEPT_HOOK_ANNOTATION) != kept.as_ref()
+    {
+        patch
+            .annotations
+            .push((KEPT_HOOK_ANNOTATION.to_owned(), kept));
+    }
+    (patch != WorkloadPatch::default()).then_some(patch)
+}
+
+/// The PreDelete hook's template as text, or None if it is too long. Nothing if there is no such template now:
+/// then what was kept stays.
+fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
+    let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;
+    let kept = KeptTemplate {
+        template_name: name.clone(),
+        spec: world.templates.get(name)?.spec.clone(),
+    };
+    let text = serde_json::to_string(&kept).ok();
+    Some(text.filter(|text| text.len() <= MAX_KEPT_BYTES))
+}
+
+fn without_marks(workload: &Workload) -> WorkloadPatch {
+    let finalizers = workload.guard_marks.finalizers.iter();
+    let others = finalizers.filter(|it| *it != GUARD_FINALIZER).cloned();
+    let is_kept = workload.annotations.contains_key(KEPT_HOOK_ANNOTATION);
+    let kept = is_kept.then(|| (KEPT_HOOK_ANNOTATION.to_owned(), None));
+    WorkloadPatch {
+        finalizers: Some(others.collect()),
+        annotations: kept.into_iter().collect(),
+        ..WorkloadPatch::default()
+    }
+}

@@ -1,0 +1,110 @@
+//! What users see of the guard: status.protection, and the condition Guarded.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::names::HookPoint;
+use crate::api::{ProtectionStatus, Reason, WaitingPod};
+use crate::plan::hooks::Hooks;
+use crate::plan::observed::Pod;
+use crate::plan::protection::unlabelled;
+use crate::plan::workload::Workload;
+use crate::plan::world::{GuardState, World};
+
+/// Waiting pods that a status shows at most.
+const WAITING: usize = 100;
+
+/// Whether the pods of a workload are guarded, as condition Guarded says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether they are.
+    pub holds: bool,
+    /// Why, in a word.
+    pub reason: Reason,
+    /// The same as a sentence.
+    pub message: String,
+}
+
+/// Whether the pods of a workload are guarded; None where they are not to be.
+pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
+    workload.guarded?;
+    let guarded = count(workload, own);
+    let (holds, reason, message) = if workload.hooks.hook(HookPoint::PreDelete).is_none() {
+        without_hook(guarded)
+    } else {
+        match &world.guard {
+            Some(GuardState::InForce { .. }) => in_force(workload, own, guarded),
+            Some(GuardState::NotInForce { message, .. }) => {
+                (false, Reason::GuardNotInForce, message.clone())
+            }
+            Some(GuardState::NoBudget) | None => {
+                let message = "whether policies and budget are in force is not known yet";
+                (false, Reason::GuardNotInForce, message.to_owned())
+            }
+        }
+    };
+    Some(Verdict {
+        holds,
+        reason,
+        message,
+    })
+}
+
+fn in_force(workload: &Workload, own: &[&Pod], guarded: usize) -> (bool, Reason, String) {
+    let unlabelled = unlabelled(workload, own).count();
+    if unlabelled > 0 {
+        let message = format!("{unlabelled} pods do not have the label of guarded pods yet");
+        return (false, Reason::PodsUnlabelled, message);
+    }
+    let released = own.iter().filter(|pod| workload.has_released(pod)).count();
+    let message = match released {
+        0 => format!("{guarded} pods are guarded"),
+        _ => format!("{guarded} pods are guarded; {released} were released by a user"),
+    };
+    (true, Reason::PodsGuarded, message)
+}
+
+fn without_hook(guarded: usize) -> (bool, Reason, String) {
+    let (reason, message) = match guarded {
+        0 => (
+            Reason::NoPreDeleteHook,
+            "spec.protection.pods: Guarded has no effect without preDeleteUpdateStrategy.hook; configure a hook"
+                .to_owned(),
+        ),
+        _ => (
+            Reason::HookRemoved,
+            format!(
+                "preDeleteUpdateStrategy.hook was removed, and {guarded} pods are still guarded: configure a hook, or \
+                 confirm with kubectl game release"
+            ),
+        ),
+    };
+    (false, reason, message)
+}
+
+fn count(workload: &Workload, own: &[&Pod]) -> usize {
+    own.iter().filter(|pod| workload.guards(pod)).count()
+}
+
+/// What the status shows of the guard; None where pods are not guarded.
+pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<ProtectionStatus> {
+    workload.guarded?;
+    let mut waiting: Vec<WaitingPod> = hooks
+        .waiting
+        .values()
+        .filter_map(|it| {
+            Some(WaitingPod {
+                pod_name: it.pod.name.clone(),
+                node: it.pod.node.clone().unwrap_or_default(),
+                since: Time(it.pod.asked_since?),
+                reason: it.reason,
+                message: it.message.clone(),
+            })
+        })
+        .collect();
+    waiting.sort_by_key(|it| it.since.0);
+    waiting.truncate(WAITING);
+    Some(ProtectionStatus {
+        guarded: i32::try_from(count(workload, own)).unwrap_or(i32::MAX),
+        waiting,
+    })
+}

@@ -1,0 +1,454 @@
+//! Guarded pods: labels, budget and finalizer; what the hook's answer, its deadline and a release lead to; and the
+//! deletion of the workload.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::story::{Story, set, story};
+use crate::api::names::{GUARD_FINALIZER, GUARDED_LABEL, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
+use crate::api::{HookPhase, WaitReason};
+use crate::plan::{Action, Deletion, Ground, GuardState, Planned};
+
+fn guarded() -> Value {
+    json!({
+        "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+        "protection": {"pods": "Guarded", "askAgainSeconds": 60},
+    })
+}
+
+fn with_deadline(seconds: i32) -> Value {
+    let mut spec = guarded();
+    spec["protection"]["deadlineSeconds"] = json!(seconds);
+    spec
+}
+
+/// Pods with the label.
+fn labelled<K: Planned + serde::Serialize>(story: &Story<K>) -> usize {
+    let pods = story.pods().into_iter();
+    pods.filter(|pod| pod.guarded_by() == Some("uid-game"))
+        .count()
+}
+
+fn has_finalizer<K: Planned + serde::Serialize>(story: &Story<K>) -> bool {
+    let finalizers = story.object.meta().finalizers.iter().flatten();
+    finalizers.into_iter().any(|it| it == GUARD_FINALIZER)
+}
+
+fn guard_condition<K: Planned + serde::Serialize>(story: &Story<K>) -> String {
+    let reason = story.condition("Guarded").map(|(reason, _)| reason);
+    reason.unwrap_or_else(|| "none".to_owned())
+}
+
+fn grounds<K: Planned + serde::Serialize>(story: &Story<K>) -> Vec<Ground> {
+    let deletions = story.done.iter().filter_map(|action| match action {
+        Action::DeletePod(Deletion { ground, .. }) => Some(*ground),
+        _ => None,
+    });
+    deletions.collect()
+}
+
+/// The user deletes the workload.
+fn delete<K: Planned + serde::Serialize>(story: &mut Story<K>, finalizers: &[&str]) {
+    let now = story.world.now;
+    let meta = story.object.meta_mut();
+    meta.deletion_timestamp = Some(Time(now));
+    *meta.generation.get_or_insert(0) += 1;
+    let more = finalizers.iter().map(|it| (*it).to_owned());
+    meta.finalizers.get_or_insert_default().extend(more);
+}
+
+#[test]
+fn new_pods_have_the_label_from_the_start() {
+    let mut story = story(2, guarded());
+    story.settle();
+    assert_eq!(labelled(&story), 2);
+    assert_eq!(
+        story.count(|it| matches!(it, Action::LabelPod { .. })),
+        0,
+        "no write more"
+    );
+    assert!(has_finalizer(&story) && story.budget.is_some());
+    assert_eq!(guard_condition(&story), "PodsGuarded");
+    assert_eq!(story.status().protection.expect("shown").guarded, 2);
+}
+
+#[test]
+fn a_workload_that_is_not_guarded_needs_no_write_more() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    for spec in [json!({}), hook] {
+        let mut story = story(2, spec);
+        story.settle();
+        story.image("v2").settle();
+        story.hooks_end("", HookPhase::Successful);
+        story.settle();
+        let of_guard = |it: &Action| {
+            matches!(
+                it,
+                Action::ApplyBudget(_)
+                    | Action::ProbeGuard { .. }
+                    | Action::DeleteBudget { .. }
+                    | Action::LabelPod { .. }
+            )
+        };
+        assert_eq!(story.count(of_guard), 0);
+        assert_eq!(story.status().protection, None);
+        assert!(!has_finalizer(&story));
+    }
+}
+
+/// On: finalizer, budget, policies seen in force, labels. Off: labels, budget, finalizer.
+#[test]
+fn the_guard_is_set_up_and_taken_down_in_order() {
+    let mut story = story(
+        2,
+        json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}}),
+    );
+    story.has_policies = false;
+    story.settle();
+    story.user(json!({"protection": {"pods": "Guarded"}}));
+    story.sync();
+    assert!(has_finalizer(&story) && story.budget.is_none());
+    story.sync();
+    assert!(story.budget.is_some());
+    story.settle();
+    assert_eq!(
+        (labelled(&story), guard_condition(&story)),
+        (0, "GuardNotInForce".to_owned())
+    );
+
+    story.has_policies = true;
+    assert!(!story.sync(), "not asked again before it is due");
+    story.wait(1).settle();
+    assert_eq!(
+        (labelled(&story), guard_condition(&story)),
+        (2, "PodsGuarded".to_owned())
+    );
+
+    story.user(json!({"protection": {"pods": "None"}}));
+    story.sync();
+    assert_eq!(labelled(&story), 0);
+    assert!(story.budget.is_some() && has_finalizer(&story));
+    story.sync();
+    assert!(story.budget.is_none() && has_finalizer(&story));
+    story.settle();
+    assert!(!has_finalizer(&story));
+    assert_eq!(story.annotation(KEPT_HOOK_ANNOTATION), None);
+    assert_eq!(guard_condition(&story), "none");
+}
+
+#[test]
+fn a_guard_that_was_removed_is_noticed_and_restored() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let due = story.plan().wake.expect("asked again");
+    (story.world.now, story.has_policies) = (due, false);
+    story.settle();
+    assert_eq!(guard_condition(&story), "GuardNotInForce");
+    (story.budget, story.world.guard) = (None, Some(GuardState::NoBudget));
+    story.has_policies = true;
+    story.settle();
+    assert!(story.budget.is_some());
+    assert_eq!(guard_condition(&story), "PodsGuarded");
+}
+
+#[test]
+fn a_hook_that_said_no_is_asked_again_less_and_less_often() {
+    let mut story = story(2, guarded());
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(story.hooks_end("", HookPhase::Failed), 1);
+        // Seen in force just now: otherwise that would be asked first.
+        let at = story.world.now;
+        story.world.guard = Some(GuardState::InForce { at });
+        story.settle();
+        let waiting = &story.status().protection.expect("shown").waiting;
+        assert_eq!(waiting[0].reason, WaitReason::HookNotSuccessful);
+        let wake = story.plan().wake.expect("asked again");
+        pauses.push(wake.duration_since(story.world.now).as_secs());
+        story.world.now = wake;
+        story.settle();
+    }
+    assert_eq!(pauses, [60, 60, 120, 240]);
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 1);
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert_eq!(grounds(&story), [Ground::Hook]);
+}
+
+#[test]
+fn without_protection_a_hook_that_said_no_is_not_asked_again() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(2, hook);
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    story.wait(3600).settle();
+    assert_eq!(story.hooks_end("", HookPhase::Successful), 0);
+    assert_eq!(story.pods().len(), 2);
+}
+
+/// Whatever the hook does: it says no, still runs, or cannot be run at all.
+#[test]
+fn a_pod_is_let_go_at_its_deadline() {
+    for hook in ["fails", "runs", "is missing"] {
+        let mut story = story(2, with_deadline(600));
+        story.settle();
+        if hook == "is missing" {
+            story.world.templates.clear();
+        }
+        story.user(json!({"replicas": 1})).settle();
+        if hook == "fails" {
+            story.hooks_end("", HookPhase::Failed);
+            story.settle();
+        }
+        let waiting = story.status().protection.expect("shown").waiting;
+        assert_eq!(waiting.len(), 1, "{hook}");
+        story.wait(599).settle();
+        assert_eq!(story.pods().len(), 2, "{hook}");
+        story.wait(1).settle();
+        assert_eq!(story.pods().len(), 1, "{hook}");
+        assert_eq!(grounds(&story), [Ground::Deadline], "{hook}");
+    }
+}
+
+#[test]
+fn a_deadline_counts_from_the_last_time_that_the_pod_was_to_go() {
+    let mut story = story(2, with_deadline(600));
+    story.settle();
+    story.user(json!({"replicas": 1})).settle();
+    story.wait(500).settle();
+    story.user(json!({"replicas": 2})).settle();
+    assert!(story.pods().iter().all(|pod| pod.asked_since.is_none()));
+    story.user(json!({"replicas": 1})).settle();
+    story.wait(599).settle();
+    assert_eq!(story.pods().len(), 2);
+    story.wait(1).settle();
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn an_in_place_update_waits_for_its_hook_beyond_the_deadline() {
+    let mut spec = with_deadline(600);
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 2});
+    let mut story = story(2, spec);
+    story.settle();
+    story.image("v2").settle();
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    story.wait(6000).settle();
+    assert_eq!(story.images(), "v1 v1");
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.images(), "v2 v2");
+    assert!(story.pods().iter().all(|pod| pod.asked_since.is_none()));
+}
+
+#[test]
+fn a_released_pod_needs_no_hook_and_is_not_guarded_again() {
+    let mut story = story(2, guarded());
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        pod.released = true;
+        pod.labels.remove(GUARDED_LABEL);
+    });
+    story.settle();
+    assert_eq!(labelled(&story), 1);
+    let (_, message) = story.condition("Guarded").expect("condition");
+    assert_eq!(message, "1 pods are guarded; 1 were released by a user");
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(story.pods().len(), 1);
+    assert_eq!(grounds(&story), [Ground::Released]);
+}
+
+/// The annotation means nothing where pods are not guarded.
+#[test]
+fn only_guarded_pods_can_be_released() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(1, hook);
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.released = true);
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(story.pods().len(), 1);
+}
+
+#[test]
+fn a_guard_whose_hook_was_removed_stays_until_its_pods_are_released() {
+    let mut story = story(2, guarded());
+    story.settle();
+    story
+        .user(json!({"preDeleteUpdateStrategy": {"hook": null}}))
+        .settle();
+    assert_eq!(
+        (labelled(&story), guard_condition(&story)),
+        (2, "HookRemoved".to_owned())
+    );
+    story.user(json!({"replicas": 1})).settle();
+    assert_eq!(story.pods().len(), 2);
+    let waiting = story.status().protection.expect("shown").waiting;
+    assert_eq!(waiting[0].reason, WaitReason::HookRemoved);
+    for name in story.names() {
+        story.edit_pod(&name, |pod| {
+            pod.released = true;
+            pod.labels.remove(GUARDED_LABEL);
+        });
+    }
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert!(story.budget.is_none() && !has_finalizer(&story));
+    assert_eq!(guard_condition(&story), "NoPreDeleteHook");
+}
+
+#[test]
+fn a_pod_with_the_label_of_another_workload_gets_that_of_its_own() {
+    let mut story = story(1, guarded());
+    story.settle();
+    let name = story.names()[0].clone();
+    let other = |story: &mut Story| {
+        story.edit_pod(&name, |pod| {
+            pod.labels
+                .insert(GUARDED_LABEL.to_owned(), "uid-before".to_owned());
+        });
+    };
+    other(&mut story);
+    story.settle();
+    assert_eq!(labelled(&story), 1);
+    story.user(json!({"protection": null})).settle();
+    other(&mut story);
+    story.settle();
+    assert_eq!(story.pods()[0].guarded_by(), None);
+}
+
+/// A deletion in the background and in the foreground: each pod goes when its hook allows it, then the budget, then
+/// the workload.
+fn deleted_after_the_last_match<K: Planned + serde::Serialize>(
+    mut story: Story<K>,
+    finalizers: &[&str],
+) {
+    story.settle();
+    delete(&mut story, finalizers);
+    // `kubectl delete -f FOLDER` deletes the template, too.
+    story.world.templates.clear();
+    story.settle();
+    assert_eq!((story.pods().len(), story.runs().len()), (2, 2));
+    let blocks = story.world.runs.iter().map(|run| {
+        let owners = run.metadata.owner_references.as_ref().expect("owner");
+        owners[0].block_owner_deletion
+    });
+    assert!(blocks.into_iter().all(|it| it == Some(false)));
+    // A run that the garbage collector deleted is created again.
+    story.world.runs.clear();
+    story.settle();
+    assert_eq!(story.runs().len(), 2);
+    let first = story.runs()[0].clone();
+    story.hooks_end(&first, HookPhase::Successful);
+    story.settle();
+    assert_eq!(story.pods().len(), 1);
+    assert!(story.budget.is_some() && has_finalizer(&story));
+    assert_eq!(story.status().protection.expect("shown").waiting.len(), 1);
+    story.hooks_end("", HookPhase::Failed);
+    story.settle();
+    story.wait(60).settle();
+    story.hooks_end("", HookPhase::Successful);
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Hook; 2]);
+    assert!(story.pods().is_empty() && story.budget.is_none());
+    assert!(!has_finalizer(&story));
+}
+
+#[test]
+fn a_deleted_workload_stays_until_its_last_match_is_over() {
+    for finalizers in [&[][..], &["foregroundDeletion"]] {
+        deleted_after_the_last_match(story(2, guarded()), finalizers);
+        deleted_after_the_last_match(set(2, guarded()), finalizers);
+    }
+}
+
+#[test]
+fn orphaned_pods_lose_their_label_and_nobody_asks_them() {
+    let mut story = story(2, guarded());
+    story.settle();
+    delete(&mut story, &[ORPHAN_FINALIZER]);
+    // The garbage collector is halfway.
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| pod.controller = None);
+    story.settle();
+    assert_eq!((story.pods().len(), labelled(&story)), (2, 0));
+    assert!(story.runs().is_empty() && story.budget.is_none());
+    assert!(!has_finalizer(&story));
+}
+
+/// The operator was slow: the finalizer of `--cascade=orphan` is gone already, and the cache is behind.
+#[test]
+fn no_pod_that_was_orphaned_is_deleted_although_its_hook_allows_it() {
+    let mut story = story(2, guarded());
+    story.settle();
+    delete(&mut story, &[]);
+    story.settle();
+    story.hooks_end("", HookPhase::Successful);
+    let plan = story.plan();
+    let names = story.names();
+    story.edit_pod(&names[0], |pod| pod.controller = None);
+    story.edit_pod(&names[1], |pod| pod.controller = None);
+    for action in plan.actions {
+        story.carry_out(action);
+    }
+    assert_eq!(story.pods().len(), 2);
+    story.settle();
+    assert_eq!((story.pods().len(), labelled(&story)), (2, 0));
+    assert!(!has_finalizer(&story));
+}
+
+#[test]
+fn a_workload_that_is_not_guarded_is_left_to_the_garbage_collector() {
+    let hook = json!({"preDeleteUpdateStrategy": {"hook": {"templateName": "test"}}});
+    let mut story = story(2, hook);
+    story.settle();
+    delete(&mut story, &[]);
+    assert!(!story.sync());
+}
+
+/// The deadline is about deletions: it does not count from the time at which another hook was asked.
+#[test]
+fn the_time_that_a_pod_waits_for_its_update_is_not_part_of_its_deadline() {
+    let mut spec = with_deadline(600);
+    spec["preInplaceUpdateStrategy"] = json!({"hook": {"templateName": "test"}});
+    spec["updateStrategy"] = json!({"type": "InplaceUpdate", "maxUnavailable": 1});
+    let mut story = story(1, spec);
+    story.settle();
+    story.image("v2").settle();
+    let pod = &story.pods()[0];
+    assert_eq!((pod.marked_deleting, pod.asked_since), (true, None));
+    story.wait(3600).settle();
+    story.user(json!({"replicas": 0})).settle();
+    assert_eq!(grounds(&story), []);
+    assert_eq!(story.pods()[0].asked_since, Some(story.world.now));
+    story.user(json!({"replicas": 1})).settle();
+    let pod = &story.pods()[0];
+    assert_eq!((pod.marked_deleting, pod.asked_since), (true, None));
+}
+
+#[test]
+fn the_deadline_and_a_release_end_a_deletion_that_waits() {
+    let mut story = story(2, with_deadline(600));
+    story.settle();
+    delete(&mut story, &[]);
+    story.settle();
+    let name = story.names()[0].clone();
+    story.edit_pod(&name, |pod| {
+        pod.released = true;
+        pod.labels.remove(GUARDED_LABEL);
+    });
+    story.settle();
+    assert_eq!(grounds(&story), [Ground::Released]);
+    let since: Timestamp = story.pods()[0].asked_since.expect("recorded");
+    assert_eq!(since, story.world.now);
+    story.wait(600).settle();
+    assert_eq!(grounds(&story), [Ground::Released, Ground::Deadline]);
+    assert!(!has_finalizer(&story));
+}

@@ -1,0 +1,131 @@
+//! How the pods of a workload are guarded against deletions by other clients.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use crate::api::names::{GUARD_FINALIZER, HookPoint, KEPT_HOOK_ANNOTATION, ORPHAN_FINALIZER};
+use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
+use crate::plan::observed::Pod;
+use crate::plan::workload::Workload;
+
+/// The longest pause until a hook is asked again, in pauses after the first answer.
+const LONGEST_PAUSE: i32 = 10;
+
+/// spec.protection of a workload whose pods are guarded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Guarded {
+    /// The first pause until a hook that said no is asked again.
+    pub ask_again: SignedDuration,
+    /// How long a pod waits for its hook.
+    pub deadline: Option<SignedDuration>,
+}
+
+impl Guarded {
+    /// None if pods are not guarded.
+    pub fn of(workload: &impl GameWorkload) -> Option<Self> {
+        let protection = workload.protection()?;
+        let seconds = |seconds: i32| SignedDuration::from_secs(i64::from(seconds));
+        (protection.pods == PodProtection::Guarded).then(|| Self {
+            ask_again: seconds(protection.ask_again_seconds.max(1)),
+            deadline: protection.deadline_seconds.map(seconds),
+        })
+    }
+
+    /// The pause after an answer that came so long after the first question: each pause is as long as all before,
+    /// within limits.
+    pub fn pause(&self, asked_for: SignedDuration) -> SignedDuration {
+        asked_for.clamp(self.ask_again, self.ask_again * LONGEST_PAUSE)
+    }
+}
+
+/// What the metadata of a workload says about its guard.
+#[derive(Clone, Debug, Default)]
+pub struct GuardMarks {
+    /// metadata.finalizers.
+    pub finalizers: Vec<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Its PreDelete HookTemplate as it was kept with it. Read only while it is being deleted.
+    pub kept_template: Option<(String, HookTemplate)>,
+}
+
+/// A HookTemplate as it is kept in the annotation of a workload.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptTemplate {
+    /// Its name.
+    pub template_name: String,
+    /// Its spec.
+    pub spec: HookTemplateSpec,
+}
+
+impl GuardMarks {
+    /// Those of an object.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let deleting = meta.deletion_timestamp.is_some();
+        let annotations = meta.annotations.as_ref().filter(|_| deleting);
+        let kept = annotations.and_then(|it| it.get(KEPT_HOOK_ANNOTATION));
+        let kept: Option<KeptTemplate> = kept.and_then(|text| serde_json::from_str(text).ok());
+        Self {
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            deleting,
+            kept_template: kept.map(|it| {
+                let template = HookTemplate::new(&it.template_name, it.spec);
+                (it.template_name, template)
+            }),
+        }
+    }
+
+    /// Whether there may be a budget and labelled pods of it.
+    pub fn has_finalizer(&self) -> bool {
+        self.has(GUARD_FINALIZER)
+    }
+
+    /// Whether it is being deleted with `--cascade=orphan`.
+    pub fn is_orphaning(&self) -> bool {
+        self.deleting && self.has(ORPHAN_FINALIZER)
+    }
+
+    fn has(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|it| it == finalizer)
+    }
+}
+
+impl Workload<'_> {
+    /// Whether the label of guarded pods on this pod is that of this workload.
+    pub fn guards(&self, pod: &Pod) -> bool {
+        pod.guarded_by() == Some(self.uid.as_str())
+    }
+
+    /// Whether new pods are guarded.
+    pub fn labels_new_pods(&self) -> bool {
+        self.guarded.is_some() && self.hooks.hook(HookPoint::PreDelete).is_some()
+    }
+
+    /// Whether a user released this pod from its guard.
+    pub fn has_released(&self, pod: &Pod) -> bool {
+        pod.released && self.guarded.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_ten_times_the_first() {
+        let guarded = Guarded {
+            ask_again: SignedDuration::from_secs(60),
+            deadline: None,
+        };
+        let mut asked_for = SignedDuration::ZERO;
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let pause = guarded.pause(asked_for);
+            pauses.push(pause.as_secs());
+            asked_for += pause;
+        }
+        assert_eq!(pauses, [60, 60, 120, 240, 480, 600, 600]);
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether the objects that guard pods are in force: the chart's policies, and the workload's
+//! PodDisruptionBudget. No watch says so, but the answer to a request does. A policy is in force about a
+//! second after it is created, and may be deleted at any time, so the question is repeated.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// How long an answer counts.
+const GOOD_FOR: SignedDuration = SignedDuration::from_secs(300);
+/// The longest pause until the question is repeated while the guard is not in force.
+const LONGEST: SignedDuration = SignedDuration::from_secs(60);
+
+/// What the last answer of the API server said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GuardState {
+    /// It refused to delete the budget: budget and policies are in force.
+    InForce {
+        /// When it answered.
+        at: Timestamp,
+    },
+    /// It did not.
+    NotInForce {
+        /// Why, as a sentence.
+        message: String,
+        /// When it answered.
+        at: Timestamp,
+        /// How often in a row.
+        times: u32,
+    },
+    /// There is no budget.
+    NoBudget,
+}
+
+impl GuardState {
+    /// After one more answer that was not a refusal by the policies.
+    pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
+        let before = match before {
+            Some(Self::NotInForce { times, .. }) => *times,
+            _ => 0,
+        };
+        Self::NotInForce {
+            message,
+            at,
+            times: before.saturating_add(1),
+        }
+    }
+
+    /// When the question is to be asked again.
+    pub fn due(&self) -> Timestamp {
+        match self {
+            Self::InForce { at } => at.checked_add(GOOD_FOR).unwrap_or(*at),
+            Self::NotInForce { at, times, .. } => {
+                let pause = SignedDuration::from_secs(1 << times.saturating_sub(1).min(6));
+                at.checked_add(pause.min(LONGEST)).unwrap_or(*at)
+            }
+            Self::NoBudget => Timestamp::UNIX_EPOCH,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Invariant 11: nobody ends a container of a guarded pod before its hook was Successful for that, its deadline
+//! passed, or a user released it.
+//!
+//! This is the only rule about all users. Kubelets and the scheduler are not refused: docs/guard.md lists what cannot
+//! be guarded.
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::start::{Act, Start};
+use super::{Found, wrong_under_all};
+use crate::names;
+use crate::object::{
+    annotation, controller, images, is_terminating, is_true, label, pod_hook, text, time_of,
+};
+use crate::replay::history::{Resource, Write};
+use crate::replay::workload::Version;
+use crate::replay::world::{LAG, World};
+
+/// The rule for other clients than the operator.
+pub(crate) fn guard(world: &World, write: &Write) -> Option<Found> {
+    let pod = world.pods.get(&write.name)?;
+    let may = ["system:node:", "system:kube-scheduler"];
+    let is_free = may.iter().any(|user| write.user.starts_with(user));
+    if write.resource != Resource::Pod || is_free || !is_guarded(&pod.object) || !pod.runs() {
+        return None;
+    }
+    let what = ends_containers(&pod.object, write)?;
+    let (_, workload) = world.workload_of(&pod.object)?;
+    let why = wrong_under_all(workload.seen_at(write.received), |version| {
+        is_true(&version.object, "Guarded").then(|| format!("{} {what} a guarded pod", write.user))
+    });
+    Some(("guard", why?))
+}
+
+/// The rule for the operator, as far as the rule about hooks does not cover it: the hook was removed from the workload.
+pub(crate) fn kept_guard(world: &World, write: &Write) -> Option<Found> {
+    let start = Start::of_any(world, write).filter(|start| start.act == Act::Delete)?;
+    if !is_guarded(&start.pod.object) || start.is_on_idle_pod(write) {
+        return None;
+    }
+    let why = wrong_under_all(start.versions, |version| {
+        let has_hook = pod_hook(&version.object, "preDelete").is_some();
+        let is_wrong = protects(version) && !has_hook && !is_let_go(&start, version, write);
+        is_wrong.then(|| "deletes a guarded pod whose hook was removed".to_owned())
+    });
+    Some(("guard", why?))
+}
+
+/// Whether a user released the pod, or (for a deletion) its deadline has passed: then it needs no hook.
+pub(crate) fn is_let_go(start: &Start, version: &Version, write: &Write) -> bool {
+    let pod = &start.pod.object;
+    if !protects(version) {
+        return false;
+    }
+    if annotation(pod, names::RELEASED).is_some() {
+        return true;
+    }
+    let seconds = version
+        .object
+        .pointer("/spec/protection/deadlineSeconds")
+        .and_then(Value::as_i64);
+    let asked = annotation(pod, names::ASKED).and_then(time_of);
+    match (start.act, seconds, asked) {
+        (Act::Delete, Some(seconds), Some(asked)) => {
+            asked + SignedDuration::from_secs(seconds) <= write.received + LAG
+        }
+        _ => false,
+    }
+}
+
+fn protects(version: &Version) -> bool {
+    text(&version.object, "/spec/protection/pods") == "Guarded"
+}
+
+fn is_guarded(pod: &Value) -> bool {
+    let guarded = label(pod, names::GUARDED);
+    guarded.is_some() && guarded == controller(pod) && !is_terminating(pod)
+}
+
+/// How a write ends containers, if it does.
+fn ends_containers(before: &Value, write: &Write) -> Option<&'static str> {
+    let Some(after) = &write.after else {
+        return Some("deletes");
+    };
+    let deadline = |pod: &Value| pod.pointer("/spec/activeDeadlineSeconds").cloned();
+    if is_terminating(after) {
+        return Some(match write.subresource.as_str() {
+            "eviction" => "evicts",
+            _ => "deletes",
+        });
+    }
+    let is_changed = images(before) != images(after) || deadline(before) != deadline(after);
+    is_changed.then_some("changes")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::names;
+    use crate::scenario::Scenario;
+
+    fn guarded(protection: Value) -> Scenario {
+        let mut scenario = Scenario::with(json!({
+            "replicas": 3,
+            "preDeleteUpdateStrategy": {"hook": {"templateName": "test"}},
+            "protection": protection,
+        }));
+        scenario.status(json!({"conditions": [{"type": "Guarded", "status": "True"}]}));
+        for pod in ["a", "b", "c"] {
+            scenario.label(pod, names::GUARDED, "game");
+        }
+        scenario.wait(5);
+        scenario
+    }
+
+    fn without_deadline() -> Scenario {
+        guarded(json!({"pods": "Guarded"}))
+    }
+
+    #[test]
+    fn a_deletion_by_another_client_is_found() {
+        let mut scenario = without_deadline();
+        scenario.delete_by("user", "a");
+        assert_eq!(scenario.broken(), ["guard"]);
+        for allowed in ["system:node:n1", "system:kube-scheduler"] {
+            let mut scenario = without_deadline();
+            scenario.delete_by(allowed, "a");
+            assert_eq!(scenario.verdict(), []);
+        }
+    }
+
+    #[test]
+    fn a_pod_without_its_label_or_players_may_be_deleted() {
+        let mut scenario = without_deadline();
+        scenario.label("a", names::GUARDED, "another");
+        scenario.delete_by("user", "a");
+        scenario.reports("b", "Failed", false);
+        scenario.delete_by("user", "b");
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn while_the_guard_is_not_in_force_nothing_is_promised() {
+        let mut scenario = without_deadline();
+        scenario.status(json!({"conditions": [{"type": "Guarded", "status": "False"}]}));
+        scenario.wait(5);
+        scenario.delete_by("user", "a");
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn the_operator_deletes_after_the_deadline_alone() {
+        for (asked, broken) in [
+            ("2026-01-01T00:00:00Z", vec![]),
+            ("2027-01-01T00:00:00Z", vec!["hooks"]),
+        ] {
+            let mut scenario = guarded(json!({"pods": "Guarded", "deadlineSeconds": 1}));
+            scenario.spec("user", json!({"replicas": 2}));
+            scenario.annotate("a", names::ASKED, asked);
+            scenario.wait(5);
+            scenario.delete("a");
+            assert_eq!(scenario.broken(), broken, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_released_pod_needs_no_hook() {
+        let mut scenario = without_deadline();
+        scenario.spec("user", json!({"replicas": 2}));
+        scenario.annotate("a", names::RELEASED, "now");
+        scenario.wait(5);
+        scenario.delete("a");
+        assert_eq!(scenario.verdict(), []);
+    }
+
+    #[test]
+    fn a_guarded_pod_whose_hook_was_removed_is_kept() {
+        let mut scenario = without_deadline();
+        let hook =
+            json!({"replicas": 2, "preDeleteUpdateStrategy": {"hook": {"templateName": ""}}});
+        scenario.spec("user", hook);
+        scenario.wait(5);
+        scenario.delete("a");
+        assert_eq!(scenario.broken(), ["guard"]);
+    }
+}
