@@ -1,6 +1,6 @@
 //! Routes changes of objects to the queues of the workloads and runs that they concern.
 //!
-//! Both the old and the new form of an object count, so that a workload is also queued when it loses an object.
+//! Both the old and the new state of an object count, so that a workload is also queued when it loses an object.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_concerns_the_controller_of_its_run_alone() {
+    fn a_measurement_concerns_only_the_controller_of_its_run() {
         let (router, keys) = router();
         let measured = |count| {
             let results = json!([{"name": "players", "phase": "Running", "count": count}]);

@@ -113,7 +113,7 @@ impl Stage {
     }
 }
 
-/// How long each HookRun that was created after a moment took in all, until its delivery, and from then on; each in
+/// How long each HookRun that was created after a moment took in total, until its delivery, and from then on; each in
 /// ascending order. Runs are matched by name, because the responses to the operator's patches do not contain the
 /// whole object.
 fn hook_times(

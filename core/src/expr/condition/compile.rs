@@ -262,8 +262,9 @@ impl Compiler {
         }
         operands.extend(self.nodes(&call.args, depth)?);
         if operands.len() != arguments {
+            let s = if arguments == 1 { "" } else { "s" };
             return Err(format!(
-                "{name} takes {arguments} arguments, not {}",
+                "{name} takes {arguments} argument{s}, not {}",
                 operands.len()
             ));
         }

@@ -166,7 +166,7 @@ impl<'a> Eval<'a, '_> {
                 Some(value) => Ok(Val::of(value)),
                 None => Err(Fault::Missing(format!("there is no field {field}"))),
             },
-            other => wrong(format!("cannot take field {field} of {}", other.kind())),
+            other => wrong(format!("cannot read field {field} of {}", other.kind())),
         }
     }
 

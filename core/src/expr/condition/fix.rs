@@ -49,7 +49,7 @@ pub(super) fn parse_errors(source: &str, errors: &ParseErrors) -> String {
         return format!("it is not CEL: {fix}");
     }
     if is_assignment(source) {
-        return "it is not CEL: write == in place of =".into();
+        return "it is not CEL: write == instead of =".into();
     }
     let first = errors.errors.first();
     let position = first.map_or(1, |error| error.pos.1.max(1));

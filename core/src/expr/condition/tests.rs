@@ -230,7 +230,7 @@ fn evaluation_errors_contain_a_fix() {
         (
             "{$}",
             "value.age.deep == 1",
-            "cannot take field deep of a number",
+            "cannot read field deep of a number",
         ),
         (
             "{$}",
@@ -269,7 +269,7 @@ fn evaluation_errors_contain_a_fix() {
         (
             "{$.age}",
             "value.missing || false",
-            "cannot take field missing of a number",
+            "cannot read field missing of a number",
         ),
         (
             "{$.players}",
@@ -306,12 +306,12 @@ fn invalid_expressions_are_errors_with_a_fix() {
         ("all(result, {# < 3})", "write LIST.all(x, x < 3)"),
         ("asInt(result) in 1..5", "write x >= A"),
         ("value?.age > 1", "write default("),
-        ("result = 'ok'", "write == in place of ="),
+        ("result = 'ok'", "write == instead of ="),
         ("asInt(result < 30", "it is not CEL at character"),
         ("", "it is empty"),
         ("   ", "it is empty"),
-        ("asInt() < 30", "asInt takes 1 arguments, not 0"),
-        ("asInt(result, 10) < 30", "asInt takes 1 arguments, not 2"),
+        ("asInt() < 30", "asInt takes 1 argument, not 0"),
+        ("asInt(result, 10) < 30", "asInt takes 1 argument, not 2"),
         ("has(value)", "write has(value.FIELD)"),
         ("all(result, true)", "is written LIST.all(x"),
         (
