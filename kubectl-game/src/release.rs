@@ -1,6 +1,6 @@
-//! `release`: takes the guard off pods, so that they may be deleted without their hook.
+//! `release`: releases pods from their guard, so that they may be deleted without their hook.
 //!
-//! The change is made as the user, so the audit log says who ended a match.
+//! The change is made as the user, so the audit log shows who ended a match.
 
 use gamekeeper_core::api::names::{GUARDED_LABEL, RELEASED_ANNOTATION};
 use jiff::Timestamp;
@@ -80,7 +80,7 @@ fn is_guarded(pod: &Pod) -> bool {
     pod.labels().contains_key(GUARDED_LABEL)
 }
 
-/// The uid is a precondition: another pod may have the name by now.
+/// The uid is a precondition, because another pod may have the name by now.
 fn patch(pod: &Pod, now: Timestamp) -> Value {
     json!({"metadata": {
         "uid": pod.metadata.uid,

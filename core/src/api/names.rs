@@ -93,9 +93,9 @@ pub const FORCE_OFF_LOST_NODES: &str =
 pub const GUARDED_LABEL: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Finalizer of a workload with guarded pods.
 pub const GUARD_FINALIZER: &str = "gamekeeper.tkex.tencent.com/guarded";
-/// Pod annotation of `kubectl game release`: the pod needs no hook any more, and is not guarded again.
+/// Pod annotation of `kubectl game release`: the pod no longer needs a hook, and is not guarded again.
 pub const RELEASED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/released";
-/// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when the PreDelete hook was first asked.
+/// Pod annotation beside [`DELETING_ANNOTATION`] on guarded pods: when its PreDelete hook was first needed.
 pub const ASKED_ANNOTATION: &str = "gamekeeper.tkex.tencent.com/asked-since";
 /// Annotation of a guarded workload: its PreDelete HookTemplate as last observed, because
 /// `kubectl delete -f FOLDER` may delete the template first.

@@ -1,7 +1,7 @@
 //! The plan for a workload that is being deleted while its pods are guarded. The finalizer keeps it until the last
 //! match is over.
 //!
-//! Without the finalizer nothing is to be done: the garbage collector deletes the pods.
+//! Without the finalizer there is nothing to do: the garbage collector deletes the pods.
 
 use crate::api::WorkloadStatus;
 use crate::api::names::HookPoint;
@@ -15,7 +15,7 @@ use crate::plan::status::{count, guard_condition};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
-/// What is to be done about a workload that is being deleted.
+/// The plan for a workload that is being deleted.
 pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
     workload: &Workload,
     world: &World,

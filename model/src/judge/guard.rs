@@ -1,4 +1,4 @@
-//! Invariant 11: nobody ends a guarded pod before its hook was successful, or its deadline has passed.
+//! Invariant 11: no client ends a guarded pod before its hook is successful or its deadline has passed.
 //!
 //! The policy and the budget are enforced by the API server, as long as each pod has its label and the budget exists.
 

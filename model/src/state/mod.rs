@@ -162,7 +162,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether nothing keeps a deleted workload any more.
+    /// Whether nothing keeps a deleted workload anymore.
     pub fn is_over(self) -> bool {
         let is_kept = self.finalizer || self.deletion == Some(Cascade::Orphan);
         self.deletion.is_some() && !is_kept
@@ -229,7 +229,7 @@ pub struct Pod {
     pub orphan: bool,
     /// Whether it has the label of guarded pods.
     pub guarded: bool,
-    /// Since when its PreDelete hook is asked.
+    /// Since when it has waited for its PreDelete hook.
     pub asked: Option<Time>,
     pub marked: bool,
     pub hot: bool,

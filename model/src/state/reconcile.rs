@@ -79,7 +79,7 @@ pub enum Write {
         index: Option<u8>,
     },
     DeletePod(Uid, DeletionReason, Unchanged),
-    /// With the time since which its hook is asked.
+    /// With the time since which it has waited for its hook.
     Mark(Uid, Option<Time>),
     Unmark(Uid),
     CreateRun(RunId),

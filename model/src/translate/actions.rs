@@ -47,7 +47,7 @@ impl Translator {
             Action::LabelPod { pod, labels } if labels[0].0 == names::GUARDED_LABEL => {
                 Write::Label(parse_uid(&pod.uid), labels[0].1.is_some())
             }
-            // The question whether it is in force follows at once.
+            // The check whether it is in force follows immediately.
             Action::ApplyBudget(_) => Write::Budget(true),
             Action::DeleteBudget { .. } => Write::Budget(false),
             Action::UnmarkDeleting(pod) => Write::Unmark(parse_uid(&pod.uid)),

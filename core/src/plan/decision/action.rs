@@ -118,7 +118,7 @@ pub enum Action {
     MarkDeleting {
         /// The pod.
         pod: PodRef,
-        /// Since when its PreDelete hook is asked; recorded on guarded pods.
+        /// Since when it has waited for its PreDelete hook; recorded on guarded pods.
         since: Option<Timestamp>,
     },
     /// Remove the annotation game-pod-deleting, and the time beside it.
@@ -138,7 +138,7 @@ pub enum Action {
         pod: PodRef,
         /// The revision it is closed for.
         revision: String,
-        /// What follows at once, without a grace period. If the process ends in between, the next plan
+        /// What follows immediately, without a grace period. If the process ends in between, the next plan
         /// continues from the closed gate.
         then: Option<Box<InPlacePatch>>,
     },
@@ -168,7 +168,7 @@ pub enum Action {
         /// The budget's name.
         budget: String,
     },
-    /// Delete the budget, which guards no pod any more.
+    /// Delete the budget, which no longer guards any pod.
     DeleteBudget {
         /// Its name.
         name: String,
@@ -267,7 +267,7 @@ pub enum Ground {
     /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
     /// moves with the status that shows the container, and a deletion can name nothing else.
     NothingRuns,
-    /// A user released the guarded pod: it needs no hook any more.
+    /// A user released the guarded pod, so it no longer needs a hook.
     Released,
     /// It is guarded, and its hook has not said yes before the deadline of spec.protection.
     Deadline,

@@ -94,7 +94,7 @@ pub fn may_have_players(pod: &Pod) -> bool {
 /// Terminating already, and
 /// - no hook guards this (the intent says which one would), or
 /// - no players can be on it, or
-/// - its hook was successful, for this very pod, target and hook, a short while ago, or
+/// - its hook was successful, for exactly this pod, target and hook, a short time ago, or
 /// - it is guarded (spec.protection), and a user released it, or its deadline passed.
 ///
 /// The last two are invariant 11 (see `protection`).

@@ -73,9 +73,9 @@ pub struct Intent<'a> {
     pub modified: &'a [String],
     /// Whether it is possible now, apart from its hook. Only then is a hook started.
     pub possible: bool,
-    /// Whether the pod is deleted: only then does the deadline of a guarded pod count.
+    /// Whether the pod is deleted. Only then does the deadline of a guarded pod apply.
     pub deletes: bool,
-    /// The moment that a success must be fresh at: now, or when the gate was closed on it.
+    /// The time at which a success must be valid: now, or when the gate was closed.
     pub at: Timestamp,
 }
 
@@ -124,7 +124,7 @@ pub struct Hooks<'a> {
     pub blocked: BTreeMap<HookPoint, Vec<PodHookCondition>>,
     /// Guarded pods that wait for their PreDelete hook: for what, and the same as a sentence.
     pub waiting: BTreeMap<&'a str, Waiting<'a>>,
-    /// When a hook is to be asked again, or the deadline of a pod passes.
+    /// When a hook is run again, or the deadline of a pod passes.
     pub wake: Option<Timestamp>,
     /// Why hooks could not be made, and what that holds up.
     pub problems: BTreeSet<(Concern, CannotMake)>,
@@ -228,7 +228,7 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Records that a guarded pod waits; what was recorded first is more exact.
+    /// Records that a guarded pod waits; what was recorded first is more precise.
     fn wait(&mut self, pod: &'a Pod, intent: &Intent, reason: WaitReason, message: String) {
         let is_asked = intent.possible || self.has_run(intent.point, pod);
         if intent.point == HookPoint::PreDelete && is_asked && self.workload.guarded.is_some() {
@@ -253,7 +253,7 @@ impl<'a> Hooks<'a> {
         None
     }
 
-    /// When the run of a guarded pod that did not end Successful is to be followed by another one.
+    /// When the unsuccessful run of a guarded pod is followed by another one.
     fn asked_again_at(&self, run: &HookRun, pod: &Pod, intent: &Intent) -> Option<Timestamp> {
         let guarded = self.workload.guarded.as_ref()?;
         if intent.point != HookPoint::PreDelete || !intent.possible {
@@ -341,7 +341,7 @@ impl<'a> Hooks<'a> {
         actions
     }
 
-    /// The annotation of a pod whose hook runs. The deadline of guarded pods counts for their PreDelete hook alone.
+    /// Marks a pod whose hook runs. The deadline of guarded pods applies only to their PreDelete hook.
     fn mark(&mut self, pod: &'a Pod, intent: &Intent) {
         if intent.point.marks_pods() {
             let is_asked = intent.point == HookPoint::PreDelete && self.workload.guarded.is_some();
@@ -415,7 +415,7 @@ impl<'a> Hooks<'a> {
         let why = format!("its PreDelete hook ended {:?}: {}", run.phase(), message());
         self.wait(pod, intent, WaitReason::HookNotSuccessful, why);
         match self.asked_again_at(run, pod, intent) {
-            // Settled away, then run again.
+            // `settle` deletes it, and the next plan runs it again.
             Some(at) if at <= self.world.now => return,
             at => self.wake = earlier(self.wake, at),
         }
@@ -470,7 +470,7 @@ impl<'a> Hooks<'a> {
             Err(problem) => {
                 let is_guarded = self.workload.guarded.is_some();
                 if is_guarded && intent.point == HookPoint::PreDelete {
-                    // Its deadline counts from now on.
+                    // Its deadline starts now.
                     self.mark(pod, intent);
                     self.wait(pod, intent, WaitReason::HookCannotRun, problem.to_string());
                 }

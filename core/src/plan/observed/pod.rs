@@ -36,7 +36,7 @@ pub struct Pod {
     pub annotated: bool,
     /// Whether its annotation game-pod-deleting is "true".
     pub marked_deleting: bool,
-    /// Since when its PreDelete hook has been asked, according to its annotation; on guarded pods only.
+    /// Since when it has waited for its PreDelete hook, according to its annotation; only on guarded pods.
     pub asked_since: Option<Timestamp>,
     /// Whether a user released it from its guard.
     pub released: bool,

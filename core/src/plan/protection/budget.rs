@@ -11,7 +11,7 @@ use crate::plan::workload::Workload;
 /// It selects by the label alone, so that a pod that a user released can be evicted. minAvailable is more than there
 /// can be pods: maxUnavailable 0 would let one eviction of any pod pass while a pod waits to be scaled in. A pod that
 /// is not ready may be full of players, so IfHealthyBudget. And it has no owner: deleted in the foreground, the
-/// workload would lose it at once.
+/// workload would lose it immediately.
 pub fn budget(workload: &Workload) -> Budget {
     let Workload {
         namespace,

@@ -1,10 +1,10 @@
 //! Invariant 11: while `spec.protection.pods` is Guarded, no client ends a pod before its hook allows it.
 //!
-//! The API server itself enforces that, also while no operator runs: the chart's ValidatingAdmissionPolicy for
+//! The API server itself enforces that, even while no operator runs: the chart's ValidatingAdmissionPolicy for
 //! deletions and changes of pods with the label of guarded pods, and a PodDisruptionBudget of the workload for
-//! evictions, which never meet that policy. This module decides on the budget, the labels and the finalizer.
+//! evictions, to which that policy does not apply. This module decides on the budget, the labels and the finalizer.
 //!
-//! The order is what makes it safe at any crash point. On: finalizer, budget, then (once both budget and policies
+//! The order makes a crash at any point safe. On: finalizer, budget, then (once both budget and policies
 //! are seen in force) the label of existing pods; new pods have it from the start. Off: labels, budget, finalizer.
 //! So the finalizer says that there may be a budget and labels, and no watch is needed.
 
@@ -25,10 +25,10 @@ use crate::plan::workload::Workload;
 use crate::plan::workload::guarded::KeptTemplate;
 use crate::plan::world::{GuardState, World};
 
-/// The longest template that is kept with its workload: annotations have room for 256 KiB in all.
+/// The longest template that is kept with its workload: annotations have room for 256 KiB in total.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// What is to be done about the guard of a workload's pods.
+/// What the plan does about the guard of a workload's pods.
 #[derive(Debug, Default)]
 pub struct Guarding {
     /// A change of its finalizers and annotations.
@@ -97,7 +97,7 @@ pub fn keep_in_force(workload: &Workload, world: &World) -> Guarding {
     }
 }
 
-/// Takes labels off, then deletes the budget, then removes the finalizer.
+/// Removes the labels, then deletes the budget, then removes the finalizer.
 pub fn take_down(workload: &Workload, world: &World, own: &[&Pod]) -> Guarding {
     let pods = world.pods.iter().map(AsRef::as_ref);
     let orphans = pods.filter(|pod| pod.controller.is_none() && workload.guards(pod));
@@ -164,7 +164,7 @@ fn marks_to_set(workload: &Workload, world: &World) -> Option<WorkloadPatch> {
     (patch != WorkloadPatch::default()).then_some(patch)
 }
 
-/// The PreDelete hook's template as text, or None if it is too long. Nothing if there is no such template now:
+/// The PreDelete hook's template as a string, or None if it is too long. Nothing if there is no such template now:
 /// then what was kept stays.
 fn template_to_keep(workload: &Workload, world: &World) -> Option<Option<String>> {
     let name = &workload.hooks.hook(HookPoint::PreDelete)?.template_name;

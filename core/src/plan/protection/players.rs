@@ -1,4 +1,4 @@
-//! Which guarded pods have players: what is counted when another client ends one all the same.
+//! Which guarded pods have players: what is counted when another client ends one nevertheless.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl GuardedPlayers {
     }
 }
 
-/// Pods that are not Terminating; one that was orphaned goes on.
+/// Pods that are not Terminating; an orphaned one keeps running.
 fn living<'a>(uid: Option<&'a str>, world: &'a World) -> impl Iterator<Item = &'a Pod> {
     let pods = world.pods.iter().map(AsRef::as_ref);
     let is_own = move |pod: &&Pod| pod.controller.is_none() || pod.controller.as_deref() == uid;

@@ -10,21 +10,21 @@ use crate::plan::protection::unlabelled;
 use crate::plan::workload::Workload;
 use crate::plan::world::{GuardState, World};
 
-/// Waiting pods that a status shows at most.
+/// The maximum number of waiting pods in a status.
 const WAITING: usize = 100;
 
-/// Whether the pods of a workload are guarded, as condition Guarded says it.
+/// Whether the pods of a workload are guarded, as in the condition Guarded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// Whether they are.
     pub holds: bool,
-    /// Why, in a word.
+    /// The reason, as one word.
     pub reason: Reason,
     /// The same as a sentence.
     pub message: String,
 }
 
-/// Whether the pods of a workload are guarded; None where they are not to be.
+/// Whether the pods of a workload are guarded; None if they should not be.
 pub fn verdict(workload: &Workload, world: &World, own: &[&Pod]) -> Option<Verdict> {
     workload.guarded?;
     let guarded = count(workload, own);
@@ -85,7 +85,7 @@ fn count(workload: &Workload, own: &[&Pod]) -> usize {
     own.iter().filter(|pod| workload.guards(pod)).count()
 }
 
-/// What the status shows of the guard; None where pods are not guarded.
+/// What the status shows of the guard; None if pods are not guarded.
 pub fn status(workload: &Workload, hooks: &Hooks, own: &[&Pod]) -> Option<ProtectionStatus> {
     workload.guarded?;
     let mut waiting: Vec<WaitingPod> = hooks

@@ -9,15 +9,15 @@ use crate::api::{GameWorkload, HookTemplate, HookTemplateSpec, PodProtection};
 use crate::plan::observed::Pod;
 use crate::plan::workload::Workload;
 
-/// The longest pause until a hook is asked again, in pauses after the first answer.
+/// The longest pause until a hook is run again, as a multiple of the first pause.
 const LONGEST_PAUSE: i32 = 10;
 
 /// spec.protection of a workload whose pods are guarded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guarded {
-    /// The first pause until a hook that said no is asked again.
+    /// The first pause until a hook that did not allow the deletion is run again.
     pub ask_again: SignedDuration,
-    /// How long a pod waits for its hook.
+    /// The maximum time for which a pod waits for its hook.
     pub deadline: Option<SignedDuration>,
 }
 
@@ -77,7 +77,7 @@ impl GuardMarks {
         }
     }
 
-    /// Whether there may be a budget and labelled pods of it.
+    /// Whether it may have a budget and labeled pods.
     pub fn has_finalizer(&self) -> bool {
         self.has(GUARD_FINALIZER)
     }

@@ -1,29 +1,29 @@
 //! Whether the objects that guard pods are in force: the chart's policies, and the workload's
-//! PodDisruptionBudget. No watch says so, but the answer to a request does. A policy is in force about a
-//! second after it is created, and may be deleted at any time, so the question is repeated.
+//! PodDisruptionBudget. No watch shows that, but the response to a request does. A policy is in force about a
+//! second after it is created, and may be deleted at any time, so the request is repeated.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long an answer counts.
+/// How long a response is valid.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(300);
-/// The longest pause until the question is repeated while the guard is not in force.
+/// The longest pause until the request is repeated while the guard is not in force.
 const LONGEST: SignedDuration = SignedDuration::from_secs(60);
 
-/// What the last answer of the API server said.
+/// The last response of the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GuardState {
     /// It refused to delete the budget: budget and policies are in force.
     InForce {
-        /// When it answered.
+        /// When it responded.
         at: Timestamp,
     },
     /// It did not.
     NotInForce {
         /// Why, as a sentence.
         message: String,
-        /// When it answered.
+        /// When it responded.
         at: Timestamp,
-        /// How often in a row.
+        /// The number of such responses in a row.
         times: u32,
     },
     /// There is no budget.
@@ -31,7 +31,7 @@ pub enum GuardState {
 }
 
 impl GuardState {
-    /// After one more answer that was not a refusal by the policies.
+    /// After one more response that was not a refusal by the policies.
     pub fn not_in_force(before: Option<&Self>, message: String, at: Timestamp) -> Self {
         let before = match before {
             Some(Self::NotInForce { times, .. }) => *times,
@@ -44,7 +44,7 @@ impl GuardState {
         }
     }
 
-    /// When the question is to be asked again.
+    /// When the request is to be repeated.
     pub fn due(&self) -> Timestamp {
         match self {
             Self::InForce { at } => at.checked_add(GOOD_FOR).unwrap_or(*at),
