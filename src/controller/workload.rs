@@ -187,10 +187,10 @@ impl<S> Planning<S> {
     fn of<K: Planned<Status = S>>(
         cache: &Cache,
         workload: &Whole<K>,
-        memory: MemorySnapshot,
+        mut memory: MemorySnapshot,
     ) -> Self {
         let read_at = Instant::now();
-        let before = memory.players.clone();
+        let before = std::mem::take(&mut memory.players);
         let world = world(cache, workload, memory);
         let plan = workload.object.plan(&world);
         let object = workload.object.as_ref();
