@@ -53,11 +53,11 @@ async fn an_ordered_scale_in_runs_one_hook_at_a_time(case: &mut Case) -> Result<
     view.ensure(run.instance() == "2" && run.point() == "PreDelete")?;
     let labels = &run.0["metadata"]["labels"];
     ensure!(labels["gamestatefulset-type"] == "PreDelete", "{labels}");
-    let is_labelled = labels["PodControllerRevision"] == revision.as_str()
+    let is_labeled = labels["PodControllerRevision"] == revision.as_str()
         && labels["workload-revision"] == revision.as_str()
         && labels["instance-id"] == "2"
         && labels["hookrun-type"] == "pre-delete-step";
-    ensure!(is_labelled, "{labels}");
+    ensure!(is_labeled, "{labels}");
     case.consistently("no other pod waits", 2, only_the_highest)
         .await?;
     case.hooks.answer("/", example_answer());

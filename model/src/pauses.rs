@@ -157,7 +157,7 @@ pub fn status(
     let old = model.translator.facts(state.workload.now.status);
     let new = model.translator.facts(new);
     if old.stable.is_none() {
-        stable_at_once(model, state, &new)?;
+        stable_too_early(model, state, &new)?;
     } else if new.stable != old.stable {
         promotion(model, state, reconcile, &new)?;
     }
@@ -209,12 +209,12 @@ fn promotion(
 }
 
 /// If a workload without a stable revision (it is new, or its status was lost) has pods of another revision,
-/// the update revision does not become stable at once.
-fn stable_at_once(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
+/// the update revision does not become stable immediately.
+fn stable_too_early(model: &Model, state: &State, new: &Facts) -> Result<(), Violation> {
     let mut pods = state.pods.now.iter();
     let is_old = |pod: &Pod| pod.is_active() && Some(pod.rev) != new.update;
     if !new.is_rolling() && pods.any(is_old) && !model.scope.has_surprises() {
-        return violation(format!("{:?} becomes stable at once", new.stable));
+        return violation(format!("{:?} becomes stable immediately", new.stable));
     }
     Ok(())
 }

@@ -89,7 +89,7 @@ enum PodAction {
 }
 
 impl PodAction {
-    /// In bk-bcs, the deletions of a GameStatefulSet are labelled by their reason.
+    /// In bk-bcs, the deletions of a GameStatefulSet are labeled with their reason.
     fn deletion(kind: WorkloadKind, reason: DeletionReason) -> Self {
         match (kind, reason) {
             (WorkloadKind::GameStatefulSet, DeletionReason::Update) => PodAction::rollingUpdate,

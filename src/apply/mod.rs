@@ -79,7 +79,7 @@ pub(crate) struct Memory {
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
-    /// The delay before pods that ended at once are replaced.
+    /// The delay before pods that ended as soon as they were started are replaced.
     pub backoff: Option<Backoff>,
     /// Whether the policies and the budget that guard its pods are in force.
     pub guard: Option<GuardState>,

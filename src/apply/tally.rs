@@ -34,7 +34,7 @@ pub(super) struct Tally {
     taken: BTreeSet<String>,
     succeeded: BTreeSet<Attempt>,
     failed: BTreeMap<Attempt, String>,
-    /// Whether a pod that ended at once was replaced.
+    /// Whether a pod that ended as soon as it was started was replaced.
     backs_off: bool,
     /// Whether the guard of pods turned out to be in force.
     guard: Option<GuardState>,

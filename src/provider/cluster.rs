@@ -250,7 +250,7 @@ impl Cluster {
         Ok(parsed::<List>(&what, &list)?.items)
     }
 
-    /// Reads those of these keys that a Secret has. The Secret must be labelled for hooks.
+    /// Reads those of these keys that a Secret has. The Secret must be labeled for hooks.
     pub(super) async fn secret(
         &self,
         namespace: &str,

@@ -1,7 +1,7 @@
 //! Resolves names of servers with the system's resolver, and checks the addresses at each lookup.
 //!
 //! A lookup by the system's resolver blocks a thread until it returns. That may take a minute if a tenant's name
-//! server does not answer, and it cannot be cancelled. So lookups have a limiter of their own, and a lookup keeps its
+//! server does not answer, and it cannot be canceled. So lookups have a limiter of their own, and a lookup keeps its
 //! permit until it really ends, even if its call has timed out.
 
 use std::net::{IpAddr, ToSocketAddrs};
@@ -99,7 +99,7 @@ mod tests {
             ..HttpOptions::default()
         };
         let lookups = Lookups::new(here);
-        // A spelling of an address that a URL would have normalised, so only the resolver sees it.
+        // A spelling of an address that a URL would have normalized, so only the resolver sees it.
         let refused = lookups
             .find("games", "0xa9fea9fe")
             .await

@@ -165,7 +165,7 @@ impl FaultProxy {
         self.shared.playing.send_replace(Playing::new(script));
     }
 
-    /// Stops all faults. Delayed responses and events are sent at once, and watches that have dropped
+    /// Stops all faults. Delayed responses and events are sent immediately, and watches that have dropped
     /// events end.
     pub fn heal(&self) {
         self.play(Script::default());

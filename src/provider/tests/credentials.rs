@@ -94,7 +94,7 @@ async fn secrets_are_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn only_secrets_labelled_for_hooks_are_read() {
+async fn only_secrets_labeled_for_hooks_are_read() {
     for (secret, key, expected) in [
         (
             "other",

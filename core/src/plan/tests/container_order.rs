@@ -236,7 +236,7 @@ fn a_revert_undoes_what_was_changed_and_nothing_else() {
     // The image of the game does not exist.
     assert_eq!(spec(&story), "proxy:v2 game:v2 log:v1");
     story.user(images("v1", "v1", "v1")).settle();
-    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1", "at once");
+    assert_eq!(spec(&story), "proxy:v1 game:v2 log:v1", "immediately");
     starts(&mut story, "proxy", true);
     assert_eq!(spec(&story), "proxy:v1 game:v1 log:v1");
     starts(&mut story, "game", true);

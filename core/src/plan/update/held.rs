@@ -9,7 +9,7 @@ use crate::plan::decision::{Blocked, Obstacles};
 use crate::plan::observed::{Pod, PodUid, RevisionName};
 use crate::plan::world::{Backoff, World};
 
-/// Pods that have ended at once, and keep their place until the next round of replacements is due.
+/// Pods that have ended as soon as they were started, and keep their place until the next round of replacements is due.
 #[derive(Default)]
 pub struct Held<'a> {
     pods: BTreeMap<PodUid<'a>, &'a Pod>,
@@ -17,7 +17,7 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// The pods that have ended at once and are to be replaced, at most `most` of them; none if the next round is due.
+    /// The pods that wait, at most `most` of them; none if the next round is due now.
     /// Pods of a revision that is no longer used do not wait, because the next build may work.
     pub fn of(
         own: &[&'a Pod],

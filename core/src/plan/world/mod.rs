@@ -49,7 +49,7 @@ pub struct World {
     pub taken: BTreeSet<String>,
     /// Which of the last actions were refused.
     pub failures: Failures,
-    /// The backoff for the replacement of pods that ended at once.
+    /// The backoff for the replacement of pods that ended as soon as they were started.
     pub backoff: Option<Backoff>,
     /// What is known of the policies and the budget that guard its pods; None when nothing is.
     pub guard: Option<GuardState>,

@@ -130,7 +130,7 @@ fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<String, Vec<Instant>>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a server that answers each call at once and records when it arrived. Returns its URL.
+/// Starts a server that answers each call immediately and records when it arrived. Returns its URL.
 async fn serve(calls: Calls) -> Result<String> {
     let answer = async |State(calls): State<Calls>, uri: Uri| {
         let now = Instant::now();
