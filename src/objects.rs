@@ -3,11 +3,11 @@
 use std::fmt;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::Resource;
 
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,10 +22,12 @@ pub(crate) enum Kind {
     Node,
     /// PersistentVolumeClaim
     Claim,
+    SidecarSet,
+    Namespace,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Kind::GameDeployment,
         Kind::GameStatefulSet,
         Kind::HookRun,
@@ -34,6 +36,8 @@ impl Kind {
         Kind::Revision,
         Kind::Node,
         Kind::Claim,
+        Kind::SidecarSet,
+        Kind::Namespace,
     ];
 
     /// The kind's name in the API.
@@ -47,6 +51,8 @@ impl Kind {
             Kind::Revision => "ControllerRevision",
             Kind::Node => "Node",
             Kind::Claim => "PersistentVolumeClaim",
+            Kind::SidecarSet => "SidecarSet",
+            Kind::Namespace => "Namespace",
         }
     }
 
@@ -61,6 +67,8 @@ impl Kind {
             Kind::Revision => ControllerRevision::url_path(&(), namespace),
             Kind::Node => Node::url_path(&(), None),
             Kind::Claim => PersistentVolumeClaim::url_path(&(), namespace),
+            Kind::SidecarSet => SidecarSet::url_path(&(), None),
+            Kind::Namespace => Namespace::url_path(&(), None),
         }
     }
 

@@ -97,7 +97,8 @@ fn bytes_per_pod(make: impl Fn(usize) -> Value) -> usize {
         let object = Object::Item(&text);
         let metadata = make(index)["metadata"].to_string();
         let identity: Identity = serde_json::from_str(&metadata).unwrap();
-        let pod = CachedPod::read(None, Sight::Listed, &identity, object, &mut interner).unwrap();
+        let pod =
+            CachedPod::read(None, Sight::Listed, &identity, object, false, &mut interner).unwrap();
         if let Some(pod) = pod {
             store.put(pod);
         }

@@ -61,10 +61,11 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner: each may use those before it, so that there is no cycle between them.
-const PLAN_MODULES: [&str; 19] = [
+const PLAN_MODULES: [&str; 20] = [
     "observed",
     "quantity",
     "time",
+    "sidecars",
     "decision",
     "hook_run",
     "workload",

@@ -55,6 +55,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
         ("priorityClass.create=false", "PriorityClass"),
         ("networkPolicy.enabled=false", "NetworkPolicy"),
         ("flowSchema.create=false", "FlowSchema"),
+        ("sidecars.enabled=false", "MutatingWebhookConfiguration"),
     ] {
         let objects = render(program, &["--set", value]).await?;
         let mut rest = kinds(&objects);
@@ -75,6 +76,7 @@ async fn each_part_can_be_left_out(case: &mut Case) -> Result<()> {
     let without = render(program, &["--set", without]).await?;
     let left: Vec<&str> = usual.difference(&kinds(&without)).copied().collect();
     let admission = [
+        "MutatingWebhookConfiguration",
         "Secret",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
@@ -210,11 +212,18 @@ async fn the_permissions_are_minimal(case: &mut Case) -> Result<()> {
     let everywhere = rules(&scoped, "ClusterRole");
     let configurations = names(&everywhere, "validatingwebhookconfigurations");
     ensure!(
-        everywhere.len() == 2
+        everywhere.len() == 6
             && names(&everywhere, "nodes").len() == 1
+            && names(&everywhere, "namespaces").len() == 1
             && configurations == [serde_json::json!(["gamekeeper-webhook"])],
         "{everywhere:#?}"
     );
+    let without = ["--set=watchNamespace=games,sidecars.enabled=false"];
+    let without = render(program, &without).await?;
+    ensure!(rules(&without, "ClusterRole").len() == 2, "{without:#?}");
+    ensure!(of_kind(&without, "MutatingWebhookConfiguration").is_empty());
+    let admission = of_kind(&without, "ValidatingWebhookConfiguration");
+    ensure!(!format!("{admission:?}").contains("sidecarsets"));
     let inside = rules(&scoped, "Role");
     ensure!(
         names(&inside, "secrets")
@@ -280,7 +289,7 @@ async fn crds_alerts_and_dashboards_are_rendered_unchanged(case: &mut Case) -> R
         serde_yaml_ng::from_str(&text).with_context(|| path.to_owned())
     };
     let crds = of_kind(&objects, "CustomResourceDefinition");
-    ensure!(crds.len() == 4);
+    ensure!(crds.len() == 5);
     for crd in crds {
         let plural = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();
         ensure!(

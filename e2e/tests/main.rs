@@ -40,6 +40,7 @@ mod revisions;
 mod rolling;
 mod run;
 mod scaling;
+mod sidecars;
 mod stateful_hooks;
 mod stateful_identity;
 mod stateful_ordinals;
@@ -81,6 +82,7 @@ fn main() -> anyhow::Result<ExitCode> {
         rolling::tests(),
         on_delete::tests(),
         scaling::tests(),
+        sidecars::tests(),
         batches::tests(),
         ownership::tests(),
         stateful_ordinals::tests(),

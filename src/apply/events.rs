@@ -190,6 +190,12 @@ async fn write(
         name,
         uid,
     } = about;
+    // Events of cluster-scoped objects are in namespace default, by convention of the API server.
+    let home = if namespace.is_empty() {
+        "default"
+    } else {
+        namespace
+    };
     let mut note = event.message.clone();
     note.truncate(note.floor_char_boundary(MAX_NOTE_BYTES));
     let body = json!({
@@ -197,7 +203,7 @@ async fn write(
         "kind": "Event",
         "metadata": {
             "name": format!("{name}.{:x}", now.as_nanosecond()),
-            "namespace": namespace,
+            "namespace": home,
         },
         "eventTime": format!("{now:.6}"),
         "reportingController": FIELD_MANAGER,
@@ -214,7 +220,7 @@ async fn write(
             "uid": uid,
         },
     });
-    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{home}/events");
     let written = requests.create(&path, to_bytes(&body)).await;
     if let Err(refusal) = &written {
         debug!(%refusal, reason = event.reason, "an event was rejected");

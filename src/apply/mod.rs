@@ -73,6 +73,8 @@ impl Target {
 pub(crate) struct Memory {
     /// The API server's verdicts on pods, by revision.
     pub verdicts: BTreeMap<String, Verdict>,
+    /// The revisions of the SidecarSets that these pods had.
+    pub sidecars: Vec<String>,
     /// Revisions whose last pod was refused: the next pod is tried alone.
     pub refused: BTreeSet<String>,
     /// Names of pods and revisions that belong to another owner.
@@ -95,6 +97,7 @@ impl Default for Memory {
     fn default() -> Self {
         Self {
             verdicts: BTreeMap::new(),
+            sidecars: Vec::new(),
             refused: BTreeSet::new(),
             taken: BTreeSet::new(),
             failures: Failures::default(),
@@ -109,6 +112,15 @@ impl Default for Memory {
 }
 
 impl Memory {
+    /// Forgets what depends on the sidecars of pods, if they have changed.
+    pub(crate) fn retain_sidecars(&mut self, revisions: Vec<String>) {
+        if self.sidecars != revisions {
+            self.verdicts.clear();
+            self.refused.clear();
+            self.sidecars = revisions;
+        }
+    }
+
     /// Forgets revisions that no longer exist.
     pub(crate) fn retain_revisions(&mut self, exists: impl Fn(&str) -> bool) {
         self.verdicts.retain(|revision, _| exists(revision));

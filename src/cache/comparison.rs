@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::warn;
 
 use super::Cache;
-use super::watch::Source;
 use crate::objects::Kind;
 use gamekeeper_core::causes::with_causes;
 
@@ -64,15 +63,15 @@ impl Newest {
 impl Cache {
     /// Whether this process may read the newest version of each kind. A watch does not prove that.
     pub(crate) async fn check_access(&self) -> Result<(), kube::Error> {
-        let newest = self.sources.values().map(Source::newest);
+        let newest = self.watched().map(|(_, source)| source.newest());
         futures::future::try_join_all(newest).await.map(|_| ())
     }
 
     /// Waits until the cache is as new as the API server at the time of the call.
     pub(crate) async fn catch_up_with_server(&self) -> Result<(), kube::Error> {
-        let kinds = self.sources.iter().map(async |(kind, source)| {
+        let kinds = self.watched().map(async |(kind, source)| {
             let newest = source.newest().await?;
-            self.reach_or_relist(*kind, newest, BOOKMARK_WAIT, Duration::ZERO)
+            self.reach_or_relist(kind, newest, BOOKMARK_WAIT, Duration::ZERO)
                 .await;
             Ok(())
         });

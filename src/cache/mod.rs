@@ -14,6 +14,7 @@ mod pods;
 mod reflector;
 mod resources;
 mod route;
+mod sidecars;
 mod slim;
 mod store;
 #[cfg(test)]
@@ -43,12 +44,15 @@ pub(crate) use kinds::NodeHead;
 pub(crate) use kinds::{CachedRevision, NodeState, slim_claim};
 pub(crate) use reflector::{Reflector, Routed, Seen, Unreadable};
 pub(crate) use route::{Router, Sink, WorkloadSink};
+pub(crate) use sidecars::{CachedNamespace, NamespaceHead, SidecarIndex};
 pub(crate) use watch::Source;
 
 use self::comparison::Newest;
 use crate::objects::{Deleted, Kind};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, GameWorkload, HookTemplate};
+use gamekeeper_core::api::{
+    GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
+};
 use gamekeeper_core::plan::Claim;
 
 #[derive(Default)]
@@ -57,13 +61,18 @@ pub(crate) struct Cache {
     pub game_stateful_sets: Arc<Reflector<Whole<GameStatefulSet>>>,
     pub hook_runs: Arc<Reflector<CachedHookRun>>,
     pub hook_templates: Arc<Reflector<Whole<HookTemplate>>>,
-    /// Pods that our workloads control, and those without a controller.
+    /// Pods that our workloads control, those without a controller, and those of others that SidecarSets reach.
     pub pods: Arc<Reflector<CachedPod>>,
     /// ControllerRevisions, likewise.
     pub revisions: Arc<Reflector<CachedRevision>>,
     /// Nodes that plans must know.
     pub nodes: Arc<Reflector<NodeState>>,
     pub claims: Arc<Reflector<Claim>>,
+    pub sidecar_sets: Arc<Reflector<Whole<SidecarSet>>>,
+    /// Namespaces; empty until there is a SidecarSet.
+    pub namespaces: Arc<Reflector<CachedNamespace>>,
+    /// The SidecarSets, and what they reach.
+    pub sidecars: Arc<SidecarIndex>,
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
     newest: BTreeMap<Kind, Newest>,
@@ -87,7 +96,8 @@ macro_rules! reflector_of {
         reflector_of!(
             $cache, $kind, $reflector => $value;
             GameDeployment game_deployments, GameStatefulSet game_stateful_sets, HookRun hook_runs,
-            HookTemplate hook_templates, Pod pods, Revision revisions, Node nodes, Claim claims
+            HookTemplate hook_templates, Pod pods, Revision revisions, Node nodes, Claim claims,
+            SidecarSet sidecar_sets, Namespace namespaces
         )
     };
     ($cache:expr, $kind:expr, $reflector:ident => $value:expr; $($name:ident $field:ident),+) => {
@@ -115,20 +125,30 @@ impl Cache {
         }
     }
 
-    /// An empty cache for the objects of one namespace, or of all if None.
-    pub(crate) fn new(client: &Client, namespace: Option<&str>, streaming: bool) -> Self {
-        let sources = Kind::ALL.map(|kind| {
+    /// An empty cache for the objects of one namespace, or of all if None; with SidecarSets or without.
+    pub(crate) fn new(
+        client: &Client,
+        namespace: Option<&str>,
+        streaming: bool,
+        with_sidecar_sets: bool,
+    ) -> Self {
+        let kinds = Kind::ALL.into_iter();
+        let kinds = kinds.filter(|kind| {
+            with_sidecar_sets || !matches!(kind, Kind::SidecarSet | Kind::Namespace)
+        });
+        let sources = kinds.clone().map(|kind| {
             let source = Source {
                 client: client.clone(),
                 path: kind.collection(namespace),
-                metadata_only: kind == Kind::Claim,
+                metadata_only: matches!(kind, Kind::Claim | Kind::Namespace),
                 streaming,
             };
             (kind, source)
         });
         Self {
-            newest: Kind::ALL.map(|kind| (kind, Newest::default())).into(),
-            sources: sources.into(),
+            newest: kinds.map(|kind| (kind, Newest::default())).collect(),
+            sources: sources.collect(),
+            sidecars: Arc::new(SidecarIndex::new(namespace)),
             ..Self::default()
         }
     }
@@ -140,6 +160,10 @@ impl Cache {
             let (source, router) = (source.clone(), Arc::clone(router));
             self.start_one(*kind, source, router, &mut watches);
         }
+        watches.spawn(keep_pods(
+            Arc::clone(&self.pods),
+            Arc::clone(&self.sidecars),
+        ));
         watches
     }
 
@@ -173,10 +197,12 @@ impl Cache {
             )),
             Kind::Pod => {
                 let mut interner = Interner::default();
+                let sidecars = Arc::clone(&self.sidecars);
                 watches.spawn(Arc::clone(&self.pods).feed(
                     source,
                     move |previous, sight, identity, pod| {
-                        CachedPod::read(previous, sight, identity, pod, &mut interner)
+                        let keep_foreign = sidecars.keeps_pods_of(&identity.namespace);
+                        CachedPod::read(previous, sight, identity, pod, keep_foreign, &mut interner)
                     },
                     routed(router, Kind::Pod, Router::pod),
                 ))
@@ -199,6 +225,26 @@ impl Cache {
                 |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
                 routed(router, Kind::Claim, Router::claim),
             )),
+            Kind::SidecarSet => watches.spawn(Arc::clone(&self.sidecar_sets).feed(
+                source,
+                |_, _, _, object| {
+                    let set = object.read_within(MAX_TEMPLATE_BYTES)?;
+                    Ok(Some(Whole::new(set, true)))
+                },
+                routed(router, Kind::SidecarSet, Router::sidecar_set),
+            )),
+            Kind::Namespace => {
+                let (namespaces, sidecars) =
+                    (Arc::clone(&self.namespaces), Arc::clone(&self.sidecars));
+                watches.spawn(async move {
+                    sidecars.used().await;
+                    let read = |_: Option<&_>, _, _: &Identity, object: Object<'_>| {
+                        Ok(Some(CachedNamespace::from(object.read::<NamespaceHead>()?)))
+                    };
+                    let route = routed(router, Kind::Namespace, Router::namespace);
+                    namespaces.feed(source, read, route).await;
+                })
+            }
         };
     }
 
@@ -210,14 +256,24 @@ impl Cache {
     /// The kinds that have not been listed yet.
     pub(crate) fn missing(&self) -> Vec<Kind> {
         let unlisted = |kind: &Kind| self.seen(*kind).borrow().listed == 0;
-        self.sources.keys().copied().filter(unlisted).collect()
+        self.watched()
+            .map(|(kind, _)| kind)
+            .filter(unlisted)
+            .collect()
+    }
+
+    /// The kinds that are watched now. Namespaces are, once there is a SidecarSet.
+    fn watched(&self) -> impl Iterator<Item = (Kind, &Source)> {
+        let sources = self.sources.iter().map(|(kind, source)| (*kind, source));
+        sources.filter(|(kind, _)| *kind != Kind::Namespace || self.sidecars.is_used())
     }
 
     /// Waits until every kind has been listed.
     pub(crate) async fn filled(&self) {
-        for kind in self.sources.keys() {
+        // Namespaces come last: whether they are watched is known when SidecarSets have been listed.
+        for (kind, _) in self.watched() {
             // Cannot fail, because self holds the sender.
-            let _ = self.seen(*kind).wait_for(|seen| seen.listed > 0).await;
+            let _ = self.seen(kind).wait_for(|seen| seen.listed > 0).await;
         }
     }
 
@@ -236,7 +292,7 @@ impl Cache {
                 last_event: reflector.last_event(),
             })
         };
-        self.sources.keys().map(|kind| stats(*kind)).collect()
+        self.watched().map(|(kind, _)| stats(kind)).collect()
     }
 
     async fn reach(&self, kind: Kind, version: u64) {
@@ -255,6 +311,17 @@ impl Cache {
                 .get(&deleted.key)
                 .is_some_and(|found| found.uid() == deleted.uid && !found.terminating())
         })
+    }
+}
+
+/// The shortest time between two lists of pods because SidecarSets reach more namespaces.
+const SIDECARS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Lists the pods again when SidecarSets reach further namespaces, whose pods of other controllers were not kept.
+async fn keep_pods(pods: Arc<Reflector<CachedPod>>, sidecars: Arc<SidecarIndex>) {
+    let mut grown = sidecars.grown();
+    while grown.changed().await.is_ok() {
+        pods.relist(SIDECARS_INTERVAL).await;
     }
 }
 

@@ -3,8 +3,8 @@
 //! All pods of the cluster come by one watch, because no selector matches ours alone: owner references cannot
 //! be selected, and users may change labels. A pod that lost a selected label would vanish from the cache
 //! although its match continues. So each event is first parsed as far as the owner references. Pods of other
-//! controllers are dropped there. Of an orphan only what decides its adoption is kept, because a workload
-//! that matches it may be created later.
+//! controllers are dropped there, unless a SidecarSet reaches their namespace. Of an orphan only what decides its
+//! adoption is kept, because a workload that matches it may be created later, and what a SidecarSet shows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,9 @@ use super::control::Control;
 use super::slim::{Interner, Sight, phase, slim};
 use super::store::{Cached, Head, Store};
 use super::watch::{Identity, Object, version_number};
-use gamekeeper_core::plan::{Pod, PodPhase};
+use gamekeeper_core::api::names;
+use gamekeeper_core::plan::sidecars::{MatchedPod, Sidecars};
+use gamekeeper_core::plan::{Pod, PodPhase, SidecarMark, SidecarMarks, sidecar_marks};
 
 /// The cached form of a pod.
 #[derive(Clone, Debug)]
@@ -26,19 +28,36 @@ pub enum CachedPod {
     Own(Arc<Pod>),
     /// A pod without a controller.
     Orphan(Box<Orphan>),
+    /// A pod of another controller, where a SidecarSet may reach it.
+    Foreign(Box<Orphan>),
 }
+
+/// What a SidecarSet shows about one of its pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SidecarPod<'a> {
+    mark: Option<&'a SidecarMark>,
+    ready: bool,
+}
+
+/// The head of all pods of other controllers: an owner that none of our workloads has.
+const FOREIGN: &str = "-";
 
 impl CachedPod {
     /// Parses a pod whose previous state was `previous`. None for a pod of another controller, which is not
-    /// parsed.
+    /// parsed, unless such pods are kept.
     pub fn read(
         previous: Option<&CachedPod>,
         sight: Sight,
         identity: &Identity,
         object: Object<'_>,
+        keep_foreign: bool,
         interner: &mut Interner,
     ) -> Result<Option<Self>, serde_json::Error> {
         Ok(match identity.control {
+            Control::Foreign if keep_foreign => {
+                let pod = Orphan::new(object.read()?, interner);
+                Some(CachedPod::Foreign(Box::new(pod)))
+            }
             Control::Foreign => None,
             Control::None => {
                 let orphan = Orphan::new(object.read()?, interner);
@@ -56,7 +75,7 @@ impl CachedPod {
     pub fn own(&self) -> Option<&Arc<Pod>> {
         match self {
             CachedPod::Own(pod) => Some(pod),
-            CachedPod::Orphan(_) => None,
+            CachedPod::Orphan(_) | CachedPod::Foreign(_) => None,
         }
     }
 
@@ -64,8 +83,48 @@ impl CachedPod {
     pub fn orphan(&self) -> Option<&Orphan> {
         match self {
             CachedPod::Orphan(orphan) => Some(orphan),
-            CachedPod::Own(_) => None,
+            CachedPod::Own(_) | CachedPod::Foreign(_) => None,
         }
+    }
+
+    /// What a SidecarSet shows about the pod; None if the pod does not count for it.
+    pub fn of_sidecar_set(&self, set: &Sidecars) -> Option<SidecarPod<'_>> {
+        let (counts, selected, marks, ready) = match self {
+            CachedPod::Own(pod) => (
+                !pod.terminating && !pod.ended(),
+                set.selects(&pod.labels),
+                Some(&pod.sidecars),
+                pod.ready_since.is_some(),
+            ),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => (
+                !pod.terminating && !pod.ended(),
+                set.selects(&pod.labels()),
+                pod.sidecars(),
+                pod.ready,
+            ),
+        };
+        (counts && selected).then(|| SidecarPod {
+            mark: marks.and_then(|marks| marks.get(&set.name)),
+            ready,
+        })
+    }
+
+    /// The pod for the status of a SidecarSet, if it counts; `all` says whether pods that are not our workloads' do.
+    pub fn matched(&self, set: &Sidecars, all: bool) -> Option<MatchedPod> {
+        let SidecarPod { ready, .. } = self.of_sidecar_set(set)?;
+        let (labels, marks) = match self {
+            CachedPod::Own(pod) => (pod.labels.clone(), pod.sidecars.clone()),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) if all => {
+                (pod.labels(), pod.sidecars().cloned().unwrap_or_default())
+            }
+            _ => return None,
+        };
+        Some(MatchedPod {
+            name: format!("{}/{}", self.namespace(), self.name()),
+            labels,
+            marks,
+            ready,
+        })
     }
 }
 
@@ -88,13 +147,21 @@ impl Cached for CachedPod {
                 terminating: orphan.terminating,
                 controller: None,
             },
+            CachedPod::Foreign(pod) => Head {
+                namespace: &pod.namespace,
+                name: &pod.name,
+                uid: &pod.uid,
+                version: pod.version,
+                terminating: pod.terminating,
+                controller: Some(FOREIGN),
+            },
         }
     }
 
     fn shared_name(&self) -> Arc<str> {
         match self {
             CachedPod::Own(pod) => pod.name.as_str().into(),
-            CachedPod::Orphan(orphan) => Arc::clone(&orphan.name),
+            CachedPod::Orphan(pod) | CachedPod::Foreign(pod) => Arc::clone(&pod.name),
         }
     }
 }
@@ -109,8 +176,18 @@ pub struct Orphan {
     /// `key=value`, separated by commas. Pods with equal labels share the text.
     labels: Arc<str>,
     phase: PodPhase,
-    index: Option<u32>,
+    /// None if its annotations say nothing that matters: most pods are spared the memory.
+    annotated: Option<Box<Annotated>>,
     terminating: bool,
+    ready: bool,
+}
+
+/// What an orphan's annotations say.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Annotated {
+    index: Option<u32>,
+    /// The SidecarSets that were considered when it was created.
+    sidecars: SidecarMarks,
 }
 
 /// The parts of an orphan that are parsed.
@@ -129,26 +206,41 @@ struct Meta {
     uid: String,
     resource_version: String,
     labels: Option<BTreeMap<String, String>>,
-    annotations: Option<Annotations>,
+    annotations: Option<BTreeMap<String, String>>,
     deletion_timestamp: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Annotations {
-    #[serde(rename = "tkex.bkbcs.tencent.com/gamedeployment-index-id")]
-    index: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
     phase: Option<String>,
+    conditions: Option<Vec<PodCondition>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+impl Annotated {
+    fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        let index = annotations.get(names::INDEX_ID);
+        let annotated = Self {
+            index: index.and_then(|index| index.parse().ok()),
+            sidecars: sidecar_marks(annotations),
+        };
+        (annotated != Self::default()).then_some(annotated)
+    }
 }
 
 impl Orphan {
     fn new(pod: OrphanHead, interner: &mut Interner) -> Self {
         let meta = pod.metadata;
+        let annotations = meta.annotations.unwrap_or_default();
+        let mut conditions = pod.status.conditions.iter().flatten();
         let labels = meta.labels.iter().flatten();
         let labels: Vec<String> = labels
             .map(|(key, value)| format!("{key}={value}"))
@@ -160,11 +252,23 @@ impl Orphan {
             version: version_number(&meta.resource_version),
             labels: interner.share(labels.join(",")),
             phase: phase(pod.status.phase.as_deref()),
-            index: meta
-                .annotations
-                .and_then(|annotations| annotations.index?.parse().ok()),
+            annotated: Annotated::of(&annotations).map(Box::new),
             terminating: meta.deletion_timestamp.is_some(),
+            ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
         }
+    }
+
+    fn index(&self) -> Option<u32> {
+        self.annotated.as_ref()?.index
+    }
+
+    fn sidecars(&self) -> Option<&SidecarMarks> {
+        let annotated = self.annotated.as_ref()?;
+        Some(&annotated.sidecars)
+    }
+
+    fn ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
     /// Its namespace.
@@ -184,7 +288,7 @@ impl Orphan {
         self.uid == other.uid
             && self.labels == other.labels
             && self.phase == other.phase
-            && self.index == other.index
+            && self.index() == other.index()
             && self.terminating == other.terminating
     }
 
@@ -208,7 +312,7 @@ impl Orphan {
         let pod = slim(None, Sight::Listed, pod, &mut Interner::default());
         pod.map(|pod| Pod {
             phase: self.phase,
-            index: self.index,
+            index: self.index(),
             ..pod
         })
     }

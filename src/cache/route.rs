@@ -7,11 +7,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::kinds::{CachedHookRun, CachedRevision, NodeState, Whole};
 use super::pods::CachedPod;
+use super::sidecars::{CachedNamespace, SidecarIndex};
 use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameWorkload, HookTemplate};
+use gamekeeper_core::api::{GameWorkload, HookTemplate, SidecarSet};
 use gamekeeper_core::plan::{Claim, makes_same_plan};
 
 /// Receives keys to reconcile; must not block.
@@ -27,6 +28,8 @@ pub(crate) struct Router {
     to_hook_runs: Sink,
     /// Receives templates that cannot be decoded, or that could not be decoded until now.
     to_hook_templates: Sink,
+    sidecars: Arc<SidecarIndex>,
+    to_sidecar_sets: Sink,
 }
 
 impl Router {
@@ -34,12 +37,16 @@ impl Router {
         to_workloads: WorkloadSink,
         to_hook_runs: Sink,
         to_hook_templates: Sink,
+        sidecars: Arc<SidecarIndex>,
+        to_sidecar_sets: Sink,
     ) -> Self {
         Self {
             workloads: RwLock::default(),
             to_workloads,
             to_hook_runs,
             to_hook_templates,
+            sidecars,
+            to_sidecar_sets,
         }
     }
 
@@ -72,7 +79,11 @@ impl Router {
                 (self.to_hook_templates)(key.clone());
                 self.queue(self.read().hooked(&key.namespace, &key.name));
             }
-            Kind::Pod | Kind::Revision | Kind::Node | Kind::Claim => {}
+            Kind::SidecarSet => {
+                self.sidecars.put_set(&key.name, None);
+                (self.to_sidecar_sets)(key.clone());
+            }
+            Kind::Pod | Kind::Revision | Kind::Node | Kind::Claim | Kind::Namespace => {}
         }
     }
 
@@ -90,8 +101,47 @@ impl Router {
         self.owners(transition);
     }
 
-    /// Queues the pod's controller, or the workloads that might adopt it.
+    /// Takes the set in, and queues it.
+    pub(crate) fn sidecar_set(&self, (old, new): &Transition<Whole<SidecarSet>>) {
+        let Some(set) = new.as_ref().or(old.as_ref()) else {
+            return;
+        };
+        self.sidecars.put_set(set.name(), new.as_deref());
+        (self.to_sidecar_sets)(set.key());
+    }
+
+    /// Takes the namespace in, and queues all sets: any of them may reach it now, or no longer.
+    pub(crate) fn namespace(&self, (old, new): &Transition<CachedNamespace>) {
+        let Some(namespace) = new.as_ref().or(old.as_ref()) else {
+            return;
+        };
+        if let (Some(old), Some(new)) = (old, new)
+            && old.namespace == new.namespace
+        {
+            return;
+        }
+        self.sidecars
+            .put_namespace(namespace.name(), new.as_deref());
+        for set in self.sidecars.all() {
+            (self.to_sidecar_sets)(ObjectKey::new("", set));
+        }
+    }
+
+    /// Queues the SidecarSets whose status depends on the change of a pod.
+    fn sidecar_sets_of(&self, (old, new): &Transition<CachedPod>) {
+        let concerned = self.sidecars.concerned_by(|set| {
+            let [old, new] =
+                [old, new].map(|side| side.as_ref().and_then(|pod| pod.of_sidecar_set(set)));
+            old != new
+        });
+        for set in concerned {
+            (self.to_sidecar_sets)(ObjectKey::new("", set));
+        }
+    }
+
+    /// Queues the pod's controller, or the workloads that might adopt it, and the SidecarSets that show it.
     pub(crate) fn pod(&self, transition: &Transition<CachedPod>) {
+        self.sidecar_sets_of(transition);
         self.owners(transition);
         let [old, new] =
             [&transition.0, &transition.1].map(|side| side.as_ref().and_then(|pod| pod.orphan()));
@@ -192,7 +242,8 @@ mod tests {
         let to_runs = sink("run");
         let to_workloads = sink("workload");
         let to_workloads: WorkloadSink = Box::new(move |_, key| to_workloads(key));
-        let router = Router::new(to_workloads, to_runs, to_templates);
+        let sidecars = Arc::new(SidecarIndex::default());
+        let router = Router::new(to_workloads, to_runs, to_templates, sidecars, sink("set"));
         let lobby = json!({
             "metadata": {"namespace": "games", "name": "lobby", "uid": "lobby-uid"},
             "spec": {
@@ -259,6 +310,26 @@ mod tests {
         router.pod(&(None, pod(json!({"app": "other"}), None)));
         router.pod(&(None, pod(json!({"app": "lobby"}), Some("another-uid"))));
         assert!(queued(&keys).is_empty());
+    }
+
+    #[test]
+    fn a_pod_concerns_the_sidecar_sets_whose_counts_it_changes() {
+        let (router, keys) = router();
+        let labelled = || pod(json!({"app": "lobby"}), Some("lobby-uid"));
+        router.pod(&(None, labelled()));
+        assert_eq!(queued(&keys), ["workload games/lobby"]);
+        let set = json!({
+            "metadata": {"name": "log"},
+            "spec": {"selector": {"matchLabels": {"app": "lobby"}}, "containers": [{"name": "log"}]},
+        });
+        let set: SidecarSet = serde_json::from_value(set).unwrap();
+        router.sidecar_set(&(None, Some(Arc::new(Whole::new(set, true)))));
+        assert_eq!(queued(&keys), ["set /log"]);
+        router.pod(&(None, labelled()));
+        assert_eq!(queued(&keys), ["set /log", "workload games/lobby"]);
+        router.pod(&(labelled(), labelled()));
+        router.pod(&(None, pod(json!({"app": "other"}), Some("lobby-uid"))));
+        assert_eq!(queued(&keys), ["workload games/lobby"]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::watch::version_number;
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{
     Container, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase, Resize,
+    sidecar_marks,
 };
 
 /// Strings that many pods share.
@@ -108,6 +109,7 @@ pub(super) fn slim(
         index: annotations
             .get(names::INDEX_ID)
             .and_then(|index| index.parse().ok()),
+        sidecars: sidecar_marks(&annotations),
         record,
         phase: phase(status.phase.as_deref()),
         ended_at_once: ended_at_once(&status),

@@ -137,6 +137,12 @@ impl<T: Cached> Store<T> {
         objects.collect()
     }
 
+    /// The objects of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<T>> {
+        let objects = self.namespaces.get(namespace).into_iter();
+        objects.flat_map(|space| space.objects.values())
+    }
+
     /// The number of objects.
     pub fn len(&self) -> usize {
         self.namespaces.values().map(|it| it.objects.len()).sum()

@@ -15,7 +15,7 @@ pub(crate) fn pod(
     let metadata = pod["metadata"].to_string();
     let identity: Identity = serde_json::from_str(&metadata).expect("metadata");
     let object = Object::Item(&text);
-    CachedPod::read(previous, sight, &identity, object, interner).expect("a pod")
+    CachedPod::read(previous, sight, &identity, object, false, interner).expect("a pod")
 }
 
 /// Shows the cache a list with exactly these pods, without controllers.

@@ -7,6 +7,7 @@
 mod hook_run;
 mod planners;
 mod queue;
+mod sidecar_set;
 mod unreadable;
 mod workload;
 mod world;
@@ -20,6 +21,7 @@ use crate::cache::Cache;
 pub(crate) use hook_run::{HookMetrics, HookRuns, RunOwner, point};
 pub(crate) use planners::Planners;
 pub(crate) use queue::{Queue, Queues, Requeue, work};
+pub(crate) use sidecar_set::SidecarSets;
 pub(crate) use unreadable::UnreadableReporter;
 pub(crate) use workload::Workloads;
 

@@ -85,6 +85,7 @@ impl<K: Planned> Workloads<K> {
             read_at,
             now,
             revisions,
+            sidecars,
             plan,
             players,
             ended_without_hook,
@@ -94,6 +95,7 @@ impl<K: Planned> Workloads<K> {
         memory.players = players;
         let metrics = &self.shared.metrics;
         metrics.ended_without_hook(target.of(), ended_without_hook);
+        memory.retain_sidecars(sidecars);
         memory.retain_revisions(|name| revisions.iter().any(|it| it.name == name));
         let plan = match plan {
             Ok(plan) => plan,
@@ -174,6 +176,8 @@ struct Planning<S> {
     /// The same time on the wall clock.
     now: Timestamp,
     revisions: Vec<Arc<Revision>>,
+    /// The revisions of the SidecarSets that new pods get.
+    sidecars: Vec<String>,
     plan: Result<Plan<S>, InvalidWorkload>,
     /// Guarded pods that may have players now.
     players: GuardedPlayers,
@@ -201,6 +205,11 @@ impl<S> Planning<S> {
             players: GuardedPlayers::of(object, &world),
             ended_without_hook: before.gone(object, &world),
             took: read_at.elapsed(),
+            sidecars: world
+                .sidecars
+                .iter()
+                .map(|it| it.revision.clone())
+                .collect(),
             revisions: world.revisions,
         }
     }

@@ -17,6 +17,7 @@ use gamekeeper_core::plan::{
 /// The part of a workload's memory that a plan reads.
 pub(super) struct MemorySnapshot {
     verdicts: BTreeMap<String, Verdict>,
+    sidecars: Vec<String>,
     taken: BTreeSet<String>,
     failures: Failures,
     backoff: Option<Backoff>,
@@ -29,6 +30,7 @@ impl MemorySnapshot {
     pub(super) fn of(memory: &Memory) -> Self {
         Self {
             verdicts: memory.verdicts.clone(),
+            sidecars: memory.sidecars.clone(),
             taken: memory.taken.clone(),
             failures: memory.failures.clone(),
             backoff: memory.backoff,
@@ -77,6 +79,9 @@ pub(super) fn world<K: GameWorkload>(
         lost_nodes,
         old_kubelets,
     } = nodes(cache, &pods);
+    let sidecars = cache.sidecars.reaching(namespace);
+    // A verdict on pods says nothing about pods with other sidecars.
+    let is_same = sidecars.iter().map(|it| &it.revision).eq(&memory.sidecars);
     World {
         now: Timestamp::now(),
         pods,
@@ -91,7 +96,12 @@ pub(super) fn world<K: GameWorkload>(
         lost_nodes,
         old_kubelets,
         claims: claims(cache, workload),
-        verdicts: memory.verdicts,
+        sidecars,
+        verdicts: if is_same {
+            memory.verdicts
+        } else {
+            BTreeMap::new()
+        },
         taken: memory.taken,
         failures: memory.failures,
         backoff: memory.backoff,

@@ -32,6 +32,7 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
+use crate::cache::Cache;
 use crate::inbound;
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
@@ -129,6 +130,7 @@ pub async fn run(options: Options) -> Result<(), RunError> {
             namespace: config.default_namespace.clone(),
             scope: options.namespace.clone(),
             commands: ExecNamespaces::from_iter(&options.hook_exec_namespaces),
+            sidecar_sets: options.sidecar_sets,
         };
         let with_cache = Arc::clone(&health);
         let certificate = webhook::start(
@@ -153,8 +155,12 @@ pub async fn run(options: Options) -> Result<(), RunError> {
         let streaming = can_stream_lists(&client).await;
         let operator = Operator::new(
             &client,
-            options.namespace.as_deref(),
-            streaming,
+            Cache::new(
+                &client,
+                options.namespace.as_deref(),
+                streaming,
+                options.sidecar_sets,
+            ),
             probe,
             instance,
             counters.clone(),

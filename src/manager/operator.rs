@@ -16,7 +16,8 @@ use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Requests};
 use crate::cache::{Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
 use crate::controller::{
-    HookRuns, Planners, Queue, Queues, Requeue, Shared, UnreadableReporter, Workloads, work,
+    HookRuns, Planners, Queue, Queues, Requeue, Shared, SidecarSets, UnreadableReporter, Workloads,
+    work,
 };
 use crate::fair::Capacity;
 use crate::objects::Kind;
@@ -43,6 +44,12 @@ const HOOK_TEMPLATE_CAPACITY: Capacity = Capacity {
     per_namespace: 2,
     reserved: 2,
 };
+/// The limits of concurrent reconciles of SidecarSets, which have no namespace.
+const SIDECAR_SET_CAPACITY: Capacity = Capacity {
+    shared: 4,
+    per_namespace: 4,
+    reserved: 4,
+};
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The backoff of comparisons of the caches with the API server.
@@ -62,6 +69,7 @@ pub(super) struct Operator {
     hook_runs: Arc<Queue>,
     /// Only templates that cannot be decoded.
     hook_templates: Arc<Queue>,
+    sidecar_sets: Arc<Queue>,
     counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
@@ -69,26 +77,28 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Starts the watches, and the writer of events, which reports `instance` as its name.
+    /// Starts the watches of the cache, and the writer of events, which reports `instance` as its name.
     pub(super) fn new(
         client: &Client,
-        namespace: Option<&str>,
-        streaming: bool,
+        cache: Cache,
         probe: Probe,
         instance: String,
         counters: Counters,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = EventRecorder::new();
-        let cache = Arc::new(Cache::new(client, namespace, streaming));
+        let cache = Arc::new(cache);
         let game_deployments = Arc::new(Queue::new(WORKLOAD_CAPACITY));
         let game_stateful_sets = Arc::new(Queue::new(WORKLOAD_CAPACITY));
         let hook_runs = Arc::new(Queue::new(HOOK_RUN_CAPACITY));
         let hook_templates = Arc::new(Queue::new(HOOK_TEMPLATE_CAPACITY));
+        let sidecar_sets = Arc::new(Queue::new(SIDECAR_SET_CAPACITY));
         let router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
             sink(&hook_templates),
+            Arc::clone(&cache.sidecars),
+            sink(&sidecar_sets),
         );
         let mut background = cache.start(&Arc::new(router));
         background.spawn(writer.run(requests.clone(), instance));
@@ -100,6 +110,7 @@ impl Operator {
             game_stateful_sets,
             hook_runs,
             hook_templates,
+            sidecar_sets,
             counters,
             probe,
             background,
@@ -115,6 +126,7 @@ impl Operator {
             ("gamedeployment", Arc::clone(&self.game_deployments)),
             ("gamestatefulset", Arc::clone(&self.game_stateful_sets)),
             ("hookrun", Arc::clone(&self.hook_runs)),
+            ("sidecarset", Arc::clone(&self.sidecar_sets)),
         ])
     }
 
@@ -195,7 +207,10 @@ impl Operator {
             _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             caught_up = retry_for(CATCH_UP_TIMEOUT, || cache.catch_up_with_server()) => caught_up?,
         }
+        // The first SidecarSet may have come to light only now, and with it the need for namespaces.
+        cache.filled().await;
         add_all(&self.hook_runs, &cache.hook_runs);
+        add_all(&self.sidecar_sets, &cache.sidecar_sets);
         for template in cache.hook_templates.all_unreadable().keys() {
             self.hook_templates.add(template.clone());
         }
@@ -224,6 +239,7 @@ impl Operator {
                 stop.clone()
             ),
             self.control_hook_runs(unreadable.clone(), stop.clone()),
+            self.control_sidecar_sets(unreadable.clone(), stop.clone()),
             self.control_hook_templates(unreadable, stop),
         );
         info!("controllers stopped");
@@ -243,6 +259,21 @@ impl Operator {
         let reconcile = move |key| Arc::clone(&reconciler).reconcile(key);
         work(Arc::clone(&self.hook_runs), stop, reconcile).await;
         controller.abandon();
+    }
+
+    async fn control_sidecar_sets(
+        &self,
+        unreadable: UnreadableReporter,
+        stop: watch::Receiver<bool>,
+    ) {
+        let controller = Arc::new(SidecarSets::new(
+            Arc::clone(&self.cache),
+            self.requests.clone(),
+            self.events.clone(),
+            unreadable,
+        ));
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        work(Arc::clone(&self.sidecar_sets), stop, reconcile).await;
     }
 
     /// Reports templates that cannot be decoded. A template has no status, so an event is all there is. Templates that

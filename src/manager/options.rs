@@ -31,6 +31,16 @@ pub struct Options {
     /// Work in this namespace only; in all namespaces when absent.
     #[arg(long, env = "GAMEKEEPER_NAMESPACE")]
     pub namespace: Option<String>,
+    /// Serve SidecarSets; with --namespace, those whose spec.namespace it is.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_SIDECAR_SETS",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    pub sidecar_sets: bool,
     /// The admission webhook.
     #[command(flatten)]
     pub webhook: webhook::WebhookOptions,

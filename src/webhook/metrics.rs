@@ -18,6 +18,9 @@ const BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 0.5, 1.0, 3.0];
 const OPERATIONS: [&str; 2] = ["CREATE", "UPDATE"];
 /// `failed_open` means that there was no response, so that the API server admitted the object.
 const VERDICTS: [&str; 3] = ["allowed", "refused", "failed_open"];
+/// The kind of pods that get sidecars. Without a response, the API server refuses them.
+const POD: &str = "Pod";
+const POD_FAILED: &str = "failed_closed";
 /// Results of dry runs of pod templates: a verdict, or why there is none.
 const OUTCOMES: [&str; 6] = [
     "accepted",
@@ -53,7 +56,11 @@ impl RequestLabels {
             known.copied().unwrap_or(OTHER)
         };
         RequestLabels {
-            kind: one_of(&KINDS, kind),
+            kind: if kind == POD {
+                POD
+            } else {
+                one_of(&KINDS, kind)
+            },
             operation: one_of(&OPERATIONS, &request.operation),
         }
     }
@@ -94,6 +101,14 @@ impl AdmissionMetrics {
                 }
             }
         }
+        let request = RequestLabels {
+            kind: POD,
+            operation: "CREATE",
+        };
+        self.durations.init(request);
+        for verdict in ["allowed", POD_FAILED] {
+            self.reviews.init(ReviewLabels { request, verdict });
+        }
         for outcome in OUTCOMES {
             self.dry_runs.init(DryRunLabels { outcome });
         }
@@ -102,7 +117,12 @@ impl AdmissionMetrics {
     /// Counts a review. `allowed` is None if there was no response.
     pub(super) fn reviewed(&self, request: RequestLabels, allowed: Option<bool>, took: Duration) {
         let [yes, no, failed_open] = VERDICTS;
-        let verdict = allowed.map_or(failed_open, |allowed| if allowed { yes } else { no });
+        let failed = if request.kind == POD {
+            POD_FAILED
+        } else {
+            failed_open
+        };
+        let verdict = allowed.map_or(failed, |allowed| if allowed { yes } else { no });
         self.reviews.increment(ReviewLabels { request, verdict });
         self.durations.observe(request, took);
     }

@@ -1,8 +1,9 @@
 //! The admission webhook: responds with the findings of [`gamekeeper_core::admission`] over HTTPS.
 //!
-//! Only requests for the four custom resources are sent here. If no replica responds, the API server admits the
-//! objects (failurePolicy Ignore, with a short timeout): the rules in the CRDs still apply, and the operator reports
-//! invalid objects in conditions. So an outage of the webhook harms no pod.
+//! Requests for the custom resources are sent here, and pods in namespaces that ask for sidecars. If no replica responds,
+//! the API server admits custom resources (failurePolicy Ignore, with a short timeout): the rules in the CRDs still
+//! apply, and the operator reports invalid objects in conditions. Pods in those namespaces are refused, because they
+//! could never get their sidecars later; the operator's own pods are not sent here. So an outage harms no game server.
 //!
 //! Every replica serves. The certificates are in a Secret; the first replica that finds them due renews them
 //! ([`rotation`]), and all replicas load them without a restart.
@@ -11,6 +12,7 @@ mod certificates;
 mod dry_run;
 mod log_limiter;
 mod metrics;
+mod mutate;
 mod review;
 mod rotation;
 mod server;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use kube::Client;
+use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -44,7 +46,7 @@ pub struct WebhookOptions {
     /// Address on which admission is served; disabled when absent.
     #[arg(long, env = "GAMEKEEPER_WEBHOOK_LISTEN")]
     pub webhook_listen: Option<SocketAddr>,
-    /// Name of its Secret and Service, in the operator's namespace, and of its ValidatingWebhookConfiguration.
+    /// Name of its Secret and Service, in the operator's namespace, and of its webhook configurations.
     #[arg(
         long,
         env = "GAMEKEEPER_WEBHOOK_NAME",
@@ -82,6 +84,8 @@ pub(crate) struct WebhookTarget {
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
     pub commands: ExecNamespaces,
+    /// Whether SidecarSets are served, and thus pods are changed.
+    pub sidecar_sets: bool,
 }
 
 /// Serves admission on a listener. `cache` returns None until the cache exists.
@@ -101,6 +105,7 @@ pub(crate) fn start(
         metrics: metrics.clone(),
         scope: target.scope,
         commands: Arc::new(target.commands),
+        namespaces: Api::all(target.client.clone()),
         cache: Box::new(cache),
     };
     let rotation = Rotation::new(
@@ -108,6 +113,7 @@ pub(crate) fn start(
         &target.namespace,
         &options.webhook_name,
         options.webhook_certificate_lifetime,
+        target.sidecar_sets,
         Arc::clone(&certificate),
         metrics,
     );

@@ -29,6 +29,7 @@ pub(super) struct AdmissionRequest {
 }
 
 #[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionResponse {
     pub uid: String,
     pub allowed: bool,
@@ -36,6 +37,11 @@ pub(super) struct AdmissionResponse {
     pub warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
+    /// A JSON patch in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch_type: Option<&'static str>,
 }
 
 impl AdmissionResponse {
@@ -77,6 +83,7 @@ pub(super) fn review(
         allowed: errors.is_empty(),
         status: (!errors.is_empty()).then(|| refusal(&request.object, &errors)),
         warnings: warnings.iter().take(MAX_WARNINGS).map(warning).collect(),
+        ..AdmissionResponse::default()
     }
 }
 

@@ -4,16 +4,21 @@
 //! Every replica does this. The Secret is replaced with the resourceVersion that the decision is based on, so that
 //! of two replicas one gets a conflict, and uses the certificates of the other.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -46,7 +51,9 @@ impl RotationError {
 
 pub(super) struct Rotation {
     secrets: Api<Secret>,
-    configurations: Api<ValidatingWebhookConfiguration>,
+    validating: Api<ValidatingWebhookConfiguration>,
+    /// None if no object is changed.
+    mutating: Option<Api<MutatingWebhookConfiguration>>,
     name: String,
     /// The host names of the webhook.
     names: Vec<String>,
@@ -62,12 +69,14 @@ impl Rotation {
         namespace: &str,
         name: &str,
         lifetime: Duration,
+        is_mutating: bool,
         certificate: Arc<ServingCertificate>,
         metrics: AdmissionMetrics,
     ) -> Self {
         Rotation {
             secrets: Api::namespaced(client.clone(), namespace),
-            configurations: Api::all(client),
+            validating: Api::all(client.clone()),
+            mutating: is_mutating.then(|| Api::all(client)),
             name: name.to_owned(),
             // localhost is for an API server on the same machine, in development.
             names: vec![format!("{name}.{namespace}.svc"), "localhost".to_owned()],
@@ -165,42 +174,77 @@ impl Rotation {
         Ok(())
     }
 
-    /// Writes the CA bundle to the webhook's configuration; returns whether the configuration exists, and thus has
-    /// the bundle now.
+    /// Writes the CA bundle to the webhook's configurations; returns whether there is one, which thus has the bundle
+    /// now.
     async fn announce(&self, certificates: &Certificates) -> Result<bool, RotationError> {
-        let Some(configuration) = self.configurations.get_opt(&self.name).await? else {
-            // The webhook is configured elsewhere, or not at all.
-            return Ok(false);
-        };
         let bundle = certificates.bundle();
-        let webhooks = configuration.webhooks.iter().flatten().enumerate();
-        let outdated = webhooks.filter(|(_, webhook)| {
-            let current = webhook.client_config.ca_bundle.as_ref();
-            current.is_none_or(|current| current.0 != bundle.as_bytes())
-        });
-        let encoded = STANDARD.encode(&bundle);
-        let mut operations: Vec<_> = outdated
-            .map(|(index, _)| {
-                let path = format!("/webhooks/{index}/clientConfig/caBundle");
-                json!({"op": "add", "path": path, "value": encoded})
-            })
-            .collect();
-        if operations.is_empty() {
-            return Ok(true);
+        let mut announced = false;
+        // Without a configuration, the webhook is configured elsewhere, or not at all.
+        if let Some(found) = self.validating.get_opt(&self.name).await? {
+            let webhooks = found.webhooks.iter().flatten();
+            let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
+            let version = found.metadata.resource_version.as_deref();
+            let patch = patch(&bundle, version, bundles)?;
+            self.write(&self.validating, patch).await?;
+            announced = true;
         }
-        // The indices are valid for this version only.
-        let version = configuration.metadata.resource_version;
-        let path = "/metadata/resourceVersion";
-        operations.insert(0, json!({"op": "test", "path": path, "value": version}));
-        let patch: json_patch::Patch =
-            serde_json::from_value(json!(operations)).map_err(kube::Error::SerdeError)?;
+        if let Some(mutating) = &self.mutating
+            && let Some(found) = mutating.get_opt(&self.name).await?
+        {
+            let webhooks = found.webhooks.iter().flatten();
+            let bundles = webhooks.map(|it| it.client_config.ca_bundle.as_ref());
+            let version = found.metadata.resource_version.as_deref();
+            let patch = patch(&bundle, version, bundles)?;
+            self.write(mutating, patch).await?;
+            announced = true;
+        }
+        Ok(announced)
+    }
+
+    async fn write<K>(
+        &self,
+        configurations: &Api<K>,
+        patch: Option<json_patch::Patch>,
+    ) -> Result<(), RotationError>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let Some(patch) = patch else {
+            return Ok(());
+        };
         let patch = Patch::Json::<()>(patch);
-        self.configurations
+        configurations
             .patch(&self.name, &PatchParams::default(), &patch)
             .await?;
-        info!("updated the CA bundle of the webhook configuration");
-        Ok(true)
+        info!("updated the CA bundle of a webhook configuration");
+        Ok(())
     }
+}
+
+/// Sets the CA bundle of each webhook of a configuration that has another one; None if none has.
+fn patch<'a>(
+    bundle: &str,
+    version: Option<&str>,
+    bundles: impl Iterator<Item = Option<&'a ByteString>>,
+) -> Result<Option<json_patch::Patch>, kube::Error> {
+    let outdated = bundles
+        .enumerate()
+        .filter(|(_, current)| current.is_none_or(|current| current.0 != bundle.as_bytes()));
+    let encoded = STANDARD.encode(bundle);
+    let mut operations: Vec<_> = outdated
+        .map(|(index, _)| {
+            let path = format!("/webhooks/{index}/clientConfig/caBundle");
+            json!({"op": "add", "path": path, "value": encoded})
+        })
+        .collect();
+    if operations.is_empty() {
+        return Ok(None);
+    }
+    // The indices are valid for this version only.
+    let path = "/metadata/resourceVersion";
+    operations.insert(0, json!({"op": "test", "path": path, "value": version}));
+    let patch = serde_json::from_value(json!(operations)).map_err(kube::Error::SerdeError)?;
+    Ok(Some(patch))
 }
 
 #[cfg(test)]

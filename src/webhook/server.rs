@@ -10,6 +10,8 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1 as core;
+use kube::Api;
 use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -20,15 +22,19 @@ use tokio_rustls::TlsAcceptor;
 
 use super::dry_run::DryRun;
 use super::metrics::{AdmissionMetrics, RequestLabels};
+use super::mutate::{defaulted, injected};
 use super::review::{AdmissionRequest, AdmissionResponse, AdmissionReview, review};
 use crate::cache::Cache;
 use crate::evaluation_pool::EvaluationPool;
 use crate::inbound::{self, Caller, MemoryBudget};
-use gamekeeper_core::admission::Templates;
+use gamekeeper_core::admission::{Templates, is_dns_label};
 use gamekeeper_core::plan::hook_run::ExecNamespaces;
+use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
 
 /// The timeout of reading a body. API servers wait three seconds for the whole response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout of reading a namespace, well below the webhook's timeout in the chart.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest body, in bytes: enough for two objects of the maximum size in etcd.
 const MAX_BODY: usize = 8 << 20;
 
@@ -75,7 +81,20 @@ pub(super) struct Reviewer {
     pub scope: Option<String>,
     /// The namespaces in which hooks may run commands.
     pub commands: Arc<ExecNamespaces>,
+    /// Namespaces whose labels may be newer than the cache.
+    pub namespaces: Api<core::Namespace>,
     pub cache: Box<dyn Fn() -> Option<Arc<Cache>> + Send + Sync>,
+}
+
+/// What a request is sent for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// To be validated.
+    Validate,
+    /// To get the defaults of a SidecarSet.
+    Default,
+    /// To get the sidecars of a pod.
+    Inject,
 }
 
 impl Reviewer {
@@ -83,21 +102,37 @@ impl Reviewer {
     /// as the request, even if the caller disconnects.
     async fn review(
         &self,
+        purpose: Purpose,
         request: AdmissionRequest,
         budget: MemoryBudget,
     ) -> Option<AdmissionResponse> {
         let cache = (self.cache)().filter(|cache| cache.is_ready())?;
-        if self
-            .scope
-            .as_ref()
-            .is_some_and(|it| *it != request.namespace)
-        {
+        // SidecarSets have no namespace, and every operator knows their rules.
+        let is_elsewhere =
+            |scope: &String| !request.namespace.is_empty() && *scope != request.namespace;
+        if self.scope.as_ref().is_some_and(is_elsewhere) {
             return Some(AdmissionResponse {
                 uid: request.uid,
                 allowed: true,
                 ..AdmissionResponse::default()
             });
         }
+        match purpose {
+            Purpose::Validate => self.validate(cache, request, budget).await,
+            Purpose::Default => Some(defaulted(&request)),
+            Purpose::Inject => {
+                let sets = self.sets(&cache, &request.namespace).await?;
+                Some(injected(&request, &sets))
+            }
+        }
+    }
+
+    async fn validate(
+        &self,
+        cache: Arc<Cache>,
+        request: AdmissionRequest,
+        budget: MemoryBudget,
+    ) -> Option<AdmissionResponse> {
         let dry_run = self.dry_run.check(&request).await;
         let namespace = request.namespace.clone();
         let commands = Arc::clone(&self.commands);
@@ -115,9 +150,65 @@ impl Reviewer {
         });
         response.await.ok()
     }
+
+    /// The SidecarSets that reach the namespace of a pod of another controller; None if that is unknown.
+    async fn sets(&self, cache: &Cache, name: &str) -> Option<Vec<Arc<Sidecars>>> {
+        let index = &cache.sidecars;
+        if index.is_empty() {
+            return Some(Vec::new());
+        }
+        let known = index.namespace(name).filter(|it| it.is_open_to_all());
+        let namespace = match known {
+            Some(namespace) => namespace,
+            // The API server asks, so the label is newer than the cache.
+            None => Arc::new(self.read_namespace(name).await?),
+        };
+        Some(match namespace.is_open_to_all() {
+            true => index.reaching_newer(&namespace),
+            false => Vec::new(),
+        })
+    }
+
+    async fn read_namespace(&self, name: &str) -> Option<Namespace> {
+        // The name becomes a part of the path, and any caller of the port may have written it.
+        if !is_dns_label(name) {
+            return None;
+        }
+        let found = timeout(READ_TIMEOUT, self.namespaces.get_metadata(name)).await;
+        let found = found.ok()?.ok()?;
+        Some(Namespace {
+            name: name.to_owned(),
+            labels: found.metadata.labels.unwrap_or_default(),
+        })
+    }
 }
 
 async fn validate(
+    reviewer: State<Arc<Reviewer>>,
+    caller: Extension<Arc<Caller>>,
+    body: Body,
+) -> Result<Json<Value>, StatusCode> {
+    respond(Purpose::Validate, reviewer, caller, body).await
+}
+
+async fn default(
+    reviewer: State<Arc<Reviewer>>,
+    caller: Extension<Arc<Caller>>,
+    body: Body,
+) -> Result<Json<Value>, StatusCode> {
+    respond(Purpose::Default, reviewer, caller, body).await
+}
+
+async fn inject(
+    reviewer: State<Arc<Reviewer>>,
+    caller: Extension<Arc<Caller>>,
+    body: Body,
+) -> Result<Json<Value>, StatusCode> {
+    respond(Purpose::Inject, reviewer, caller, body).await
+}
+
+async fn respond(
+    purpose: Purpose,
     State(reviewer): State<Arc<Reviewer>>,
     Extension(caller): Extension<Arc<Caller>>,
     body: Body,
@@ -126,7 +217,7 @@ async fn validate(
     let read = timeout(BODY_TIMEOUT, read(body, &mut budget)).await;
     let review = read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))?;
     let (labels, started) = (RequestLabels::of(&review.request), Instant::now());
-    let response = reviewer.review(review.request, budget).await;
+    let response = reviewer.review(purpose, review.request, budget).await;
     let allowed = response.as_ref().map(|response| response.allowed);
     reviewer
         .metrics
@@ -163,6 +254,8 @@ pub(super) async fn serve(
 ) {
     let app = Router::new()
         .route("/validate", post(validate))
+        .route("/default", post(default))
+        .route("/inject", post(inject))
         .with_state(reviewer);
     let mut tls = ServerConfig::builder()
         .with_no_client_auth()

@@ -332,6 +332,7 @@ async fn start(certificate: &Arc<ServingCertificate>, metrics: AdmissionMetrics)
         metrics,
         scope: None,
         commands: Arc::default(),
+        namespaces: kube::Api::all(unused_client()),
         // A cache without watches is synced from the start.
         cache: Box::new(|| Some(Arc::new(Cache::default()))),
     };

@@ -55,6 +55,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.watchNamespace }}
 - --namespace={{ . }}
 {{- end }}
+{{- if not .Values.sidecars.enabled }}
+- --sidecar-sets=false
+{{- end }}
 {{- with .Values.hooks.exec }}
 - --hook-exec-namespaces={{ join "," . }}
 {{- end }}

@@ -16,6 +16,7 @@ mod metrics;
 mod pods;
 mod protection;
 mod schema;
+mod sidecar_sets;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
 pub use exec::disabled_commands;
 pub use finding::{Finding, Severity, lies_in};
@@ -33,11 +34,12 @@ pub use labels::is_dns_label;
 pub use schema::{Schemas, unknown_fields};
 
 /// The kinds that are checked.
-pub const KINDS: [&str; 4] = [
+pub const KINDS: [&str; 5] = [
     "GameDeployment",
     "GameStatefulSet",
     "HookRun",
     "HookTemplate",
+    "SidecarSet",
 ];
 
 /// The HookTemplates that a workload can name.
@@ -60,10 +62,11 @@ pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
         "GameStatefulSet" => {
             read(object).map(|it: GameStatefulSet| workloads::of_set(&it, templates))
         }
+        "SidecarSet" => read(object).map(|it: SidecarSet| sidecar_sets::of_set(&it, object)),
         _ => return Vec::new(),
     };
     let mut findings = checked.unwrap_or_else(|unreadable| vec![unreadable]);
-    findings.extend(schema::unknown_in_jobs_and_claims(kind, object));
+    findings.extend(schema::unknown_in_core_types(kind, object));
     findings
 }
 

@@ -20,13 +20,19 @@ pub(super) fn of_template(at: &str, template: &Value, claims: &[Value]) -> Vec<F
         let entries = template["metadata"][map].as_object().into_iter();
         findings.extend(labels::keys(&field, entries.flat_map(Map::keys)));
     }
-    let spec = &template["spec"];
+    findings.extend(of_spec(&format!("{at}.spec"), &template["spec"], claims));
+    findings
+}
+
+/// Checks the containers at a field, which is the spec of a template, or of a SidecarSet.
+pub(super) fn of_spec(at: &str, spec: &Value, claims: &[Value]) -> Vec<Finding> {
+    let mut findings = Vec::new();
     let claims = claims.iter().map(claim_template_name);
     let volumes: BTreeSet<&str> = names(&spec["volumes"]).chain(claims).collect();
     let regular: BTreeSet<&str> = names(&spec["containers"]).collect();
     for list in ["initContainers", "containers"] {
         for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            let field = format!("{at}.spec.{list}[{index}]");
+            let field = format!("{at}.{list}[{index}]");
             findings.extend(of_container(&field, container, &volumes));
             let name = container["name"].as_str().unwrap_or_default();
             // The CRD finds duplicates within a list.

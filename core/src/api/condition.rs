@@ -22,6 +22,8 @@ pub enum ConditionType {
     FailedUpdate,
     /// No client deletes a pod before its hook allows it.
     Guarded,
+    /// New pods get the containers of a SidecarSet.
+    Injecting,
 }
 
 impl ConditionType {
@@ -33,6 +35,7 @@ impl ConditionType {
             Self::FailedScale => "FailedScale",
             Self::FailedUpdate => "FailedUpdate",
             Self::Guarded => "Guarded",
+            Self::Injecting => "Injecting",
         }
     }
 }

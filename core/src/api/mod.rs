@@ -1,4 +1,4 @@
-//! The API: the four kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
+//! The API: the five kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
 //! the objects that the operator creates.
 //!
 //! The Rust types are the source of the CRDs (`gamekeeper crds`). Names, casing and enum values are those of
@@ -19,6 +19,7 @@ mod protection;
 mod provider;
 mod raw_json;
 mod schema;
+mod sidecar_set;
 mod update_strategy;
 mod workload;
 mod workload_status;
@@ -48,6 +49,10 @@ pub use protection::{PodProtection, Protection, ProtectionStatus, WaitReason, Wa
 pub use provider::*;
 pub use raw_json::{RawJson, json_memory};
 pub use schema::crds;
+pub use sidecar_set::{
+    InjectionStrategy, PodInjectPolicy, ShareVolumePolicy, ShareVolumeType, SidecarOptions,
+    SidecarSet, SidecarSetSpec, SidecarSetStatus, SidecarUpgradeStrategy, TransferEnv,
+};
 pub use update_strategy::{
     CanaryPause, CanaryStep, CanaryStrategy, ContainerOrder, InPlaceUpdateStrategy,
     UpdateStrategyType, WhenImpossible,

@@ -84,6 +84,14 @@ pub const INDEX_RANGE: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-range
 pub const INDEX_ID: &str = "tkex.bkbcs.tencent.com/gamedeployment-index-id";
 /// Environment variable of a GameDeployment's containers: the index of their pod.
 pub const INDEX_ENV: &str = "POD_INDEX";
+/// Prefix of pod annotations: what a SidecarSet injected. The set's name follows.
+pub const SIDECARS_PREFIX: &str = "sidecars.gamekeeper.tkex.tencent.com/";
+/// Namespace label: `enabled` lets SidecarSets inject into pods of any controller, `disabled` into none at all.
+pub const SIDECARS_LABEL: &str = "gamekeeper.tkex.tencent.com/sidecars";
+/// Environment variable of injected containers (OpenKruise).
+pub const IS_INJECTED: &str = "IS_INJECTED";
+/// Pod annotation: the container that kubectl logs and exec use (Kubernetes convention).
+pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Annotation of a GameStatefulSet's template: force-delete pods on lost nodes.
 pub const FORCE_OFF_LOST_NODES: &str =
     "pod.gamestatefulset.bkbcs.tencent.com/node-lost-force-delete";

@@ -202,7 +202,12 @@ fn create(scene: &Scene, ordinals: &Ordinals, claims: &mut Claims) -> Created {
             room -= 1;
         }
         match claims.prepare(ordinal) {
-            Readiness::Ready => pods.push(pod_with_ordinal(scene.workload, ordinal, revision)),
+            Readiness::Ready => pods.push(pod_with_ordinal(
+                scene.workload,
+                scene.world,
+                ordinal,
+                revision,
+            )),
             Readiness::Awaited => {}
             Readiness::Blocked(blocked) => {
                 new_pods.obstacles.scale.get_or_insert(blocked);

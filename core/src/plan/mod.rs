@@ -11,6 +11,7 @@
 //! | module | what it decides or contains |
 //! |---|---|
 //! | [`observed`] | slim forms of pods and claims |
+//! | [`sidecars`] | what SidecarSets inject into pods, and their status |
 //! | [`decision`] | what a plan contains: actions, events, what blocks a workload |
 //! | [`hook_run`] | the state of a HookRun, from its measurements |
 //! | [`workload`] | a workload with defaults and percentages resolved |
@@ -43,6 +44,7 @@ pub mod quantity;
 mod revision;
 mod rollout;
 mod scale;
+pub mod sidecars;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -59,7 +61,8 @@ pub use hooks::makes_same_plan;
 pub use hooks::run_maker::{CannotMake, OPERATOR_ARGUMENTS};
 pub use observed::{
     Claim, ClaimOwner, Container, ContainerChange, ContainerStatus, FirstStatus, Gate,
-    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName, Turn,
+    InPlaceRecord, Pod, PodPhase, PodUid, Resize, RevisionName, SidecarMark, SidecarMarks, Turn,
+    sidecar_marks,
 };
 pub use planned::Planned;
 pub use protection::GuardedPlayers;

@@ -49,13 +49,14 @@ impl Webhook {
             let of_webhook = object["metadata"]["name"] == format!("{name}-webhook").as_str();
             of_webhook && object["kind"] != "Service"
         });
-        ensure!(kept.len() == 6, "{} objects", kept.len());
+        ensure!(kept.len() == 7, "{} objects", kept.len());
         case.plane().apply(&kept).await?;
         let name = format!("{name}-webhook");
         let installed = Webhook { name, port };
         case.operator.terminate().await?;
         case.operator.add_args(installed.flags(port, lifetime));
         installed.call(case, port).await?;
+        installed.call_to_change(case, port).await?;
         case.operator.start().await?;
         Ok(installed)
     }
@@ -72,6 +73,36 @@ impl Webhook {
     /// Makes the API server call this port.
     pub async fn call(&self, case: &Case, port: u16) -> Result<()> {
         call(case.plane(), &self.name, port).await
+    }
+
+    /// Makes the API server call this port for the defaults of SidecarSets and the sidecars of pods. The operator runs
+    /// outside the cluster, so its namespace needs no exception.
+    async fn call_to_change(&self, case: &Case, port: u16) -> Result<()> {
+        let mut patch = Vec::new();
+        for (index, path) in ["default", "inject"].into_iter().enumerate() {
+            let url = format!("https://localhost:{port}/{path}");
+            let client = format!("/webhooks/{index}/clientConfig");
+            let timeout = format!("/webhooks/{index}/timeoutSeconds");
+            patch.extend([
+                json!({"op": "add", "path": format!("{client}/service"), "value": null}),
+                json!({"op": "add", "path": format!("{client}/url"), "value": url}),
+                json!({"op": "replace", "path": timeout, "value": 30}),
+            ]);
+        }
+        let exception = "/webhooks/1/namespaceSelector/matchExpressions/1";
+        patch.push(json!({"op": "remove", "path": exception}));
+        let path = mutating(&self.name);
+        case.plane().patch(&path, &json!(patch)).await?;
+        Ok(())
+    }
+
+    /// Makes the API server call a port at which nothing listens.
+    pub async fn call_nothing(&self, case: &Case) -> Result<()> {
+        let port = free_port().await?;
+        let url = format!("https://localhost:{port}/inject");
+        let patch = json!([{"op": "add", "path": "/webhooks/1/clientConfig/url", "value": url}]);
+        case.plane().patch(&mutating(&self.name), &patch).await?;
+        Ok(())
     }
 
     async fn configuration(&self, case: &Case) -> Result<Value> {
@@ -105,6 +136,7 @@ impl Webhook {
     pub async fn remove(&self, case: &Case) -> Result<()> {
         for kind in [
             "validatingwebhookconfiguration",
+            "mutatingwebhookconfiguration",
             "clusterrolebinding",
             "clusterrole",
         ] {
@@ -119,6 +151,10 @@ impl Webhook {
 /// The path of a ValidatingWebhookConfiguration.
 pub fn configuration(name: &str) -> String {
     format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}")
+}
+
+fn mutating(name: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}")
 }
 
 /// Makes the API server call a port of this machine instead of a Service.

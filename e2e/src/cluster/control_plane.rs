@@ -25,12 +25,13 @@ use crate::wait::eventually;
 const PREFIX: &str = "e2e-";
 /// How long discovery of a new kind may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The kinds of `crds/`.
-const KINDS: [&str; 4] = [
-    "gamedeployments",
-    "gamestatefulsets",
-    "hookruns",
-    "hooktemplates",
+/// The kinds of `crds/`, each with the path of its collection.
+const KINDS: [(&str, &str); 5] = [
+    ("gamedeployments", "namespaces/default/gamedeployments"),
+    ("gamestatefulsets", "namespaces/default/gamestatefulsets"),
+    ("hookruns", "namespaces/default/hookruns"),
+    ("hooktemplates", "namespaces/default/hooktemplates"),
+    ("sidecarsets", "sidecarsets"),
 ];
 
 /// A running control plane.
@@ -121,13 +122,13 @@ impl ControlPlane {
         let found = ["api-resources", "--api-group=tkex.tencent.com", "-o=name"];
         eventually("kubectl finds the kinds", LIMIT, async || {
             let found = self.kubectl(&found, "").await?;
-            for kind in KINDS {
+            for (kind, path) in KINDS {
                 ensure!(
                     found.contains(&format!("{kind}.")),
                     "{kind} is not in {found}"
                 );
-                let path = format!("/apis/tkex.tencent.com/v1alpha1/namespaces/default/{kind}");
-                self.get(&path).await?;
+                self.get(&format!("/apis/tkex.tencent.com/v1alpha1/{path}"))
+                    .await?;
             }
             Ok(())
         })

@@ -137,6 +137,7 @@ impl Translator {
             lost_nodes: BTreeSet::new(),
             old_kubelets: BTreeMap::new(),
             claims: BTreeMap::new(),
+            sidecars: Vec::new(),
             verdicts: BTreeMap::new(),
             taken: BTreeSet::new(),
             failures: plan::Failures::default(),

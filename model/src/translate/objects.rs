@@ -187,6 +187,7 @@ impl Translator {
             released: false,
             hot_patched: pod.hot,
             index: pod.index.map(u32::from),
+            sidecars: plan::SidecarMarks::new(),
             postponed: None,
             record: pod.record.as_ref().map(|it| Arc::new(self.record(pod, it))),
             node: Some("node".to_owned()),

@@ -50,7 +50,7 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
             async move { Ok::<_, Infallible>(Response::new(body)) }
         }
     });
-    let cache = Cache::new(&Client::new(server, "default"), None, true);
+    let cache = Cache::new(&Client::new(server, "default"), None, true, true);
     (cache, counts)
 }
 
@@ -59,7 +59,15 @@ async fn a_thousand_writes_without_response_cost_a_request_per_second_and_a_list
 {
     let (cache, counts) = quiet();
     let cache = Arc::new(cache);
-    let router = Router::new(Box::new(|_, _| {}), Box::new(|_| {}), Box::new(|_| {}));
+    let sidecars = Arc::clone(&cache.sidecars);
+    let nowhere = || -> crate::cache::Sink { Box::new(|_| {}) };
+    let router = Router::new(
+        Box::new(|_, _| {}),
+        nowhere(),
+        nowhere(),
+        sidecars,
+        nowhere(),
+    );
     let _watches = cache.start(&Arc::new(router));
     cache.filled().await;
     let started = Instant::now();

@@ -8,6 +8,7 @@ mod owners;
 mod page;
 mod process;
 mod progress;
+mod sidecars;
 mod waits;
 mod workloads;
 
@@ -133,6 +134,7 @@ impl Collector for State {
         }
         workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
+        sidecars::encode(&self.cache, leads, &mut to)?;
         encode_cache(&self.cache, &mut to)?;
         let help = "1 while this process is the leader";
         let leads = f64::from(u8::from(leads));

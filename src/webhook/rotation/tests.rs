@@ -42,6 +42,7 @@ async fn writes_in_a_minute(code: u16) -> usize {
         "games",
         "webhook",
         Duration::from_secs(90 * 86_400),
+        true,
         Arc::new(ServingCertificate::default()),
         AdmissionMetrics::default(),
     );

@@ -40,12 +40,13 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<Finding> {
     schema.map_or_else(Vec::new, |schema| defaults::unknown_fields(schema, object))
 }
 
-/// The unknown fields in Jobs and volume claims. The API server stores these, and refuses the Job or claim later.
+/// The unknown fields in Jobs, volume claims and sidecars. The API server stores these, and refuses the Job or claim
+/// later, or drops the field.
 /// They are warnings, because the cluster may be newer. Pod templates are not checked here: the webhook makes a dry
 /// run of them.
-pub(super) fn unknown_in_jobs_and_claims(kind: &str, object: &Value) -> Vec<Finding> {
+pub(super) fn unknown_in_core_types(kind: &str, object: &Value) -> Vec<Finding> {
     let unknown = unknown_fields(kind, object).into_iter();
-    let kept = unknown.filter(|it| defaults::is_of_job_or_claim(&it.field));
+    let kept = unknown.filter(|it| defaults::is_of_core_beside_template(&it.field));
     kept.map(Finding::as_warning).collect()
 }
 

@@ -122,6 +122,14 @@ fn duration(text: Arc<String>) -> Result<i64, ExecutionError> {
         .ok_or_else(|| ExecutionError::function_error("duration", "cannot be read"))
 }
 
+/// The name of a field in rules: the API server escapes CEL's reserved words, of which our fields are one.
+fn escaped(name: &str) -> String {
+    match name {
+        "namespace" => "__namespace__".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
 fn of_json(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -135,7 +143,7 @@ fn of_json(value: &Value) -> Cel {
         Value::Object(fields) => {
             let fields = fields
                 .iter()
-                .map(|(name, value)| (name.clone(), of_json(value)));
+                .map(|(name, value)| (escaped(name), of_json(value)));
             Cel::from(fields.collect::<std::collections::HashMap<String, Cel>>())
         }
     }

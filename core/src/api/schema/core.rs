@@ -6,7 +6,7 @@
 //! as in a Deployment.
 
 use k8s_openapi::api::batch::v1::JobSpec;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
@@ -14,6 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::{immutable, job_rules, no_deadline};
+use crate::api::SidecarOptions;
 
 /// Lists that server-side apply merges, and their keys: those in which Kubernetes itself refuses duplicates.
 /// The others (`env`, `ports`, `imagePullSecrets`, ...) stay atomic, or some templates that are valid in a
@@ -83,6 +84,37 @@ pub fn volume_claim_templates(_: &mut SchemaGenerator) -> Schema {
         // Without a default, claim templates could be added later, because the rule needs an old value.
         "default": [],
         "x-kubernetes-validations": [immutable("create a new workload with the new claims")],
+    })
+}
+
+/// The most containers, and the most volumes, of a SidecarSet.
+const MAX_SIDECARS: u32 = 64;
+
+/// Schema of the containers of a SidecarSet: those of a pod, and how they are injected.
+pub fn sidecar_containers(generator: &mut SchemaGenerator) -> Schema {
+    let mut container = core_schema::<Container>();
+    let mut options = generator.subschema_for::<SidecarOptions>().to_value();
+    let options = options["properties"].take();
+    let known = container["properties"].as_object_mut();
+    if let (Some(known), Value::Object(options)) = (known, options) {
+        known.extend(options);
+    }
+    list_by_name(container)
+}
+
+/// Schema of the volumes of a SidecarSet.
+pub fn sidecar_volumes(_: &mut SchemaGenerator) -> Schema {
+    list_by_name(core_schema::<Volume>())
+}
+
+/// A list that server-side apply merges by name.
+fn list_by_name(items: Value) -> Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "items": items,
+        "maxItems": MAX_SIDECARS,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
     })
 }
 

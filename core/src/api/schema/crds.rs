@@ -1,4 +1,4 @@
-//! The four CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
+//! The five CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate};
+use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
 /// A column of `kubectl get`: header, type and JSON path.
 type Column = (&'static str, &'static str, &'static str);
@@ -28,16 +28,30 @@ const WORKLOAD_WIDE: [Column; 5] = [
     ("STEP", "integer", ".status.currentStepIndex"),
     ("REVISION", "string", ".status.updateRevision"),
 ];
+/// Columns of a SidecarSet; the headers are those of OpenKruise.
+const SIDECAR_SET: [Column; 4] = [
+    ("MATCHED", "integer", ".status.matchedPods"),
+    ("UPDATED", "integer", ".status.updatedPods"),
+    ("READY", "integer", ".status.readyPods"),
+    AGE,
+];
+/// Its additional columns of `-o wide`.
+const SIDECAR_SET_WIDE: [Column; 3] = [
+    ("UPDATED_READY", "integer", ".status.updatedReadyPods"),
+    ("UNINJECTED", "integer", ".status.uninjectedPods"),
+    ("REVISION", "string", ".status.latestRevision"),
+];
 const PHASE: Column = ("PHASE", "string", ".status.phase");
 const AGE: Column = ("AGE", "date", ".metadata.creationTimestamp");
 
 /// The CustomResourceDefinitions of all kinds.
-pub fn crds() -> [CustomResourceDefinition; 4] {
+pub fn crds() -> [CustomResourceDefinition; 5] {
     [
         crd::<GameDeployment>(&WORKLOAD, &WORKLOAD_WIDE),
         crd::<GameStatefulSet>(&WORKLOAD, &WORKLOAD_WIDE),
         crd::<HookRun>(&[PHASE, AGE], &[]),
         crd::<HookTemplate>(&[AGE], &[]),
+        crd::<SidecarSet>(&SIDECAR_SET, &SIDECAR_SET_WIDE),
     ]
 }
 

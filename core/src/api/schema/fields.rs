@@ -130,33 +130,92 @@ pub fn template_name(_: &mut SchemaGenerator) -> Schema {
 
 /// The selector of a workload's pods.
 pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    selector(vec![
+        immutable("create a new workload with the new selector"),
+        selects_something("must not be empty, or it would select every pod; set matchLabels"),
+    ])
+}
+
+/// The selector of the pods of a SidecarSet.
+pub fn pod_selector(_: &mut SchemaGenerator) -> Schema {
+    selector(vec![selects_something(
+        "must not be empty, or it would select every pod; add matchLabels or matchExpressions",
+    )])
+}
+
+/// The selector of the namespaces of a SidecarSet.
+pub fn namespace_selector(_: &mut SchemaGenerator) -> Schema {
+    selector(Vec::new())
+}
+
+fn selects_something(message: &str) -> Rule {
+    Rule::new(
+        "(has(self.matchLabels) && size(self.matchLabels) > 0) || \
+         (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
+    )
+    .message(message)
+}
+
+fn selector(rules: Vec<Rule>) -> Schema {
     let label_value = json_schema!({ "type": "string", "maxLength": 63 });
-    json_schema!({
+    let mut schema = json_schema!({
         "type": "object",
         "x-kubernetes-map-type": "atomic",
         "properties": {
             "matchLabels": {
-                "description": "Labels that pods must have.",
+                "description": "Labels that must be present.",
                 "type": "object",
                 "maxProperties": 64,
                 "additionalProperties": label_value,
             },
             "matchExpressions": {
-                "description": "Further requirements that pods must meet.",
+                "description": "Further requirements.",
                 "type": "array",
                 "maxItems": 64,
                 "x-kubernetes-list-type": "atomic",
                 "items": label_requirement(&label_value),
             },
         },
-        "x-kubernetes-validations": [
-            immutable("create a new workload with the new selector"),
-            Rule::new(
-                "(has(self.matchLabels) && size(self.matchLabels) > 0) || \
-                 (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
-            )
-            .message("must not be empty, or it would select every pod; set matchLabels"),
-        ],
+    });
+    if !rules.is_empty() {
+        schema.insert("x-kubernetes-validations".to_owned(), json!(rules));
+    }
+    schema
+}
+
+/// Secrets for the registries of images.
+pub fn pull_secrets(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {
+                    "description": "Name of the Secret.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 253,
+                },
+            },
+        },
+    })
+}
+
+/// How containers of running pods are updated. Only the type is known; OpenKruise's other fields are kept.
+pub fn sidecar_update_strategy(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "type": {
+                "type": "string",
+                "enum": ["NotUpdate", "RollingUpdate"],
+            },
+        },
     })
 }
 

@@ -42,10 +42,20 @@ fn each_field(mut check: impl FnMut(&str, &Value, bool)) {
     }
 }
 
+/// The fields that only containers of a SidecarSet have.
+const OF_SIDECARS: [&str; 4] = [
+    "podInjectPolicy",
+    "shareVolumePolicy",
+    "transferEnv",
+    "upgradeStrategy",
+];
+
 fn visit(path: &str, schema: &Value, of_core: bool, check: &mut impl FnMut(&str, &Value, bool)) {
     check(path, schema, of_core);
     let inside = of_core || schema["x-kubernetes-preserve-unknown-fields"] == true;
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        // The containers of a SidecarSet are core's, and have fields of ours.
+        let inside = inside && !OF_SIDECARS.contains(&name.as_str());
         visit(&format!("{path}.{name}"), field, inside, check);
     }
     for key in ["items", "additionalProperties"] {

@@ -9,7 +9,7 @@ use crate::api::{Argument, HookRun, HookRunSpec, HookStep, HookTemplate, Reason}
 use crate::plan::decision::Blocked;
 use crate::plan::hook_run;
 use crate::plan::hooks::Target;
-use crate::plan::observed::{Pod, RevisionName};
+use crate::plan::observed::{Container, Pod, RevisionName};
 use crate::plan::workload::Workload;
 use crate::plan::world::World;
 
@@ -270,9 +270,8 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
             .iter()
             .map(|ip| ("HostIP".to_owned(), ip.clone())),
     );
-    let containers = pod.containers.iter().filter(|container| !container.init);
     given.extend(
-        containers
+        own_before_injected(pod)
             .enumerate()
             .map(|(i, it)| (format!("PodContainer[{i}]"), it.name.clone())),
     );
@@ -283,6 +282,18 @@ fn given_by_operator(workload: &Workload, subject: &Subject) -> Vec<(String, Str
             .map(|(i, name)| (format!("ModifiedContainer[{i}]"), name.clone())),
     );
     given
+}
+
+/// The pod's containers: those of its template first, so that a sidecar that a SidecarSet puts before them changes
+/// no number.
+fn own_before_injected(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let is_injected = |container: &&Container| {
+        let mut marks = pod.sidecars.values();
+        marks.any(|mark| mark.containers.contains(&container.name))
+    };
+    let containers = pod.containers.iter().filter(|container| !container.init);
+    let (injected, own): (Vec<_>, Vec<_>) = containers.partition(is_injected);
+    own.into_iter().chain(injected)
 }
 
 /// The run's arguments. The user's value takes precedence over the operator's, and the operator's over the

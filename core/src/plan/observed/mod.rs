@@ -3,6 +3,7 @@
 mod claim;
 mod ids;
 mod pod;
+mod sidecar_mark;
 
 pub use claim::{Claim, ClaimOwner};
 pub use ids::{PodUid, RevisionName};
@@ -10,3 +11,4 @@ pub use pod::{
     Container, ContainerChange, ContainerStatus, FirstStatus, Gate, InPlaceRecord, Pod, PodPhase,
     Resize, Turn,
 };
+pub use sidecar_mark::{SidecarMark, SidecarMarks, sidecar_marks};

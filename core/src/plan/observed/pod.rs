@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{PodUid, RevisionName};
+use super::{PodUid, RevisionName, SidecarMarks};
 use crate::api::names;
 
 /// The slim form of a pod.
@@ -44,6 +44,8 @@ pub struct Pod {
     pub hot_patched: bool,
     /// Its index, if its workload gives pods an index.
     pub index: Option<u32>,
+    /// The SidecarSets that were considered when it was created.
+    pub sidecars: SidecarMarks,
     /// What the last in-place update or hot patch changed.
     pub record: Option<Arc<InPlaceRecord>>,
     /// Images by container of a change that an operator of bk-bcs has postponed to the end of a grace period: only

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::api::names;
 use crate::plan::decision::NewPod;
 use crate::plan::pods::index;
+use crate::plan::sidecars::inject;
 use crate::plan::workload::{Workload, identity};
 use crate::plan::world::{Revision, World};
 
@@ -18,6 +19,7 @@ pub const MAX_CREATIONS: usize = 1_000;
 /// crash, ever plan from the same observations, they create the same pods, and the API server refuses the second one.
 pub struct PodNames<'a> {
     workload: &'a Workload<'a>,
+    world: &'a World,
     /// Names of existing pods, and of other objects.
     taken: HashSet<&'a str>,
     /// Names that have been used for new pods.
@@ -33,6 +35,7 @@ impl<'a> PodNames<'a> {
         let versions = world.pods.iter().map(|pod| pod.resource_version);
         Self {
             workload,
+            world,
             taken: pods.chain(world.taken.iter().map(String::as_str)).collect(),
             used: HashSet::new(),
             newest: versions.max().unwrap_or(0),
@@ -65,6 +68,7 @@ impl<'a> PodNames<'a> {
         if let Some(index) = index {
             index::set(index, &mut pod);
         }
+        inject(&mut pod, &self.world.sidecars);
         NewPod {
             name,
             revision: revision.name.clone(),
@@ -74,12 +78,18 @@ impl<'a> PodNames<'a> {
 }
 
 /// The pod with an ordinal.
-pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) -> NewPod {
+pub fn pod_with_ordinal(
+    workload: &Workload,
+    world: &World,
+    ordinal: i64,
+    revision: &Revision,
+) -> NewPod {
     let name = workload.pod_name(ordinal);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::set(identity, ordinal, &mut pod);
     }
+    inject(&mut pod, &world.sidecars);
     NewPod {
         name,
         revision: revision.name.clone(),
@@ -88,12 +98,13 @@ pub fn pod_with_ordinal(workload: &Workload, ordinal: i64, revision: &Revision) 
 }
 
 /// A pod for a dry run; it is not stored.
-pub fn dry_run_pod(workload: &Workload, revision: &Revision) -> Value {
+pub fn dry_run_pod(workload: &Workload, world: &World, revision: &Revision) -> Value {
     let name = format!("{}-dry-run", workload.name);
     let mut pod = pod_of(workload, revision, &name);
     if let Some(identity) = &workload.identity {
         identity::set(identity, identity.start, &mut pod);
     }
+    inject(&mut pod, &world.sidecars);
     // The webhook that acts on this annotation allocates ports for dry runs too, and never frees them.
     let annotations = pod.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {

@@ -21,6 +21,7 @@ mod rolling;
 mod scaling;
 mod set_updates;
 mod sets;
+mod sidecars;
 mod story;
 mod taken_over;
 mod volumes;

@@ -78,6 +78,7 @@ fn begin<K: Planned + Serialize>(replicas: i32, spec: Value) -> Story<K> {
         lost_nodes: BTreeSet::new(),
         old_kubelets: BTreeMap::new(),
         claims: BTreeMap::new(),
+        sidecars: Vec::new(),
         verdicts: BTreeMap::new(),
         taken: BTreeSet::new(),
         failures: Failures::default(),
@@ -782,6 +783,10 @@ fn made(new: &NewPod, now: Timestamp, tick: u64) -> Pod {
         index: new.pod["metadata"]["annotations"][names::INDEX_ID]
             .as_str()
             .map(|index| index.parse().expect("an index")),
+        sidecars: serde_json::from_value(new.pod["metadata"]["annotations"].clone()).map_or_else(
+            |_| BTreeMap::new(),
+            |annotations| sidecar_marks(&annotations),
+        ),
         record: None,
         postponed: None,
         node: Some("node".to_owned()),

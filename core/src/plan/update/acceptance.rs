@@ -8,6 +8,7 @@ use crate::api::Reason;
 use crate::plan::decision::{Action, Blocked, Decision};
 use crate::plan::in_place::is_at;
 use crate::plan::pods::creation::dry_run_pod;
+use crate::plan::sidecars::is_current;
 use crate::plan::update::{Scene, quota};
 use crate::plan::world::Verdict;
 
@@ -48,7 +49,7 @@ impl Scene<'_> {
                 let update = self.revisions.update;
                 Decision::Do(Action::DryRun {
                     revision: update.name.clone(),
-                    pod: dry_run_pod(self.workload, update),
+                    pod: dry_run_pod(self.workload, self.world, update),
                 })
             }
         }
@@ -64,6 +65,7 @@ fn look_up(scene: &Scene) -> Acceptance {
                 .record
                 .as_ref()
                 .is_none_or(|record| record.revision != update.name)
+            && is_current(&scene.world.sidecars, &pod.labels, &pod.sidecars)
     });
     if was_created {
         return Acceptance::Accepted;

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::api::{HookRun, HookTemplate};
 use crate::plan::observed::{Claim, Pod, RevisionName};
+use crate::plan::sidecars::Sidecars;
 
 /// Everything observed around one workload at one moment. The workload itself is a separate argument,
 /// because its kind decides which planner is used.
@@ -43,6 +44,8 @@ pub struct World {
     pub old_kubelets: BTreeMap<String, Arc<str>>,
     /// Claims that are named after pods of the workload, or owned by it; by name.
     pub claims: BTreeMap<String, Arc<Claim>>,
+    /// The SidecarSets that reach the workload's namespace, sorted by name.
+    pub sidecars: Vec<Arc<Sidecars>>,
     /// Whether the API server accepts pods of a revision, by the revision's name.
     pub verdicts: BTreeMap<String, Verdict>,
     /// Names of pods and revisions that turned out to belong to other objects.

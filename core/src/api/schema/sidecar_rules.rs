@@ -1,0 +1,52 @@
+//! CEL rules on SidecarSets.
+
+use kube::core::Rule;
+
+use super::rules::rule;
+
+/// The longest name of an annotation, without its prefix.
+const MAX_ANNOTATION_NAME: usize = 63;
+
+/// The name becomes that of an annotation. As for workloads, the rule applies on create only.
+pub fn sidecar_set_name() -> Rule {
+    rule(
+        "",
+        format!("oldSelf.hasValue() || size(self.metadata.name) <= {MAX_ANNOTATION_NAME}"),
+        format!(
+            "metadata.name must be no longer than {MAX_ANNOTATION_NAME} characters, because it becomes the name of \
+             an annotation of pods"
+        ),
+    )
+    .optional_old_self(true)
+}
+
+/// A set has containers, and one way to say in which namespaces.
+pub fn sidecar_set_rules() -> Vec<Rule> {
+    vec![
+        rule(
+            "",
+            "(has(self.containers) && size(self.containers) > 0) || \
+             (has(self.initContainers) && size(self.initContainers) > 0)",
+            "has no container; add containers or initContainers",
+        ),
+        rule(
+            "namespaceSelector",
+            "!(has(self.__namespace__) && has(self.namespaceSelector))",
+            "is set beside namespace; keep one of the two",
+        ),
+        rule(
+            "namespace",
+            "!has(self.__namespace__) || !self.__namespace__.startsWith('kube-')",
+            "takes no sidecars, because the cluster depends on its pods; name another namespace",
+        ),
+    ]
+}
+
+/// HotUpgrade needs two containers and an image that does nothing.
+pub fn cold_upgrade() -> Rule {
+    rule(
+        "",
+        "self == 'ColdUpgrade'",
+        "is not supported; write ColdUpgrade",
+    )
+}

@@ -1,0 +1,168 @@
+//! SidecarSet: containers that are injected into pods when these are created.
+
+use k8s_openapi::api::core::v1::LocalObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::schema;
+
+/// SidecarSet injects containers into the pods that it selects, when these are created.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "tkex.tencent.com",
+    version = "v1alpha1",
+    kind = "SidecarSet",
+    doc = "SidecarSet injects containers into the pods that it selects, when these are created.",
+    plural = "sidecarsets",
+    shortname = "scs",
+    category = "game",
+    status = "SidecarSetStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    validation = schema::sidecar_set_name()
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = schema::sidecar_set_rules()))]
+pub struct SidecarSetSpec {
+    /// Labels of the pods that get the containers.
+    #[schemars(schema_with = "schema::pod_selector")]
+    pub selector: LabelSelector,
+    /// The only namespace whose pods get the containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// Labels of the namespaces whose pods get the containers; all namespaces when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::namespace_selector")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// Init containers to inject; native sidecars have restartPolicy Always.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::sidecar_containers")]
+    pub init_containers: Vec<Value>,
+    /// Containers to inject.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::sidecar_containers")]
+    pub containers: Vec<Value>,
+    /// Volumes of the containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::sidecar_volumes")]
+    pub volumes: Vec<Value>,
+    /// Secrets for the registries of the containers' images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::pull_secrets")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// When the containers are injected.
+    #[serde(default)]
+    pub injection_strategy: InjectionStrategy,
+    /// How the containers of running pods are updated: not at all (type NotUpdate). RollingUpdate and its
+    /// settings are accepted with a warning, because manifests of OpenKruise contain them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::sidecar_update_strategy")]
+    pub update_strategy: Option<Value>,
+}
+
+/// When containers are injected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InjectionStrategy {
+    /// While true, new pods get no containers of this set.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// What a container of a SidecarSet has besides the fields of any container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarOptions {
+    /// Whether the container goes before or after the pod's own. When absent: before, and an init container
+    /// after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_inject_policy: Option<PodInjectPolicy>,
+    /// Whether the container mounts what the pod's own containers mount; disabled when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_volume_policy: Option<ShareVolumePolicy>,
+    /// Environment variables that it gets from the pod's own containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub transfer_env: Vec<TransferEnv>,
+    /// How the container is updated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_strategy: Option<SidecarUpgradeStrategy>,
+}
+
+/// The place of an injected container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PodInjectPolicy {
+    /// Before the pod's own containers.
+    BeforeAppContainer,
+    /// After the pod's own containers.
+    AfterAppContainer,
+}
+
+/// Whether a container mounts what the pod's own containers mount.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareVolumePolicy {
+    /// enabled or disabled.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<ShareVolumeType>,
+}
+
+/// Whether mounts are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ShareVolumeType {
+    /// The container mounts what the pod's own containers mount, at the same paths.
+    Enabled,
+    /// The container has its own mounts alone.
+    Disabled,
+}
+
+/// An environment variable of another container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TransferEnv {
+    /// The container that has it.
+    #[schemars(length(min = 1, max = 63))]
+    pub source_container_name: String,
+    /// Its name.
+    #[schemars(length(min = 1, max = 1024))]
+    pub env_name: String,
+}
+
+/// How a container is updated.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarUpgradeStrategy {
+    /// ColdUpgrade.
+    #[schemars(extend("x-kubernetes-validations" = [schema::cold_upgrade()]), length(max = 63))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_type: Option<String>,
+}
+
+/// Last observed state of a SidecarSet and its pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SidecarSetStatus {
+    /// The generation of the spec that this status is about.
+    pub observed_generation: i64,
+    /// Pods that match and have the containers.
+    pub matched_pods: i32,
+    /// Those that have them as the spec says now.
+    pub updated_pods: i32,
+    /// Those that are ready.
+    pub ready_pods: i32,
+    /// Those that are both.
+    pub updated_ready_pods: i32,
+    /// Pods that match and do not have the containers.
+    pub uninjected_pods: i32,
+    /// The revision of the containers and volumes of the spec.
+    pub latest_revision: String,
+    /// Ready and Injecting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,131 @@
+//! One container of a SidecarSet, and what it gets from the pod's own containers.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::names::IS_INJECTED;
+use crate::api::{PodInjectPolicy, ShareVolumeType, SidecarOptions, TransferEnv};
+
+/// Fields of a SidecarSet's container that are none of a pod's.
+const OPTIONS: [&str; 4] = [
+    "podInjectPolicy",
+    "shareVolumePolicy",
+    "transferEnv",
+    "upgradeStrategy",
+];
+/// Where the API server mounts the token of the service account, into every container.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// A container to inject.
+#[derive(Clone, Debug)]
+pub(super) struct Sidecar {
+    pub name: String,
+    /// Whether it goes before or after the pod's own containers.
+    pub place: PodInjectPolicy,
+    /// The container as pods get it, except for what it gets from their own containers.
+    container: Value,
+    shares_volumes: bool,
+    transfers: Vec<TransferEnv>,
+}
+
+impl Sidecar {
+    /// A container of a set, whose default place is this one.
+    pub fn of(container: &Value, place: PodInjectPolicy) -> Self {
+        let options = SidecarOptions::deserialize(container).unwrap_or_default();
+        // The schema lets nothing but objects through.
+        let mut fields = container.as_object().cloned().unwrap_or_default();
+        fields.retain(|field, _| !OPTIONS.contains(&field.as_str()));
+        let mut env = list(fields.get("env")).to_vec();
+        env.retain(|it| it["name"] != IS_INJECTED);
+        env.push(json!({"name": IS_INJECTED, "value": "true"}));
+        fields.insert("env".to_owned(), Value::Array(env));
+        let container = Value::Object(fields);
+        let share = options.share_volume_policy.unwrap_or_default();
+        Self {
+            name: name(&container).to_owned(),
+            place: options.pod_inject_policy.unwrap_or(place),
+            container,
+            shares_volumes: share.type_ == Some(ShareVolumeType::Enabled),
+            transfers: options.transfer_env,
+        }
+    }
+
+    /// The container for a pod with these containers of its own.
+    ///
+    /// # Errors
+    /// If it would mount something else at a path than one of them, although it shares their volumes.
+    pub fn for_pod(&self, own: &[Value]) -> Result<Value, String> {
+        let mut container = self.container.clone();
+        self.transfer(own, &mut container);
+        if self.shares_volumes {
+            self.share(own, &mut container)?;
+        }
+        Ok(container)
+    }
+
+    /// Adds the variables of other containers that it does not have itself.
+    fn transfer(&self, own: &[Value], container: &mut Value) {
+        let mut env = list(container.get("env")).to_vec();
+        for transfer in &self.transfers {
+            let source = own
+                .iter()
+                .find(|it| name(it) == transfer.source_container_name);
+            let variables = list(source.and_then(|it| it.get("env"))).iter();
+            let mut variables = variables.filter(|it| name(it) == transfer.env_name);
+            let is_known = env.iter().any(|it| name(it) == transfer.env_name);
+            env.extend(variables.next_back().filter(|_| !is_known).cloned());
+        }
+        container["env"] = Value::Array(env);
+    }
+
+    /// Adds the mounts of other containers.
+    fn share(&self, own: &[Value], container: &mut Value) -> Result<(), String> {
+        let mut mounts = list(container.get("volumeMounts")).to_vec();
+        let of_own = own.iter().flat_map(|it| list(it.get("volumeMounts")));
+        for mount in of_own.filter(|it| it["mountPath"] != TOKEN_PATH) {
+            let at_path = mounts
+                .iter()
+                .find(|it| it["mountPath"] == mount["mountPath"]);
+            match at_path {
+                None => mounts.push(mount.clone()),
+                Some(same) if is_same(same, mount) => {}
+                Some(_) => {
+                    let path = mount["mountPath"].as_str().unwrap_or_default();
+                    return Err(format!(
+                        "container {:?} would mount two volumes at {path}",
+                        self.name
+                    ));
+                }
+            }
+        }
+        if !mounts.is_empty() {
+            container["volumeMounts"] = Value::Array(mounts);
+        }
+        Ok(())
+    }
+}
+
+/// Whether two mounts show the same files.
+fn is_same(one: &Value, other: &Value) -> bool {
+    let same = |field: &str| one[field] == other[field];
+    ["name", "subPath", "subPathExpr"].into_iter().all(same)
+}
+
+/// Whether a container comes from a SidecarSet.
+pub(super) fn is_injected(container: &Value) -> bool {
+    let mut env = list(container.get("env")).iter();
+    env.any(|it| it["name"] == IS_INJECTED && it["value"] == "true")
+}
+
+/// The name of a named object.
+pub(super) fn name(object: &Value) -> &str {
+    object
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The items of a list; none if it is no list.
+pub(super) fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

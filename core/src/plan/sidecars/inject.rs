@@ -1,0 +1,187 @@
+//! Injects SidecarSets into a pod that is created.
+//!
+//! Sets go by name, their containers as written; a set goes in whole or not at all. To inject again is harmless: a set
+//! whose containers are all there is left as it is.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::containers::{Sidecar, is_injected, list, name};
+use super::set::{Sidecars, selected};
+use crate::api::PodInjectPolicy;
+use crate::api::names::{DEFAULT_CONTAINER, SIDECARS_PREFIX};
+use crate::plan::observed::{SidecarMark, SidecarMarks, sidecar_marks};
+
+/// Annotation of pods that a kubelet has from a file and only shows to the API server.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The lists of containers in a pod.
+const LISTS: [&str; 2] = ["initContainers", "containers"];
+
+/// Injects the sets that select the pod; `sets` are sorted by name, and reach its namespace. What is no pod stays as
+/// it is.
+pub fn inject(pod: &mut Value, sets: &[Arc<Sidecars>]) {
+    let labels = pod.pointer("/metadata/labels").and_then(Value::as_object);
+    let labels = labels.into_iter().flatten();
+    let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    let labels = labels.collect();
+    let mut annotations = match pod.pointer("/metadata/annotations") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(annotations)) => annotations.clone(),
+        Some(_) => return,
+    };
+    if annotations.contains_key(MIRROR) || !pod["spec"].is_object() || !pod["metadata"].is_object()
+    {
+        return;
+    }
+    let old_marks = marks_of(&annotations);
+    let count = annotations.len();
+    // What the author of a pod says about its sidecars counts for nothing.
+    annotations.retain(|key, _| !key.starts_with(SIDECARS_PREFIX));
+    let is_marked = count != annotations.len();
+    let marks = selected(sets, &labels).map(|set| {
+        let old_mark = old_marks.get(&set.name);
+        (&set.name, put(&mut pod["spec"], set, old_mark))
+    });
+    let marks: Vec<_> = marks.collect();
+    if marks.is_empty() && !is_marked {
+        return;
+    }
+    for (set, mark) in marks {
+        annotations.insert(
+            format!("{SIDECARS_PREFIX}{set}"),
+            json!(json!(mark).to_string()),
+        );
+    }
+    if let Some(game) = hidden_container(&pod["spec"]) {
+        let default = annotations.entry(DEFAULT_CONTAINER);
+        default.or_insert_with(|| json!(game));
+    }
+    pod["metadata"]["annotations"] = Value::Object(annotations);
+}
+
+/// The pod's own first container, if another one stands before it.
+fn hidden_container(spec: &Value) -> Option<&str> {
+    let containers = list(spec.get("containers"));
+    let own = containers.iter().position(|it| !is_injected(it))?;
+    (own > 0).then(|| name(&containers[own]))
+}
+
+fn marks_of(annotations: &Map<String, Value>) -> SidecarMarks {
+    let texts = annotations.iter();
+    let texts = texts.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+    sidecar_marks(&texts.collect())
+}
+
+/// Puts one set into a pod's spec, unless it clashes with what is there. Returns the set's mark.
+fn put(spec: &mut Value, set: &Sidecars, old_mark: Option<&SidecarMark>) -> SidecarMark {
+    let sidecars = set.init_containers.iter().chain(&set.containers);
+    let containers: Vec<String> = sidecars.map(|it| it.name.clone()).collect();
+    let mark = SidecarMark {
+        revision: set.revision.clone(),
+        ..SidecarMark::default()
+    };
+    // The API server calls a webhook again if another one has changed the pod. A mark alone proves nothing.
+    let is_claimed = old_mark.is_some_and(|mark| mark.containers == containers);
+    if is_claimed && is_there(spec, set) {
+        return SidecarMark { containers, ..mark };
+    }
+    match with_set(spec, set) {
+        Ok(injected) => {
+            *spec = injected;
+            SidecarMark { containers, ..mark }
+        }
+        Err(clash) => SidecarMark {
+            left_out: Some(clash),
+            ..mark
+        },
+    }
+}
+
+/// Whether the pod has all containers of the set already.
+fn is_there(spec: &Value, set: &Sidecars) -> bool {
+    let has = |field: &str, sidecars: &[Sidecar]| {
+        let containers = list(spec.get(field));
+        let mut sidecars = sidecars.iter();
+        sidecars.all(|sidecar| {
+            let mut containers = containers.iter();
+            containers.any(|it| name(it) == sidecar.name && is_injected(it))
+        })
+    };
+    has("initContainers", &set.init_containers) && has("containers", &set.containers)
+}
+
+/// The spec with the set's containers.
+///
+/// # Errors
+/// Why they cannot be injected.
+fn with_set(spec: &Value, set: &Sidecars) -> Result<Value, String> {
+    let mut spec = spec.clone();
+    let all = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
+    let own: Vec<Value> = all.filter(|it| !is_injected(it)).cloned().collect();
+    add_volumes(&mut spec, &set.volumes)?;
+    for (field, sidecars) in [
+        ("initContainers", &set.init_containers),
+        ("containers", &set.containers),
+    ] {
+        for sidecar in sidecars {
+            let names = LISTS.into_iter().flat_map(|field| list(spec.get(field)));
+            if names.into_iter().any(|it| name(it) == sidecar.name) {
+                return Err(format!(
+                    "the pod has another container {:?}; rename one of the two",
+                    sidecar.name
+                ));
+            }
+            let container = sidecar.for_pod(&own)?;
+            let containers = items(&mut spec, field);
+            let place = match sidecar.place {
+                PodInjectPolicy::AfterAppContainer => containers.len(),
+                // After those of other sets, so that containers have the order of their sets.
+                PodInjectPolicy::BeforeAppContainer => {
+                    let is_own = |it: &Value| !is_injected(it);
+                    containers
+                        .iter()
+                        .position(is_own)
+                        .unwrap_or(containers.len())
+                }
+            };
+            containers.insert(place, container);
+        }
+    }
+    for secret in &set.pull_secrets {
+        let secrets = items(&mut spec, "imagePullSecrets");
+        if !secrets.contains(secret) {
+            secrets.push(secret.clone());
+        }
+    }
+    Ok(spec)
+}
+
+fn add_volumes(spec: &mut Value, added: &[Value]) -> Result<(), String> {
+    for volume in added {
+        let volumes = items(spec, "volumes");
+        match volumes.iter().find(|it| name(it) == name(volume)) {
+            None => volumes.push(volume.clone()),
+            Some(same) if same == volume => {}
+            Some(_) => {
+                return Err(format!(
+                    "the pod has another volume {:?}; rename one of the two",
+                    name(volume)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The items of a list in a spec; an empty list is added where there is none.
+fn items<'v>(spec: &'v mut Value, field: &str) -> &'v mut Vec<Value> {
+    let value = &mut spec[field];
+    if !value.is_array() {
+        *value = json!([]);
+    }
+    match value {
+        Value::Array(items) => items,
+        _ => unreachable!("it is an array now"),
+    }
+}

@@ -1,0 +1,17 @@
+//! SidecarSets: which pods get which containers, and what a set shows about its pods.
+//!
+//! One function, [`inject()`], serves the planner, for pods of our workloads, and the webhook, for pods of other
+//! controllers. So a game server never waits for a webhook to get its sidecars.
+
+mod containers;
+mod defaults;
+mod inject;
+mod set;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use defaults::with_defaults;
+pub use inject::inject;
+pub use set::{Namespace, Sidecars, is_current, selected};
+pub use status::{MatchedPod, sidecar_set_status};

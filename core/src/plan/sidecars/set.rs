@@ -1,0 +1,146 @@
+//! A SidecarSet, ready for use: which pods it selects, and what they get.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+use serde_json::{Value, json};
+
+use super::containers::Sidecar;
+use crate::api::names::{SIDECARS_LABEL, safe_hash};
+use crate::api::{PodInjectPolicy, SidecarSet, SidecarSetSpec};
+use crate::plan::observed::SidecarMarks;
+
+/// A namespace, as far as SidecarSets depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Name.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Namespace {
+    /// Whether no pod here gets sidecars.
+    pub fn is_closed(&self) -> bool {
+        self.name.starts_with("kube-") || self.label() == Some("disabled")
+    }
+
+    /// Whether pods of other controllers get sidecars, too.
+    pub fn is_open_to_all(&self) -> bool {
+        !self.is_closed() && self.label() == Some("enabled")
+    }
+
+    fn label(&self) -> Option<&str> {
+        self.labels.get(SIDECARS_LABEL).map(String::as_str)
+    }
+}
+
+/// A SidecarSet, ready for use.
+#[derive(Clone, Debug)]
+pub struct Sidecars {
+    /// The set's name.
+    pub name: String,
+    /// The revision of what is injected.
+    pub revision: String,
+    /// Whether new pods get nothing.
+    pub paused: bool,
+    selector: Selector,
+    /// The only namespace, if there is one.
+    pub namespace: Option<String>,
+    namespaces: Option<Selector>,
+    pub(super) init_containers: Vec<Sidecar>,
+    pub(super) containers: Vec<Sidecar>,
+    pub(super) volumes: Vec<Value>,
+    pub(super) pull_secrets: Vec<Value>,
+}
+
+impl Sidecars {
+    /// A set that selects pods. None if it is being deleted, or if its selectors are empty or invalid.
+    pub fn of(set: &SidecarSet) -> Option<Self> {
+        if set.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let spec = &set.spec;
+        let selector = selector(&spec.selector).filter(|it| !it.selects_all())?;
+        let namespaces = match &spec.namespace_selector {
+            Some(namespaces) => Some(self::selector(namespaces)?),
+            None => None,
+        };
+        let name = set.metadata.name.clone()?;
+        let sidecars = |list: &[Value], place| -> Vec<Sidecar> {
+            list.iter().map(|it| Sidecar::of(it, place)).collect()
+        };
+        let secrets = spec.image_pull_secrets.iter();
+        Some(Self {
+            revision: revision(&name, spec),
+            name,
+            paused: spec.injection_strategy.paused,
+            selector,
+            namespace: spec.namespace.clone(),
+            namespaces,
+            init_containers: sidecars(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
+            containers: sidecars(&spec.containers, PodInjectPolicy::BeforeAppContainer),
+            volumes: spec.volumes.clone(),
+            pull_secrets: secrets.map(|it| json!({"name": it.name})).collect(),
+        })
+    }
+
+    /// Whether pods of a namespace can get its containers.
+    pub fn reaches(&self, namespace: &Namespace) -> bool {
+        let is_named = self
+            .namespace
+            .as_ref()
+            .is_none_or(|it| *it == namespace.name);
+        let labels = &namespace.labels;
+        let is_selected = self.namespaces.as_ref().is_none_or(|it| it.matches(labels));
+        is_named && is_selected && !namespace.is_closed()
+    }
+
+    /// Whether a pod with these labels gets its containers, where it reaches the pod's namespace.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.matches(labels)
+    }
+}
+
+fn selector(selector: &LabelSelector) -> Option<Selector> {
+    Selector::try_from(selector.clone()).ok()
+}
+
+/// The sets of which a new pod with these labels gets the containers.
+pub fn selected<'a>(
+    sets: &'a [Arc<Sidecars>],
+    labels: &BTreeMap<String, String>,
+) -> impl Iterator<Item = &'a Sidecars> {
+    let sets = sets.iter().map(AsRef::as_ref);
+    sets.filter(move |set| !set.paused && set.selects(labels))
+}
+
+/// Whether a pod is as it would be created now: every set that selects it was considered, at its newest revision.
+pub fn is_current(
+    sets: &[Arc<Sidecars>],
+    labels: &BTreeMap<String, String>,
+    marks: &SidecarMarks,
+) -> bool {
+    selected(sets, labels).all(|set| {
+        let mark = marks.get(&set.name);
+        mark.is_some_and(|mark| mark.revision == set.revision)
+    })
+}
+
+/// The revision of what is injected. Selectors and strategies are no part of it, nor are defaults.
+fn revision(name: &str, spec: &SidecarSetSpec) -> String {
+    let list = |list: &[Value], place| -> Vec<Value> {
+        list.iter()
+            .map(|it| super::defaults::completed(it, place))
+            .collect()
+    };
+    let injected = json!({
+        "initContainers": list(&spec.init_containers, PodInjectPolicy::AfterAppContainer),
+        "containers": list(&spec.containers, PodInjectPolicy::BeforeAppContainer),
+        "volumes": spec.volumes,
+        "imagePullSecrets": spec.image_pull_secrets,
+    });
+    format!("{name}-{}", safe_hash(injected.to_string().as_bytes()))
+}

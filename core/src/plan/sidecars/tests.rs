@@ -1,0 +1,458 @@
+//! Which pods get which containers, clashes, and properties of injection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::SidecarSet;
+use crate::plan::observed::{SidecarMarks, sidecar_marks};
+
+fn set(name: &str, spec: Value) -> Arc<Sidecars> {
+    let mut full = json!({"selector": {"matchLabels": {"app": "arena"}}});
+    for (field, value) in spec.as_object().expect("a spec") {
+        full[field] = value.clone();
+    }
+    let set = json!({"metadata": {"name": name}, "spec": full});
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("it selects something"))
+}
+
+/// A set with one container of this name.
+fn with(name: &str, container: &str) -> Arc<Sidecars> {
+    set(
+        name,
+        json!({"containers": [{"name": container, "image": "sidecar:1"}]}),
+    )
+}
+
+fn pod() -> Value {
+    json!({
+        "metadata": {"name": "a", "labels": {"app": "arena"}},
+        "spec": {
+            "containers": [{
+                "name": "game", "image": "game:1",
+                "env": [{"name": "ROOM", "value": "7"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    })
+}
+
+fn injected(mut pod: Value, sets: &[Arc<Sidecars>]) -> Value {
+    inject(&mut pod, sets);
+    pod
+}
+
+fn names<'p>(pod: &'p Value, field: &str) -> Vec<&'p str> {
+    let items = pod["spec"][field].as_array().into_iter().flatten();
+    items
+        .map(|it| it["name"].as_str().expect("a name"))
+        .collect()
+}
+
+fn marks(pod: &Value) -> SidecarMarks {
+    let annotations = pod["metadata"]["annotations"].clone();
+    let annotations: Option<BTreeMap<String, String>> =
+        serde_json::from_value(annotations).expect("annotations");
+    sidecar_marks(&annotations.unwrap_or_default())
+}
+
+#[test]
+fn containers_go_before_or_after_the_game_in_the_order_of_their_sets() {
+    let a = json!({
+        "containers": [
+            {"name": "a-first", "image": "i"},
+            {"name": "a-last", "image": "i", "podInjectPolicy": "AfterAppContainer"},
+            {"name": "a-second", "image": "i"},
+        ],
+        "initContainers": [
+            {"name": "mesh", "image": "i", "restartPolicy": "Always"},
+            {"name": "early", "image": "i", "podInjectPolicy": "BeforeAppContainer"},
+        ],
+        "imagePullSecrets": [{"name": "registry"}],
+    });
+    let mut own = pod();
+    own["spec"]["initContainers"] = json!([{"name": "setup", "image": "i"}]);
+    let pod = injected(own, &[set("a", a), with("b", "b-first")]);
+    let expected = ["a-first", "a-second", "b-first", "game", "a-last"];
+    assert_eq!(names(&pod, "containers"), expected);
+    assert_eq!(names(&pod, "initContainers"), ["early", "setup", "mesh"]);
+    assert_eq!(
+        pod["spec"]["imagePullSecrets"],
+        json!([{"name": "registry"}])
+    );
+    let default = &pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"];
+    assert_eq!(default, "game");
+    assert_eq!(
+        marks(&pod)["a"].containers,
+        ["mesh", "early", "a-first", "a-last", "a-second"]
+    );
+    let first = &pod["spec"]["containers"][0];
+    assert_eq!(
+        first["env"],
+        json!([{"name": "IS_INJECTED", "value": "true"}])
+    );
+    assert!(
+        pod["spec"]["containers"][4]
+            .get("podInjectPolicy")
+            .is_none()
+    );
+}
+
+#[test]
+fn a_set_injects_where_it_reaches_and_selects_alone() {
+    let namespace = |name: &str, labels: Value| Namespace {
+        name: name.to_owned(),
+        labels: serde_json::from_value(labels).expect("labels"),
+    };
+    let games = || json!({"team": "games"});
+    let container = json!([{"name": "log", "image": "log:1"}]);
+    let everywhere = set("log", json!({"containers": container}));
+    let by_label = json!({"containers": container, "namespaceSelector": {"matchLabels": games()}});
+    let by_label = set("log", by_label);
+    let by_name = set(
+        "log",
+        json!({"containers": container, "namespace": "arena"}),
+    );
+    let disabled = json!({"team": "games", "gamekeeper.tkex.tencent.com/sidecars": "disabled"});
+    for (set, name, labels, reached) in [
+        (&everywhere, "arena", json!({}), true),
+        (&everywhere, "kube-system", json!({}), false),
+        (&everywhere, "arena", disabled.clone(), false),
+        (&by_label, "arena", games(), true),
+        (&by_label, "arena", json!({}), false),
+        (&by_label, "arena", disabled, false),
+        (&by_name, "arena", json!({}), true),
+        (&by_name, "lobby", json!({}), false),
+    ] {
+        assert_eq!(
+            set.reaches(&namespace(name, labels.clone())),
+            reached,
+            "{name} {labels}"
+        );
+    }
+    let mut other = pod();
+    other["metadata"]["labels"] = json!({"app": "lobby"});
+    assert_eq!(injected(other.clone(), &[with("log", "log")]), other);
+    let paused = set(
+        "log",
+        json!({"containers": container, "injectionStrategy": {"paused": true}}),
+    );
+    assert_eq!(injected(pod(), &[paused]), pod());
+    let mut mirror = pod();
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+    assert_eq!(injected(mirror.clone(), &[with("log", "log")]), mirror);
+}
+
+#[test]
+fn a_set_that_clashes_is_left_out_as_a_whole_and_the_mark_says_why() {
+    let log = |volumes: Value| {
+        set(
+            "log",
+            json!({
+                "containers": [{"name": "log", "image": "i"}, {"name": "ship", "image": "i"}],
+                "volumes": volumes,
+            }),
+        )
+    };
+    let shares = set(
+        "log",
+        json!({"containers": [{
+            "name": "log", "image": "i", "shareVolumePolicy": {"type": "enabled"},
+            "volumeMounts": [{"name": "logs", "mountPath": "/data"}],
+        }]}),
+    );
+    for (set, why) in [
+        (
+            with("log", "game"),
+            "the pod has another container \"game\"; rename one of the two",
+        ),
+        (
+            log(json!([{"name": "data", "hostPath": {"path": "/"}}])),
+            "the pod has another volume \"data\"; rename one of the two",
+        ),
+        (shares, "container \"log\" would mount two volumes at /data"),
+    ] {
+        let clashing = injected(pod(), &[set, with("other", "other")]);
+        assert_eq!(names(&clashing, "containers"), ["other", "game"], "{why}");
+        assert_eq!(names(&clashing, "volumes"), ["data"]);
+        let mark = &marks(&clashing)["log"];
+        assert_eq!(
+            (mark.is_injected(), mark.left_out.as_deref()),
+            (false, Some(why))
+        );
+        assert!(marks(&clashing)["other"].is_injected());
+    }
+    let same = log(json!([{"name": "data", "emptyDir": {}}, {"name": "logs", "emptyDir": {}}]));
+    let pod = injected(pod(), &[same]);
+    assert_eq!(names(&pod, "volumes"), ["data", "logs"]);
+}
+
+#[test]
+fn a_container_gets_mounts_and_variables_of_the_game() {
+    let mut own = pod();
+    let token = json!({"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    own["spec"]["containers"][0]["volumeMounts"]
+        .as_array_mut()
+        .expect("mounts")
+        .push(token);
+    let transfer =
+        |source: &str, name: &str| json!({"sourceContainerName": source, "envName": name});
+    let log = set(
+        "log",
+        json!({"containers": [{
+            "name": "log", "image": "i",
+            "env": [{"name": "MODE", "value": "own"}],
+            "shareVolumePolicy": {"type": "enabled"},
+            "transferEnv": [
+                transfer("game", "ROOM"), transfer("game", "MODE"), transfer("game", "NONE"),
+                transfer("nobody", "ROOM"),
+            ],
+        }]}),
+    );
+    let pod = injected(own, &[log]);
+    let log = &pod["spec"]["containers"][0];
+    assert_eq!(
+        log["volumeMounts"],
+        json!([{"name": "data", "mountPath": "/data"}])
+    );
+    let expected = json!([
+        {"name": "MODE", "value": "own"},
+        {"name": "IS_INJECTED", "value": "true"},
+        {"name": "ROOM", "value": "7"},
+    ]);
+    assert_eq!(log["env"], expected);
+}
+
+#[test]
+fn marks_of_a_pods_author_count_for_nothing() {
+    let mut own = pod();
+    own["metadata"]["annotations"] = json!({
+        "team": "games",
+        "sidecars.gamekeeper.tkex.tencent.com/log": "{\"at\":\"log-1\",\"in\":[\"log\"]}",
+        "sidecars.gamekeeper.tkex.tencent.com/gone": "{}",
+    });
+    let log = with("log", "log");
+    let pod = injected(own, &[Arc::clone(&log)]);
+    assert_eq!(names(&pod, "containers"), ["log", "game"]);
+    assert_eq!(marks(&pod).keys().collect::<Vec<_>>(), ["log"]);
+    assert_eq!(marks(&pod)["log"].revision, log.revision);
+    assert_eq!(pod["metadata"]["annotations"]["team"], "games");
+}
+
+#[test]
+fn revisions_differ_by_what_is_injected_and_not_by_defaults() {
+    let of = |container: Value, more: Value| {
+        let mut spec = json!({"containers": [container]});
+        for (field, value) in more.as_object().expect("fields") {
+            spec[field] = value.clone();
+        }
+        set("log", spec).revision.clone()
+    };
+    let plain = || json!({"name": "log", "image": "log:1"});
+    let base = of(plain(), json!({}));
+    let defaults = json!({
+        "name": "log", "image": "log:1", "podInjectPolicy": "BeforeAppContainer",
+        "shareVolumePolicy": {"type": "disabled"}, "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
+    });
+    assert_eq!(of(defaults, json!({})), base);
+    assert_eq!(
+        of(plain(), json!({"injectionStrategy": {"paused": true}})),
+        base
+    );
+    assert_ne!(
+        of(json!({"name": "log", "image": "log:2"}), json!({})),
+        base
+    );
+    assert_ne!(
+        of(plain(), json!({"volumes": [{"name": "a", "emptyDir": {}}]})),
+        base
+    );
+    let set = json!({"spec": {
+        "containers": [plain(), {"name": "b", "podInjectPolicy": "AfterAppContainer"}],
+        "initContainers": [plain()],
+    }});
+    let places = |set: &Value, list: &str| -> Vec<Value> {
+        let containers = set["spec"][list].as_array().expect("a list").iter();
+        containers.map(|it| it["podInjectPolicy"].clone()).collect()
+    };
+    let set = with_defaults(&set);
+    assert_eq!(
+        places(&set, "containers"),
+        ["BeforeAppContainer", "AfterAppContainer"]
+    );
+    assert_eq!(places(&set, "initContainers"), ["AfterAppContainer"]);
+    assert_eq!(
+        set["spec"]["containers"][0]["shareVolumePolicy"]["type"],
+        "disabled"
+    );
+    assert_eq!(with_defaults(&set), set);
+}
+
+#[test]
+fn the_status_counts_pods_and_names_those_without_the_containers() {
+    let log = with("log", "log");
+    let old = set(
+        "log",
+        json!({"containers": [{"name": "log", "image": "log:0"}]}),
+    );
+    let seen = |name: &str, set: Option<&Arc<Sidecars>>, ready| {
+        let set: Vec<_> = set.into_iter().cloned().collect();
+        MatchedPod {
+            name: format!("games/{name}"),
+            labels: BTreeMap::from([("app".to_owned(), "arena".to_owned())]),
+            marks: marks(&injected(pod(), &set)),
+            ready,
+        }
+    };
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    let shown = |pods: Vec<MatchedPod>, before: Option<&_>, second| {
+        sidecar_set_status(Some(&log), pods.into_iter(), 3, before, at(second))
+    };
+    let status = shown(
+        vec![
+            seen("a", Some(&log), true),
+            seen("b", Some(&old), true),
+            seen("c", Some(&log), false),
+        ],
+        None,
+        10,
+    );
+    assert_eq!((status.matched_pods, status.updated_pods), (3, 2));
+    assert_eq!((status.ready_pods, status.updated_ready_pods), (2, 1));
+    assert_eq!((status.observed_generation, status.uninjected_pods), (3, 0));
+    let condition = |status: &crate::api::SidecarSetStatus, number: usize| {
+        let it = &status.conditions[number];
+        (
+            it.status.clone(),
+            it.reason.clone(),
+            it.message.clone(),
+            it.last_transition_time.0,
+        )
+    };
+    let expected = (
+        "False".into(),
+        "PodsNotReady".into(),
+        "not ready: games/c".into(),
+        at(10),
+    );
+    assert_eq!(condition(&status, 0), expected);
+
+    let mut clashing = seen("d", None, true);
+    clashing.marks = marks(&injected(pod(), &[with("log", "game")]));
+    let status = shown(vec![seen("b", None, true), clashing], Some(&status), 20);
+    assert_eq!((status.matched_pods, status.uninjected_pods), (0, 2));
+    let message = "the containers are missing in games/b; games/d";
+    assert_eq!(
+        condition(&status, 0),
+        ("False".into(), "NotInjected".into(), message.into(), at(10))
+    );
+    let (_, reason, message, _) = condition(&status, 1);
+    assert_eq!(reason, "Clash");
+    assert!(
+        message.contains("games/d: the pod has another container \"game\""),
+        "{message}"
+    );
+}
+
+/// Any pod of a few containers, volumes and annotations.
+fn any_pod() -> impl Strategy<Value = Value> {
+    let names = ["game", "log", "mesh", "other"];
+    let container = (0..names.len(), 0..3_usize, any::<bool>());
+    let containers = proptest::collection::vec(container, 1..3);
+    (containers, any::<bool>()).prop_map(move |(containers, init)| {
+        let containers: Vec<Value> = containers
+            .into_iter()
+            .enumerate()
+            .map(|(index, (name, mounts, injected))| {
+                let mounts: Vec<Value> = (0..mounts)
+                    .map(|it| json!({"name": format!("v{it}"), "mountPath": format!("/{it}")}))
+                    .collect();
+                let value = if injected { "true" } else { "false" };
+                json!({
+                    "name": format!("{}{}", names[name], if index == 0 { "" } else { "-2" }),
+                    "volumeMounts": mounts, "env": [{"name": "IS_INJECTED", "value": value}],
+                })
+            })
+            .collect();
+        let mut pod = pod();
+        pod["spec"][if init { "initContainers" } else { "containers" }] = json!(containers);
+        pod
+    })
+}
+
+/// Any two sets.
+fn any_sets() -> impl Strategy<Value = Vec<Arc<Sidecars>>> {
+    let names = ["game", "log", "mesh", "extra"];
+    let container = (0..names.len(), any::<bool>(), any::<bool>());
+    let one = (
+        proptest::option::of(container.clone()),
+        container,
+        any::<bool>(),
+    );
+    proptest::collection::vec(one, 1..3).prop_map(move |sets| {
+        let container = |(name, after, shares): (usize, bool, bool)| {
+            json!({
+                "name": names[name], "image": "i",
+                "podInjectPolicy": if after { "AfterAppContainer" } else { "BeforeAppContainer" },
+                "shareVolumePolicy": {"type": if shares { "enabled" } else { "disabled" }},
+                "volumeMounts": [{"name": "v0", "mountPath": "/1"}],
+            })
+        };
+        let sets = sets.into_iter().enumerate();
+        sets.map(|(index, (init, regular, host))| {
+            let volume = match host {
+                true => json!({"name": "data", "hostPath": {"path": "/"}}),
+                false => json!({"name": "data", "emptyDir": {}}),
+            };
+            let init: Vec<Value> = init.into_iter().map(container).collect();
+            set(
+                &format!("set-{index}"),
+                json!({
+                    "initContainers": init, "containers": [container(regular)], "volumes": [volume],
+                }),
+            )
+        })
+        .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn to_inject_twice_is_to_inject_once(pod in any_pod(), sets in any_sets()) {
+        let once = injected(pod, &sets);
+        let twice = injected(once.clone(), &sets);
+        prop_assert_eq!(&twice["spec"], &once["spec"]);
+        let injected = |pod: &Value| -> Vec<Vec<String>> {
+            marks(pod).into_values().map(|mark| mark.containers).collect()
+        };
+        prop_assert_eq!(injected(&twice), injected(&once));
+    }
+
+    #[test]
+    fn a_pod_keeps_its_own_and_gets_a_set_in_whole_or_not_at_all(pod in any_pod(), sets in any_sets()) {
+        let after = injected(pod.clone(), &sets);
+        for field in ["initContainers", "containers", "volumes"] {
+            let own = pod["spec"][field].as_array().cloned().unwrap_or_default();
+            let all = after["spec"][field].as_array().cloned().unwrap_or_default();
+            let kept: Vec<_> = all.iter().filter(|it| own.contains(it)).cloned().collect();
+            prop_assert_eq!(own, kept, "{} in their order", field);
+        }
+        let mut all = names(&after, "containers");
+        all.extend(names(&after, "initContainers"));
+        let count = all.len();
+        let before = names(&pod, "containers").len() + names(&pod, "initContainers").len();
+        let marks = marks(&after);
+        prop_assert_eq!(marks.len(), sets.len());
+        for mark in marks.values().filter(|mark| mark.is_injected()) {
+            prop_assert!(mark.containers.iter().all(|it| all.contains(&it.as_str())));
+        }
+        let injected: usize = marks.values().map(|mark| mark.containers.len()).sum();
+        prop_assert!(count <= before + injected);
+    }
+}

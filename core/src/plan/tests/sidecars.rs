@@ -1,0 +1,117 @@
+//! Sidecars of a workload's own pods.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::story::{Story, set, story};
+use crate::api::{HookTemplate, SidecarSet};
+use crate::plan::sidecars::Sidecars;
+use crate::plan::*;
+
+/// A SidecarSet whose container stands before the game.
+fn log(image: &str) -> Arc<Sidecars> {
+    let set = json!({
+        "metadata": {"name": "log"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "game"}},
+            "containers": [{"name": "log", "image": image}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+    });
+    let set: SidecarSet = serde_json::from_value(set).expect("a set");
+    Arc::new(Sidecars::of(&set).expect("it selects something"))
+}
+
+fn containers(pod: &Pod) -> Vec<&str> {
+    pod.containers.iter().map(|it| it.image.as_str()).collect()
+}
+
+fn asks(story: &Story) -> bool {
+    let plan = story.plan();
+    let mut actions = plan.actions.iter();
+    actions.any(|action| matches!(action, Action::DryRun { pod, .. } if has_log(pod)))
+}
+
+fn has_log(pod: &Value) -> bool {
+    pod["spec"]["containers"][0]["name"] == "log"
+}
+
+#[test]
+fn new_pods_get_sidecars_and_running_ones_are_left_alone() {
+    let mut story = story(2, json!({"updateStrategy": {"type": "InplaceUpdate"}}));
+    story.settle();
+    story.world.sidecars = vec![log("log:1")];
+    assert!(!story.sync(), "a new set concerns no running pod");
+    story.user(json!({"replicas": 3})).settle();
+    let count = |story: &Story| {
+        let with = |pod: &&Arc<Pod>| containers(pod).contains(&"log:1");
+        story.world.pods.iter().filter(with).count()
+    };
+    assert_eq!(count(&story), 1);
+    story.image("v2").settle();
+    assert_eq!(count(&story), 1);
+    let mut pods = story.world.pods.iter();
+    assert!(pods.all(|pod| containers(pod).contains(&"game:v2")));
+}
+
+#[test]
+fn the_api_server_judges_template_and_sidecars_together() {
+    let mut story = story(2, json!({}));
+    story.world.sidecars = vec![log("log:1")];
+    story.settle();
+    // Another revision of the set makes other pods of the same template.
+    story.image("v2");
+    assert!(story.sync() && asks(&story));
+    story.settle();
+    story.world.sidecars = vec![log("log:2")];
+    story.world.verdicts.clear();
+    story.refuses = Some("no such image".to_owned());
+    let before: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
+    story.image("v3").settle();
+    let after: Vec<String> = story.world.pods.iter().map(|pod| pod.uid.clone()).collect();
+    assert_eq!(before, after, "no pod is deleted for pods that are refused");
+    story.refuses = None;
+    story.wait(60).settle();
+    let mut pods = story.world.pods.iter();
+    assert!(pods.all(|pod| containers(pod) == ["log:2", "game:v3"]));
+}
+
+#[test]
+fn a_claim_of_a_set_and_a_volume_of_sidecars_clash() {
+    let claims = json!([{"metadata": {"name": "data"}, "spec": {}}]);
+    let mut story = set(1, json!({"volumeClaimTemplates": claims}));
+    story.world.sidecars = vec![log("log:1")];
+    story.settle();
+    let pod = &story.world.pods[0];
+    assert_eq!(containers(pod), ["game:v1"]);
+    let why = pod.sidecars["log"].left_out.as_deref();
+    assert_eq!(
+        why,
+        Some("the pod has another volume \"data\"; rename one of the two")
+    );
+}
+
+#[test]
+fn hooks_get_the_pods_own_containers_first() {
+    let hook = json!({"hook": {"templateName": "named"}});
+    let mut story = story(1, json!({"preDeleteUpdateStrategy": hook}));
+    let names = ["PodContainer[0]", "PodContainer[1]"].map(|name| json!({"name": name}));
+    let template = json!({
+        "metadata": {"name": "named"},
+        "spec": {"args": names, "metrics": [
+            {"name": "a", "provider": {"web": {"url": "http://127.0.0.1"}}},
+        ]},
+    });
+    let template: HookTemplate = serde_json::from_value(template).expect("a template");
+    story
+        .world
+        .templates
+        .insert("named".to_owned(), Arc::new(template));
+    story.world.sidecars = vec![log("log:1")];
+    story.settle();
+    story.user(json!({"replicas": 0})).settle();
+    let args = &story.world.runs[0].spec.args;
+    let values: Vec<_> = args.iter().filter_map(|it| it.value.as_deref()).collect();
+    assert_eq!(values, ["game", "log"]);
+}

@@ -1,0 +1,313 @@
+//! The SidecarSets and the namespaces that they reach.
+//!
+//! Without a SidecarSet, nothing of this costs anything: namespaces are not watched, and pods of other controllers are
+//! not kept.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::kinds::Whole;
+use super::store::{Cached, Head};
+use super::watch::version_number;
+use gamekeeper_core::api::SidecarSet;
+use gamekeeper_core::plan::sidecars::{Namespace, Sidecars};
+
+/// The cached form of a namespace.
+#[derive(Debug)]
+pub(crate) struct CachedNamespace {
+    pub namespace: Arc<Namespace>,
+    uid: String,
+    version: u64,
+}
+
+/// A namespace as a PartialObjectMetadata.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NamespaceHead {
+    metadata: ObjectMeta,
+}
+
+impl From<NamespaceHead> for CachedNamespace {
+    fn from(head: NamespaceHead) -> Self {
+        let meta = head.metadata;
+        Self {
+            namespace: Arc::new(Namespace {
+                name: meta.name.unwrap_or_default(),
+                labels: meta.labels.unwrap_or_default(),
+            }),
+            uid: meta.uid.unwrap_or_default(),
+            version: version_number(&meta.resource_version.unwrap_or_default()),
+        }
+    }
+}
+
+impl Cached for CachedNamespace {
+    fn head(&self) -> Head<'_> {
+        Head {
+            namespace: "",
+            name: &self.namespace.name,
+            uid: &self.uid,
+            version: self.version,
+            terminating: false,
+            controller: None,
+        }
+    }
+}
+
+/// What pods get, and where. Readers get a state in which sets and namespaces belong together.
+#[derive(Default)]
+pub(crate) struct SidecarIndex {
+    /// The only namespace of this process: then only sets for this namespace count, so that a set has one operator that
+    /// writes its status.
+    scope: Option<String>,
+    state: RwLock<State>,
+    /// Whether there is a set.
+    used: watch::Sender<bool>,
+    /// How often pods that were not kept until then must be kept.
+    grown: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Sorted by name, which is the order of injection.
+    sets: BTreeMap<String, Arc<Sidecars>>,
+    namespaces: BTreeMap<String, Arc<Namespace>>,
+    /// The namespaces of which pods of other controllers are kept.
+    open: HashSet<String>,
+}
+
+impl SidecarIndex {
+    pub(super) fn new(scope: Option<&str>) -> Self {
+        Self {
+            scope: scope.map(str::to_owned),
+            ..Self::default()
+        }
+    }
+
+    /// Whether there is no set now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.read().sets.is_empty()
+    }
+
+    /// The sets that reach a namespace, in the order of injection. A namespace that is not in the cache yet has no
+    /// labels.
+    pub(crate) fn reaching(&self, namespace: &str) -> Vec<Arc<Sidecars>> {
+        let state = self.read();
+        if state.sets.is_empty() {
+            return Vec::new();
+        }
+        match state.namespaces.get(namespace) {
+            Some(namespace) => state.reaching(namespace),
+            None => state.reaching(&Namespace {
+                name: namespace.to_owned(),
+                ..Namespace::default()
+            }),
+        }
+    }
+
+    /// The sets that reach a namespace that may be newer than the cache.
+    pub(crate) fn reaching_newer(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
+        self.read().reaching(namespace)
+    }
+
+    /// A namespace, if it is in the cache.
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.read().namespaces.get(name).cloned()
+    }
+
+    /// A set, if it selects pods and belongs to this process.
+    pub(crate) fn get(&self, set: &str) -> Option<Arc<Sidecars>> {
+        self.read().sets.get(set).cloned()
+    }
+
+    /// The names of all namespaces that a set reaches, with whether pods of all controllers count there.
+    pub(crate) fn reached_by(&self, set: &Sidecars) -> Vec<(String, bool)> {
+        let state = self.read();
+        let namespaces = state.namespaces.values();
+        let reached = namespaces.filter(|namespace| set.reaches(namespace));
+        let reached = reached.map(|it| (it.name.clone(), it.is_open_to_all()));
+        reached.collect()
+    }
+
+    /// Whether a set is this process's to report on.
+    pub(crate) fn is_ours(&self, set: &SidecarSet) -> bool {
+        self.scope.is_none() || self.scope == set.spec.namespace
+    }
+
+    /// Whether this process works in one namespace only.
+    pub(crate) fn is_scoped(&self) -> bool {
+        self.scope.is_some()
+    }
+
+    /// Whether there is a set.
+    pub(super) fn is_used(&self) -> bool {
+        *self.used.borrow()
+    }
+
+    /// Returns as soon as there is a set.
+    pub(super) async fn used(&self) {
+        // Cannot fail, because self holds the sender.
+        let _ = self.used.subscribe().wait_for(|used| *used).await;
+    }
+
+    /// Counts how often pods that were not kept until then must be kept.
+    pub(super) fn grown(&self) -> watch::Receiver<u64> {
+        self.grown.subscribe()
+    }
+
+    /// Whether a pod of another controller is kept.
+    pub(super) fn keeps_pods_of(&self, namespace: &str) -> bool {
+        self.is_used() && self.read().open.contains(namespace)
+    }
+
+    /// The names of the sets for which a pod with these labels or marks matters.
+    pub(super) fn concerned_by(&self, concerns: impl Fn(&Sidecars) -> bool) -> Vec<String> {
+        if !self.is_used() {
+            return Vec::new();
+        }
+        let state = self.read();
+        let sets = state.sets.values().filter(|set| concerns(set));
+        sets.map(|set| set.name.clone()).collect()
+    }
+
+    /// The names of all sets.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.read().sets.keys().cloned().collect()
+    }
+
+    /// Takes a changed set in.
+    pub(super) fn put_set(&self, name: &str, set: Option<&Whole<SidecarSet>>) {
+        let set = set.filter(|set| self.is_ours(&set.object));
+        let set = set.and_then(|set| Sidecars::of(&set.object));
+        self.change(|state| {
+            match set {
+                Some(set) => state.sets.insert(name.to_owned(), Arc::new(set)),
+                None => state.sets.remove(name),
+            };
+        });
+    }
+
+    /// Takes a changed namespace in.
+    pub(super) fn put_namespace(&self, name: &str, namespace: Option<&CachedNamespace>) {
+        self.change(|state| {
+            match namespace {
+                Some(it) => state
+                    .namespaces
+                    .insert(name.to_owned(), Arc::clone(&it.namespace)),
+                None => state.namespaces.remove(name),
+            };
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.write();
+        change(&mut state);
+        let open = state.open_namespaces();
+        let has_grown = !open.is_subset(&state.open);
+        state.open = open;
+        let is_used = !state.sets.is_empty();
+        drop(state);
+        if is_used {
+            self.used
+                .send_if_modified(|used| !std::mem::replace(used, true));
+        }
+        if has_grown {
+            self.grown.send_modify(|times| *times += 1);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn reaching(&self, namespace: &Namespace) -> Vec<Arc<Sidecars>> {
+        let sets = self.sets.values().filter(|set| set.reaches(namespace));
+        sets.cloned().collect()
+    }
+
+    fn open_namespaces(&self) -> HashSet<String> {
+        let namespaces = self.namespaces.values().filter(|it| it.is_open_to_all());
+        let open = namespaces.filter(|it| self.sets.values().any(|set| set.reaches(it)));
+        open.map(|it| it.name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn set(name: &str, namespace: Option<&str>) -> Whole<SidecarSet> {
+        let set = json!({
+            "metadata": {"name": name, "uid": name},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}}, "namespace": namespace,
+                "containers": [{"name": "log"}],
+            },
+        });
+        Whole::new(serde_json::from_value(set).expect("a set"), true)
+    }
+
+    fn namespace(name: &str, labels: Value) -> CachedNamespace {
+        let head = json!({"metadata": {"name": name, "labels": labels}});
+        let head: NamespaceHead = serde_json::from_value(head).expect("a namespace");
+        head.into()
+    }
+
+    fn names(index: &SidecarIndex, namespace: &str) -> Vec<String> {
+        let sets = index.reaching(namespace);
+        sets.iter().map(|set| set.name.clone()).collect()
+    }
+
+    #[test]
+    fn pods_of_other_controllers_are_kept_where_a_set_reaches_an_open_namespace() {
+        let index = SidecarIndex::new(None);
+        let open = json!({"gamekeeper.tkex.tencent.com/sidecars": "enabled"});
+        for (name, labels) in [
+            ("games", open.clone()),
+            ("tools", json!({})),
+            ("kube-a", open),
+        ] {
+            index.put_namespace(name, Some(&namespace(name, labels)));
+        }
+        assert!(!index.is_used() && !index.keeps_pods_of("games"));
+        index.put_set("log", Some(&set("log", None)));
+        index.put_set("b", Some(&set("b", Some("games"))));
+        assert!(index.is_used() && index.keeps_pods_of("games"));
+        assert!(!index.keeps_pods_of("tools") && !index.keeps_pods_of("kube-a"));
+        assert_eq!(*index.grown().borrow(), 1);
+        assert_eq!(names(&index, "games"), ["b", "log"]);
+        assert_eq!(names(&index, "tools"), ["log"]);
+        assert_eq!(names(&index, "new"), ["log"]);
+        let log = index.get("log").expect("a set");
+        let reached = [("games".to_owned(), true), ("tools".to_owned(), false)];
+        assert_eq!(index.reached_by(&log), reached);
+        index.put_set("log", None);
+        index.put_set("b", None);
+        assert!(!index.keeps_pods_of("games"));
+    }
+
+    #[test]
+    fn an_operator_for_one_namespace_has_only_sets_for_that_namespace() {
+        let index = SidecarIndex::new(Some("games"));
+        for (name, of) in [
+            ("all", None),
+            ("other", Some("tools")),
+            ("own", Some("games")),
+        ] {
+            index.put_set(name, Some(&set(name, of)));
+        }
+        assert_eq!(names(&index, "games"), ["own"]);
+        assert_eq!(index.all(), ["own"]);
+    }
+}

@@ -1,0 +1,135 @@
+//! The two reviews that change an object: the defaults of a SidecarSet, and the sidecars of a pod. Pure.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::review::{AdmissionRequest, AdmissionResponse};
+use gamekeeper_core::plan::sidecars::{Sidecars, inject, with_defaults};
+
+/// The defaults of a SidecarSet.
+pub(super) fn defaulted(request: &AdmissionRequest) -> AdmissionResponse {
+    let is_set = request.object["kind"] == "SidecarSet" && request.operation == "CREATE";
+    let changed = match is_set {
+        true => with_defaults(&request.object),
+        false => request.object.clone(),
+    };
+    allowed_with(request, &changed)
+}
+
+/// The sidecars of a pod that is created; `sets` reach its namespace.
+pub(super) fn injected(request: &AdmissionRequest, sets: &[Arc<Sidecars>]) -> AdmissionResponse {
+    let mut pod = request.object.clone();
+    if request.operation == "CREATE" && request.sub_resource.is_empty() && pod["kind"] == "Pod" {
+        inject(&mut pod, sets);
+    }
+    allowed_with(request, &pod)
+}
+
+/// Allows the object, with the fields that were changed.
+fn allowed_with(request: &AdmissionRequest, changed: &Value) -> AdmissionResponse {
+    let old = &request.object;
+    let paths = ["/spec", "/metadata/annotations"].into_iter();
+    let differing = paths.filter(|path| old.pointer(path) != changed.pointer(path));
+    let operations: Vec<Value> = differing
+        .map(|path| json!({"op": "add", "path": path, "value": changed.pointer(path)}))
+        .collect();
+    let patch = (!operations.is_empty()).then(|| STANDARD.encode(json!(operations).to_string()));
+    AdmissionResponse {
+        uid: request.uid.clone(),
+        allowed: true,
+        patch_type: patch.as_ref().map(|_| "JSONPatch"),
+        patch,
+        ..AdmissionResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gamekeeper_core::api::SidecarSet;
+
+    fn request(object: Value) -> AdmissionRequest {
+        AdmissionRequest {
+            uid: "1".into(),
+            operation: "CREATE".into(),
+            object,
+            ..AdmissionRequest::default()
+        }
+    }
+
+    fn patch(response: &AdmissionResponse) -> Value {
+        assert!(response.allowed);
+        let Some(patch) = &response.patch else {
+            return Value::Null;
+        };
+        let patch = STANDARD.decode(patch).expect("base64");
+        serde_json::from_slice(&patch).expect("a patch")
+    }
+
+    fn set() -> Value {
+        json!({
+            "kind": "SidecarSet",
+            "metadata": {"name": "log"},
+            "spec": {
+                "selector": {"matchLabels": {"app": "arena"}},
+                "containers": [{"name": "log", "image": "log:1"}],
+            },
+        })
+    }
+
+    #[test]
+    fn a_set_gets_its_defaults_once() {
+        let patch = patch(&defaulted(&request(set())));
+        let container = &patch[0]["value"]["containers"][0];
+        assert_eq!(patch[0]["path"], "/spec");
+        assert_eq!(container["podInjectPolicy"], "BeforeAppContainer");
+        let mut complete = set();
+        complete["spec"] = patch[0]["value"].clone();
+        assert_eq!(defaulted(&request(complete)).patch, None);
+    }
+
+    #[test]
+    fn a_pod_gets_containers_and_a_mark_in_one_patch() {
+        let set: SidecarSet = serde_json::from_value(set()).expect("a set");
+        let sets = [Arc::new(Sidecars::of(&set).expect("it selects something"))];
+        let pod = |app: &str| {
+            json!({
+                "kind": "Pod",
+                "metadata": {"generateName": "a-", "labels": {"app": app}},
+                "spec": {"containers": [{"name": "game"}]},
+            })
+        };
+        let patched = patch(&injected(&request(pod("arena")), &sets));
+        assert_eq!(patched[0]["value"]["containers"][0]["name"], "log");
+        assert_eq!(patched[1]["path"], "/metadata/annotations");
+        assert_eq!(patch(&injected(&request(pod("lobby")), &sets)), Value::Null);
+        let mut update = request(pod("arena"));
+        update.operation = "UPDATE".into();
+        assert_eq!(patch(&injected(&update, &sets)), Value::Null);
+    }
+
+    #[test]
+    fn hostile_objects_come_back_unchanged() {
+        let set: SidecarSet = serde_json::from_value(set()).expect("a set");
+        let sets = [Arc::new(Sidecars::of(&set).expect("it selects something"))];
+        let labels = json!({"app": "arena"});
+        for object in [
+            Value::Null,
+            json!([]),
+            json!({"kind": "Pod"}),
+            json!({"kind": "Pod", "metadata": 1, "spec": 2}),
+            json!({"kind": "Pod", "metadata": {"labels": labels}, "spec": []}),
+            json!({"kind": "Pod", "metadata": {"labels": labels, "annotations": 3}, "spec": {}}),
+            json!({"kind": "SidecarSet", "spec": 1}),
+            json!({"kind": "SidecarSet", "spec": {"containers": [1, [], null]}}),
+        ] {
+            let text = object.to_string();
+            let object = request(object);
+            assert_eq!(injected(&object, &sets).patch, None, "{text}");
+            assert_eq!(defaulted(&object).patch, None, "{text}");
+        }
+    }
+}
