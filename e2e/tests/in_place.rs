@@ -216,7 +216,11 @@ async fn a_retagged_image_completes(case: &mut Case) -> Result<()> {
     settled(case, Game::in_place(2).max_unavailable(1), 2).await?;
     case.set_image("game:v1-retag").await?;
     let view = case.until_settled(2).await?;
-    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))
+    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 1))?;
+    // The node has called the container by this name all the time.
+    case.set_image("game:v1").await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.pods.iter().all(|pod| pod.restarts() == 2))
 }
 
 async fn an_update_can_be_reverted_in_progress(case: &mut Case) -> Result<()> {

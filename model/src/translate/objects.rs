@@ -218,6 +218,8 @@ impl Translator {
                 .unwrap_or_default(),
             from_restart_count: i32::from(from.restarts.unwrap_or(0)),
             from_unfinished: from.unfinished,
+            // In the model, content has one name.
+            from_named: false,
             resources: None,
             turn: match from.turn {
                 Turn::Set => plan::Turn::Set,

@@ -5,7 +5,7 @@
 //! wrong image ready in between; and status.image may be any of the node's names for the content. One rule covers all
 //! of this, as recordings of a real kubelet show: a change is complete when the status is for the newest generation,
 //! the container is ready, and either status.image is the desired image, or the container differs from the one in the
-//! first status of that generation.
+//! first status of that generation. The first does not count if status.image was the desired image before the change.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -119,7 +119,10 @@ fn runs_desired_image(
     change: &ContainerChange,
 ) -> Runs {
     // What was observed once remains true, whatever the statuses of later generations show.
-    if change.turn == Turn::Passed || same_image(&container.image, status) {
+    if change.turn == Turn::Passed {
+        return Runs::Desired;
+    }
+    if same_image(&container.image, status) && !change.from_named {
         return Runs::Desired;
     }
     if same_name(&container.image, &change.from_image) && !change.from_unfinished {
@@ -138,13 +141,13 @@ fn runs_desired_image(
         // It was already new in the first status of this generation, after a crash or an overtaken change. Or the
         // node permanently calls the desired image by another name.
         return if status.container_id == change.from_container_id {
-            Runs::Other
+            unchanged(change)
         } else {
             Runs::AssumedAfter(SETTLED_OVERTAKEN)
         };
     }
     if status.container_id == change.from_container_id {
-        return Runs::Other;
+        return unchanged(change);
     }
     let overtaken = change.from_unfinished
         && same_name(&change.from_image, &status.image)
@@ -154,6 +157,16 @@ fn runs_desired_image(
     } else {
         SETTLED
     })
+}
+
+/// What the container from before the change runs.
+fn unchanged(change: &ContainerChange) -> Runs {
+    if change.from_named {
+        // If another client changed the image and nothing came of it, there is nothing to restart for.
+        Runs::AssumedAfter(SETTLED_OVERTAKEN)
+    } else {
+        Runs::Other
+    }
 }
 
 /// Whether a container runs that image, as far as names and digests show.

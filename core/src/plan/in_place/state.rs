@@ -71,7 +71,7 @@ pub fn patch_of(
         let Some(container) = pod.containers.iter().find(|it| it.name == *name) else {
             continue;
         };
-        let before = containers.remove(name).map(|it| *it).unwrap_or_default();
+        let before = containers.remove(name).map(|it| *it);
         let change = changed_to(container, image, before);
         containers.insert(name.clone(), Box::new(change));
     }
@@ -129,9 +129,18 @@ pub fn patch_of(
     }
 }
 
-/// The record for a container whose image differs between the two revisions.
-fn changed_to(container: &Container, image: &str, before: ContainerChange) -> ContainerChange {
+/// The record for a container whose image differs between the two revisions. `before` is the record of a change that
+/// this one overtakes.
+fn changed_to(
+    container: &Container,
+    image: &str,
+    before: Option<ContainerChange>,
+) -> ContainerChange {
     let has_image = container.image == image;
+    let status = container.status.as_ref();
+    // During another change, the name may be that of the desired image because nothing has been changed yet.
+    let from_named = before.is_none() && status.is_some_and(|status| same_image(image, status));
+    let before = before.unwrap_or_default();
     if has_image && matches!(before.turn, Turn::Next(_)) {
         // Its turn had not come yet, and now it keeps its current image. The previous record still says whether it runs
         // that image.
@@ -141,6 +150,7 @@ fn changed_to(container: &Container, image: &str, before: ContainerChange) -> Co
         };
     }
     ContainerChange {
+        from_named: from_named && !has_image,
         resources: before.resources,
         turn: match has_image {
             true => Turn::Set,
@@ -166,6 +176,7 @@ pub(super) fn container_change(container: &Container) -> ContainerChange {
         from_container_id: status.map(|it| it.container_id.clone()).unwrap_or_default(),
         from_restart_count: status.map_or(0, |it| it.restart_count),
         from_unfinished: !status.is_some_and(|it| it.ready && same_image(&container.image, it)),
+        from_named: false,
         resources: None,
         turn: Turn::Set,
     }

@@ -64,6 +64,7 @@ pub fn take_turns(
                     to: image.clone(),
                 });
                 **change = ContainerChange {
+                    from_named: change.from_named,
                     resources: change.resources.take(),
                     ..container_change(container)
                 };

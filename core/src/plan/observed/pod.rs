@@ -204,6 +204,10 @@ pub struct ContainerChange {
     /// progress.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_unfinished: bool,
+    /// Whether the node already called that container by the new image's name or digest, because both images have the
+    /// same content. Then the name does not show when the new container runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_named: bool,
     /// Resources to set through the resize subresource; None when they do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,

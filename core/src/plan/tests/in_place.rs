@@ -1,8 +1,10 @@
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::story::{Story, story};
-use crate::api::HookPhase;
-use crate::plan::{Action, Gate, Pod, Resize};
+use crate::api::{ContainerOrder, HookPhase};
+use crate::plan::in_place::{Change, Completion, Patching, completion, patch_of};
+use crate::plan::{Action, FirstStatus, Gate, Pod, Resize, RevisionName};
 
 fn in_place(replicas: i32, spec: serde_json::Value) -> Story {
     let mut story = story(
@@ -522,4 +524,41 @@ fn a_change_of_disable_readiness_gate_affects_only_new_pods() {
     assert_eq!(gates, [Gate::Open, Gate::Open, Gate::None]);
     story.image("v2").settle();
     assert_eq!(story.images(), "v2 v2 v2");
+}
+
+#[test]
+fn another_name_for_the_running_content_is_complete_after_the_restart() {
+    let story = in_place(1, json!({}));
+    let mut pod = story.pods()[0].clone();
+    let show = |pod: &mut Pod, image: &str, id: &str| {
+        let container = &mut pod.containers[0];
+        container.image = image.to_owned();
+        let status = container.status.as_mut().expect("a status");
+        // The node has one name for both.
+        status.image = "game:v1".to_owned();
+        status.container_id = id.to_owned();
+        status.started_at = Some(Timestamp::UNIX_EPOCH);
+    };
+    show(&mut pod, "game:v1-retag", "old");
+    let wanted = Change {
+        images: vec![(pod.containers[0].name.clone(), "game:v1".to_owned())],
+        ..Change::default()
+    };
+    let (now, order) = (Timestamp::UNIX_EPOCH, ContainerOrder::DisOrdered);
+    let patching = Patching::InPlace(order);
+    let record = patch_of(&pod, RevisionName::of("new"), &wanted, now, patching).record;
+    show(&mut pod, "game:v1", "old");
+    let first = FirstStatus {
+        generation: pod.generation,
+        container_ids: vec!["old".to_owned()],
+    };
+    for first_status in [Some(first), None] {
+        pod.first_status = first_status;
+        show(&mut pod, "game:v1", "old");
+        let before = completion(&pod, &record, now);
+        assert!(matches!(before, Completion::Pending(Some(_))), "{before:?}");
+        show(&mut pod, "game:v1", "new");
+        let later = now + SignedDuration::from_secs(10);
+        assert_eq!(completion(&pod, &record, later), Completion::Done);
+    }
 }
