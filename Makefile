@@ -1,7 +1,7 @@
 # `make` without a target lists all targets.
 .DEFAULT_GOAL := help
 PREFIX ?= $(HOME)/.local
-.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check random campaign bench archives
+.PHONY: help demo demo-down install-plugin crds cluster-up cluster-down test doc lint deny advisories image-check test-kubelet random campaign bench archives
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -61,6 +61,11 @@ image-check: ## check what the Dockerfile builds, as far as this machine can: la
 	@e2e/require.sh cargo cc
 	cargo build --locked --package gamekeeper --bin gamekeeper
 	e2e/image/check.sh
+
+test-kubelet: ## the tests on a node with a real kubelet, containerd and runc, as far as this machine can run it (root, cgroup v1)
+	@e2e/require.sh cargo cc go flock
+	@e2e/cluster/build.sh >/dev/null
+	cargo test --locked --package e2e --test real-node
 
 COUNT ?= 300
 CASES ?= 2000

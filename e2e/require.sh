@@ -7,7 +7,9 @@ set -euo pipefail
 package_of() {
   case $1 in
     cc) echo "gcc libc6-dev" ;;
-    flock) echo util-linux ;;
+    flock | setpriv | unshare) echo util-linux ;;
+    ip) echo iproute2 ;;
+    */cni/*) echo containernetworking-plugins ;;
     python3) echo "python3 python3-venv" ;;
     script) echo bsdutils ;;
     *) echo "$1" ;;

@@ -1,10 +1,10 @@
 #!/bin/sh
-# files.sh PROGRAM FOLDER: copies the files of the image into a folder: the program, the libraries that it is linked
+# files.sh PROGRAM FOLDER: copies the files of an image into a folder: the program, the libraries that it is linked
 # with, and the CA certificates that hooks trust.
 set -eu
 program=$1 folder=$2
 mkdir -p "$folder"
-cp "$program" "$folder/gamekeeper"
+cp "$program" "$folder/"
 cd "$folder"
-ldd gamekeeper | grep -o '/[^ ]*' | xargs -I{} cp --parents --dereference {} .
+ldd "$(basename "$program")" | grep -o '/[^ ]*' | xargs -I{} cp --parents --dereference {} .
 cp --parents --dereference /etc/ssl/certs/ca-certificates.crt .

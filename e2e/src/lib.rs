@@ -7,7 +7,7 @@
 //! An arrow points to what a folder may use:
 //!
 //! ```text
-//! process, servers  <-  faults  <-  cluster  <-  documents, workload  <-  case  <-  addons, trial
+//! process, servers  <-  faults  <-  cluster  <-  documents, node, workload  <-  case  <-  addons, trial
 //! ```
 //!
 //! On top of them are scenarios that tests and benches share: [`campaign`] (histories generated from
@@ -20,6 +20,7 @@ pub mod checkout;
 pub mod cluster;
 pub mod documents;
 pub mod faults;
+pub mod node;
 pub mod process;
 pub mod random;
 pub mod servers;

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::case::{Case, evidence};
 use crate::cluster::control_plane::{ControlPlane, stop_all};
+use crate::node;
 
 /// How many tests run at a time. They mostly wait.
 const CONCURRENCY: usize = 8;
@@ -74,7 +75,7 @@ pub fn main(tests: Vec<Test>) -> Result<ExitCode> {
         })
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    runtime.block_on(stop_all());
+    runtime.block_on(stop());
     Ok(conclusion.exit_code())
 }
 
@@ -93,8 +94,14 @@ async fn stop_when_interrupted() -> Result<()> {
         pressed = tokio::signal::ctrl_c() => pressed?,
         _ = terminated.recv() => {}
     }
-    stop_all().await;
+    stop().await;
     std::process::exit(130)
+}
+
+/// Stops what the tests share.
+async fn stop() {
+    node::stop().await;
+    stop_all().await;
 }
 
 async fn run(test: &Test) -> Result<()> {

@@ -4,3 +4,4 @@ pub(crate) mod authority;
 pub mod connect_proxy;
 pub mod hook_server;
 pub mod raw_server;
+pub mod registry;

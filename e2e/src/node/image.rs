@@ -1,0 +1,36 @@
+//! Images of one program with the libraries that it is linked with.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use axum::body::Bytes;
+use tokio::process::Command;
+
+use crate::checkout::repository;
+use crate::process::command::run;
+use crate::servers::registry::Image;
+
+/// The layer of a program: the files of the operator's image, with this program in the operator's place.
+/// Its files are made in `folder`.
+pub(crate) async fn layer(program: &Path, folder: &Path) -> Result<Bytes> {
+    let (files, archive) = (folder.join("image"), folder.join("image.tar"));
+    let script = repository().join("e2e/image/files.sh");
+    run(Command::new(script).arg(program).arg(&files), "").await?;
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(&files).arg("-cf").arg(&archive).arg(".");
+    run(&mut tar, "").await?;
+    let bytes = std::fs::read(&archive).with_context(|| archive.display().to_string())?;
+    std::fs::remove_dir_all(&files)?;
+    std::fs::remove_file(&archive)?;
+    Ok(bytes.into())
+}
+
+/// The image that starts the program of a layer with these environment variables.
+pub(crate) fn of(layer: &Bytes, program: &Path, environment: &[String]) -> Image {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    Image {
+        layer: layer.clone(),
+        command: vec![format!("/{name}")],
+        environment: environment.to_vec(),
+    }
+}

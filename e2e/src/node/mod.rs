@@ -1,0 +1,143 @@
+//! A node with a real kubelet, containerd and runc beside the simulated ones.
+//!
+//! It is started with the first test that needs it, and stops with the tests, however they end: its life
+//! hangs on a pipe to this process (`e2e/node/run.sh`).
+
+mod image;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use axum::body::Bytes;
+use judge::object::is_true;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::checkout::repository;
+use crate::cluster::control_plane::ControlPlane;
+use crate::process::command::run;
+use crate::servers::registry::Registry;
+use crate::wait::eventually;
+
+/// The node's name.
+pub const NAME: &str = "real-0";
+/// The image of which containerd makes the sandbox of a pod, as in `e2e/node/containerd.toml`.
+const SANDBOX: &str = "pause:1";
+/// How long it may take until the node is ready. If another run has a node, it is waited for.
+const LIMIT: Duration = Duration::from_secs(300);
+
+static NODE: OnceCell<Node> = OnceCell::const_new();
+
+/// The node.
+pub struct Node {
+    /// Where its images come from.
+    pub registry: Registry,
+    game_server: PathBuf,
+    /// The layer of all its images.
+    layer: Bytes,
+    plane: &'static ControlPlane,
+    /// Its process, and the input with whose end it ends; None after it was stopped.
+    running: Mutex<Option<(Child, Option<ChildStdin>)>>,
+}
+
+/// What keeps the node from running on this machine, if anything does. Installs packages and builds
+/// programs that are missing.
+pub async fn missing() -> Result<Option<String>> {
+    let missing = run(&mut Command::new(scripts().join("missing.sh")), "").await?;
+    if !missing.is_empty() {
+        return Ok(Some(missing.trim().replace('\n', " ")));
+    }
+    let mut build = Command::new(scripts().join("build.sh"));
+    let built = build.stdout(Stdio::null()).status().await?;
+    ensure!(built.success(), "e2e/node/build.sh failed");
+    Ok(None)
+}
+
+/// The node that all tests share. `game_server` is the program of its images.
+pub async fn shared(plane: &'static ControlPlane, game_server: &str) -> Result<&'static Node> {
+    NODE.get_or_try_init(|| Node::start(plane, Path::new(game_server)))
+        .await
+}
+
+/// Stops the node, if there is one.
+pub async fn stop() {
+    if let Some(node) = NODE.get()
+        && let Err(error) = node.stop().await
+    {
+        eprintln!("{error:#}");
+    }
+}
+
+impl Node {
+    /// Publishes an image of the game server with these environment variables under a name with a tag, and
+    /// returns its full name and its digest.
+    pub fn publish(&self, tag: &str, environment: &[String]) -> (String, String) {
+        let image = image::of(&self.layer, &self.game_server, environment);
+        self.registry.publish(tag, &image)
+    }
+
+    async fn start(plane: &'static ControlPlane, game_server: &Path) -> Result<Self> {
+        let target = game_server.ancestors().nth(2);
+        let folder = target
+            .context("programs are in target/PROFILE")?
+            .join("e2e")
+            .join(NAME);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        let registry = Registry::start().await?;
+        let layer = image::layer(game_server, &folder).await?;
+        registry.publish(SANDBOX, &image::of(&layer, game_server, &[]));
+        let mut process = Command::new(scripts().join("run.sh"))
+            .arg(kubeconfig(plane, &folder).await?)
+            .arg(registry.url())
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            // An interrupt of the terminal does not reach it; it ends with its standard input.
+            .process_group(0)
+            .spawn()?;
+        let input = process.stdin.take();
+        let is_ready = async || {
+            let node = plane.get(&format!("/api/v1/nodes/{NAME}")).await?;
+            ensure!(is_true(&node, "Ready"), "{}", node["status"]["conditions"]);
+            Ok(())
+        };
+        tokio::select! {
+            ready = eventually("the real kubelet is ready", LIMIT, is_ready) => ready?,
+            ended = process.wait() => bail!("{}: the logs are in {}", ended?, folder.display()),
+        }
+        Ok(Node {
+            registry,
+            game_server: game_server.to_owned(),
+            layer,
+            plane,
+            running: Mutex::new(Some((process, input))),
+        })
+    }
+
+    async fn stop(&self) -> Result<()> {
+        let Some((mut process, input)) = self.running.lock().await.take() else {
+            return Ok(());
+        };
+        drop(input);
+        let status = process.wait().await?;
+        ensure!(status.success(), "e2e/node/run.sh: {status}");
+        // A cluster that stays up would schedule pods on it.
+        self.plane.delete(&format!("/api/v1/nodes/{NAME}")).await
+    }
+}
+
+/// The administrator's kubeconfig without references to files, which the node does not see.
+async fn kubeconfig(plane: &ControlPlane, folder: &Path) -> Result<PathBuf> {
+    let view = ["config", "view", "--raw", "--flatten"];
+    let file = folder.join("kubeconfig");
+    std::fs::write(&file, plane.kubectl(&view, "").await?)?;
+    Ok(file)
+}
+
+fn scripts() -> PathBuf {
+    repository().join("e2e/node")
+}

@@ -1,0 +1,210 @@
+//! In-place updates of real containers. The gate of a pod is never open while another version than that of its image,
+//! or nothing, answers.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::workload::view::{Pod, View};
+use judge::object::is_true;
+
+use crate::fixture::{Images, game};
+use crate::observation::{GATE, Observation};
+
+e2e::tests![
+    a_new_version_replaces_the_old_one,
+    another_name_for_the_same_content,
+    a_pull_that_takes_long,
+    a_version_that_crashes_is_reverted,
+    a_change_that_is_reverted_during_the_pull,
+    a_change_that_is_overtaken_during_the_pull,
+    an_image_that_does_not_exist_is_reverted,
+    an_image_by_digest,
+    an_operator_that_is_killed_during_the_pull,
+    a_grace_period_keeps_ready_pods_answering,
+];
+
+/// Creates the workload with this image, and begins to ask its pods.
+async fn start(case: &Case, image: &str) -> Result<Observation> {
+    case.apply(game(image)).await?;
+    Observation::start(&case.until_settled(2).await?.pods)
+}
+
+/// Waits until both pods run this image, in the containers that have been restarted in place.
+async fn updated(case: &Case, image: &str, restarts: i64) -> Result<()> {
+    let view = case.until_settled(2).await?;
+    view.ensure(view.ready_with(image) == 2)?;
+    let restarted: i64 = view.pods.iter().map(|pod| pod.restarts()).sum();
+    ensure!(
+        restarted == restarts,
+        "{restarted} restarts: {}",
+        view.summary()
+    );
+    Ok(())
+}
+
+/// Waits until only one pod serves, and checks that this stays so. The kubelet follows a gate some time later.
+async fn other_serves(case: &Case, seconds: u64) -> Result<()> {
+    case.until("one pod serves", one_serves).await?;
+    case.consistently("one pod serves", seconds, one_serves)
+        .await
+}
+
+/// Whether one pod serves and the gate of the other is closed.
+fn one_serves(view: &View) -> bool {
+    let count = |condition: &str| {
+        let has = |pod: &&Pod| is_true(&pod.0, condition);
+        view.pods.iter().filter(has).count()
+    };
+    count(GATE) == 1 && count("Ready") == 1
+}
+
+async fn a_new_version_replaces_the_old_one(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
+    let observation = start(case, &v1).await?;
+    case.set_image(&v2).await?;
+    updated(case, &v2, 2).await?;
+    observation.check(case, &images.versions(), &["v1", "v2"])?;
+    Ok(())
+}
+
+async fn another_name_for_the_same_content(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    // The node reports the first of all names of a content.
+    let (v1, other) = (images.publish("v1", "v1"), images.publish("v1-retag", "v1"));
+    let observation = start(case, &v1).await?;
+    case.set_image(&other).await?;
+    updated(case, &other, 2).await?;
+    case.set_image(&v1).await?;
+    updated(case, &v1, 4).await?;
+    observation.check(case, &images.versions(), &["v1"])?;
+    Ok(())
+}
+
+async fn a_pull_that_takes_long(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
+    let observation = start(case, &v1).await?;
+    let held = images.hold(&v2);
+    case.set_image(&v2).await?;
+    images.until_requested(&v2).await;
+    other_serves(case, 4).await?;
+    drop(held);
+    updated(case, &v2, 2).await?;
+    observation.check(case, &images.versions(), &["v1", "v2"])?;
+    Ok(())
+}
+
+async fn a_version_that_crashes_is_reverted(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, crash) = (images.publish("v1", "v1"), images.publish_crashing("v2"));
+    let observation = start(case, &v1).await?;
+    case.set_image(&crash).await?;
+    let crashed = |view: &View| view.pods.iter().any(|pod| pod.restarts() >= 2);
+    case.until("the new version has crashed", crashed).await?;
+    other_serves(case, 2).await?;
+    case.set_image(&v1).await?;
+    let view = case.until_settled(2).await?;
+    view.ensure(view.ready_with(&v1) == 2)?;
+    observation.check(case, &images.versions(), &["v1"])?;
+    Ok(())
+}
+
+async fn a_change_that_is_reverted_during_the_pull(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
+    let observation = start(case, &v1).await?;
+    let held = images.hold(&v2);
+    case.set_image(&v2).await?;
+    images.until_requested(&v2).await;
+    case.set_image(&v1).await?;
+    // The kubelet completes the first change before it makes the second.
+    other_serves(case, 1).await?;
+    drop(held);
+    updated(case, &v1, 2).await?;
+    observation.check(case, &images.versions(), &["v1"])?;
+    Ok(())
+}
+
+async fn a_change_that_is_overtaken_during_the_pull(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
+    let v3 = images.publish("v3", "v3");
+    let observation = start(case, &v1).await?;
+    let (held, next_held) = (images.hold(&v2), images.hold(&v3));
+    case.set_image(&v2).await?;
+    images.until_requested(&v2).await;
+    case.set_image(&v3).await?;
+    case.until("the change has been overtaken", |view| {
+        view.with_image(&v3) == 1
+    })
+    .await?;
+    drop(held);
+    images.until_requested(&v3).await;
+    other_serves(case, 1).await?;
+    drop(next_held);
+    updated(case, &v3, 3).await?;
+    observation.check(case, &images.versions(), &["v1", "v3"])?;
+    Ok(())
+}
+
+async fn an_image_that_does_not_exist_is_reverted(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let v1 = images.publish("v1", "v1");
+    let observation = start(case, &v1).await?;
+    let missing = images.unpublished("v2");
+    case.set_image(&missing).await?;
+    images.until_requested(&missing).await;
+    other_serves(case, 4).await?;
+    case.set_image(&v1).await?;
+    updated(case, &v1, 1).await?;
+    observation.check(case, &images.versions(), &["v1"])?;
+    Ok(())
+}
+
+async fn an_image_by_digest(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let v1 = images.publish("v1", "v1");
+    let (v2, v3) = (
+        images.publish_digest("v2", "v2"),
+        images.publish_digest("v3", "v3"),
+    );
+    let observation = start(case, &v1).await?;
+    case.set_image(&v2).await?;
+    updated(case, &v2, 2).await?;
+    case.set_image(&v3).await?;
+    updated(case, &v3, 4).await?;
+    observation.check(case, &images.versions(), &["v1", "v2", "v3"])?;
+    Ok(())
+}
+
+async fn an_operator_that_is_killed_during_the_pull(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
+    let observation = start(case, &v1).await?;
+    let held = images.hold(&v2);
+    case.set_image(&v2).await?;
+    images.until_requested(&v2).await;
+    case.kill_operator().await?;
+    drop(held);
+    // The new version answers, and no operator opens the gate.
+    other_serves(case, 3).await?;
+    case.operator.start().await?;
+    updated(case, &v2, 2).await?;
+    observation.check(case, &images.versions(), &["v1", "v2"])?;
+    Ok(())
+}
+
+/// The gate alone does not keep requests away: the kubelet follows it some time later with Ready, which is what
+/// routes requests.
+async fn a_grace_period_keeps_ready_pods_answering(case: &mut Case) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish("v2", "v2"));
+    let grace = "/spec/updateStrategy/inPlaceUpdateStrategy/gracePeriodSeconds";
+    case.apply(game(&v1).set(grace, 3)).await?;
+    let observation = Observation::start(&case.until_settled(2).await?.pods)?;
+    case.set_image(&v2).await?;
+    updated(case, &v2, 2).await?;
+    observation.check(case, &images.versions(), &["v1", "v2"])?;
+    let ready = observation.compare(case, "Ready", &images.versions())?;
+    ready.ensure_right()
+}

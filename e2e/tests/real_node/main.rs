@@ -1,0 +1,19 @@
+//! Tests on a node with a real kubelet and real containers, beside simulated nodes. Where a machine cannot run one,
+//! they are skipped with a line that says why.
+
+use std::process::ExitCode;
+
+mod fixture;
+mod in_place;
+mod observation;
+mod planted;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let missing = tokio::runtime::Runtime::new()?.block_on(e2e::node::missing())?;
+    if let Some(missing) = missing {
+        println!("the tests on a real kubelet are skipped: {missing}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let tests = [in_place::tests(), planted::tests()];
+    e2e::trial::main(tests.into_iter().flatten().collect())
+}

@@ -1,0 +1,78 @@
+//! Gates that are open at the wrong time: the observation that the other tests rely on must find them.
+
+use anyhow::{Result, ensure};
+use e2e::case::Case;
+use e2e::workload::view::Pod;
+use judge::object::is_true;
+use serde_json::json;
+
+use crate::fixture::{Images, pod_fields};
+use crate::observation::{GATE, Observation};
+
+e2e::tests![an_open_gate_is_found_while_nothing_or_another_version_answers];
+
+async fn an_open_gate_is_found_while_nothing_or_another_version_answers(
+    case: &mut Case,
+) -> Result<()> {
+    let mut images = Images::new(case).await?;
+    let (v1, v2) = (images.publish("v1", "v1"), images.publish_quick("v2", "v2"));
+    let v3 = images.publish("v3", "v3");
+    // A pod without an operator, whose gate a user opens for good.
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "game"},
+        "spec": {
+            "readinessGates": [{"conditionType": GATE}],
+            "containers": [{"name": "game", "image": v1}],
+        },
+    });
+    for (field, value) in pod_fields() {
+        match field.strip_prefix("containers/0/") {
+            Some(field) => pod["spec"]["containers"][0][field] = value,
+            None => pod["spec"][field] = value,
+        }
+    }
+    case.apply(pod).await?;
+    let open = json!({"status": {"conditions": [{"type": GATE, "status": "True"}]}});
+    let open = format!("-p={open}");
+    case.kubectl(&["wait", "--for=condition=ContainersReady", "pod/game"])
+        .await?;
+    case.kubectl(&["patch", "pod", "game", "--subresource=status", &open])
+        .await?;
+    let pod = case
+        .eventually("the pod is ready", async || {
+            let pod = case.get("pods/game").await?;
+            ensure!(is_true(&pod, "Ready"), "{pod}");
+            Ok(Pod(pod))
+        })
+        .await?;
+    let observation = Observation::start(&[pod])?;
+    let set = async |image: &str| {
+        let image = format!("game={image}");
+        case.kubectl(&["set", "image", "pod/game", &image]).await
+    };
+    let found = async |what: &str, wrong: &str| {
+        case.eventually(what, async || {
+            let findings = observation.compare(case, GATE, &images.versions())?;
+            let is_found = findings.wrong.iter().any(|line| line.contains(wrong));
+            ensure!(is_found, "{findings:?}");
+            Ok(())
+        })
+        .await
+    };
+    let (held, next_held) = (images.hold(&v2), images.hold(&v3));
+    set(&v2).await?;
+    found("nothing answers", "version: None").await?;
+    set(&v3).await?;
+    drop(held);
+    found("the version that was overtaken answers", "Some(\"v2\")").await?;
+    drop(next_held);
+    case.eventually("the right version answers", async || {
+        let findings = observation.compare(case, GATE, &images.versions())?;
+        ensure!(findings.open.contains_key("v3"), "{findings:?}");
+        Ok(())
+    })
+    .await?;
+    Ok(())
+}
