@@ -14,6 +14,7 @@ mod fair;
 mod inbound;
 pub mod manager;
 mod metrics;
+pub mod node_hook;
 mod objects;
 pub mod provider;
 pub mod try_run;

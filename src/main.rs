@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use gamekeeper::manager::{Options, RunError};
-use gamekeeper::try_run;
+use gamekeeper::{node_hook, try_run};
 use gamekeeper_core::causes::with_causes;
 
 /// Runs game servers on Kubernetes without ever killing a match.
@@ -23,6 +23,8 @@ enum Command {
     Crds,
     /// Run a HookTemplate once, without a cluster. Exit code: 0 Successful, 1 Failed, 2 Error, 3 Inconclusive.
     Try(try_run::Options),
+    /// Copy files to the node that this runs on, and run a script there. Used by the Jobs of lifecycle hooks.
+    NodeHook(node_hook::Options),
     /// Check manifests without a cluster. Exit code: 0 no errors, 1 something would be rejected, 2 a file cannot be read.
     Lint(lint_command::Options),
 }
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run_operator(options).map_err(Into::into),
         Command::Crds => print_crds(),
         Command::Try(options) => return try_template(&options),
+        Command::NodeHook(options) => return ExitCode::from(node_hook::run(&options)),
         Command::Lint(options) => return ExitCode::from(lint_command::run(&options)),
     };
     match result {

@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::Resource;
 
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
+use gamekeeper_core::api::{
+    Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet,
+};
 
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,10 +26,12 @@ pub(crate) enum Kind {
     Claim,
     SidecarSet,
     Namespace,
+    /// Watched only if lifecycle hooks are enabled.
+    Cluster,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Kind::GameDeployment,
         Kind::GameStatefulSet,
         Kind::HookRun,
@@ -38,6 +42,7 @@ impl Kind {
         Kind::Claim,
         Kind::SidecarSet,
         Kind::Namespace,
+        Kind::Cluster,
     ];
 
     /// The kind's name in the API.
@@ -53,6 +58,7 @@ impl Kind {
             Kind::Claim => "PersistentVolumeClaim",
             Kind::SidecarSet => "SidecarSet",
             Kind::Namespace => "Namespace",
+            Kind::Cluster => Cluster::KIND,
         }
     }
 
@@ -69,10 +75,11 @@ impl Kind {
             Kind::Claim => PersistentVolumeClaim::url_path(&(), namespace),
             Kind::SidecarSet => SidecarSet::url_path(&(), None),
             Kind::Namespace => Namespace::url_path(&(), None),
+            Kind::Cluster => Cluster::url_path(&(), None),
         }
     }
 
-    /// The URL path of one object.
+    /// The URL path of one object; the namespace of a cluster-scoped one is ignored.
     pub(crate) fn path(self, namespace: &str, name: &str) -> String {
         format!("{}/{name}", self.collection(Some(namespace)))
     }

@@ -39,6 +39,7 @@ const OPERATOR: Layers = (
             "controller",
             &["fair", "metrics", "cache", "apply", "provider"],
         ),
+        ("node_hook", &[]),
         ("try_run", &["provider"]),
         (
             "webhook",
@@ -61,12 +62,13 @@ const OPERATOR: Layers = (
 );
 
 /// The modules of the planner: each may use those before it, so that there is no cycle between them.
-const PLAN_MODULES: [&str; 20] = [
+const PLAN_MODULES: [&str; 21] = [
     "observed",
     "quantity",
     "time",
     "sidecars",
     "decision",
+    "cluster",
     "hook_run",
     "workload",
     "world",

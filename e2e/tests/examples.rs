@@ -45,6 +45,9 @@ async fn every_folder_of_examples_is_tested(_: &mut Case) -> Result<()> {
         .map(|folder| Ok(folder?.file_name().into()))
         .collect::<Result<_>>()?;
     found.sort();
+    // Tested in `lifecycle_hooks`, on a control plane of its own.
+    let elsewhere = PathBuf::from("lifecycle");
+    found.retain(|folder| *folder != elsewhere);
     ensure!(found == FOLDERS.map(PathBuf::from), "{found:?}");
     Ok(())
 }

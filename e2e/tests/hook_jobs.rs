@@ -105,10 +105,7 @@ async fn the_result_of_a_job_is_the_measurement(case: &mut Case) -> Result<()> {
 
     let bad = until_phase(case, "bad", "Failed").await?;
     let message = text(&bad, "/message");
-    ensure!(
-        message.contains("failed: BackoffLimitExceeded"),
-        "{message}"
-    );
+    ensure!(message.contains("failed: exit 3"), "{message}");
 
     let twice = until_phase(case, "twice", "Successful").await?;
     ensure!(twice["metricResults"][0]["successful"] == 2, "{twice:#}");

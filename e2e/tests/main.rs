@@ -27,6 +27,7 @@ mod indexes;
 mod kubectl;
 mod kubelet;
 mod leader;
+mod lifecycle_hooks;
 mod metrics;
 mod nothing_to_lose;
 mod on_delete;
@@ -101,6 +102,7 @@ fn main() -> anyhow::Result<ExitCode> {
         protection::tests(),
         guard::tests(),
         leader::tests(),
+        lifecycle_hooks::tests(),
         metrics::tests(),
         api::tests(),
         admission::tests(),

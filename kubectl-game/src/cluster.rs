@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, WorkloadKind};
-use gamekeeper_core::api::{GameDeployment, GameStatefulSet, HookRun};
+use gamekeeper_core::api::{Cluster as Lifecycle, GameDeployment, GameStatefulSet, HookRun};
 use gamekeeper_core::causes::with_causes;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
@@ -71,7 +71,7 @@ impl Cluster {
     }
 
     /// Sends a request, and repeats it while the server is too busy.
-    async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
+    pub async fn send<T>(&self, request: impl AsyncFn() -> kube::Result<T>) -> Result<T, Error> {
         let answer = async {
             for _ in 0..MAX_RETRIES {
                 match request().await {
@@ -97,6 +97,11 @@ impl Cluster {
         } else {
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
         }
+    }
+
+    /// Clusters, which run lifecycle hooks.
+    pub fn lifecycles(&self) -> Api<Lifecycle> {
+        Api::all(self.client.clone())
     }
 
     pub fn api<K>(&self) -> Api<K>

@@ -17,6 +17,7 @@ use crate::complete::{self, Wanted};
 use crate::error::Error;
 use crate::follow::{follow_status, follow_tree};
 use crate::kind::{Reference, parse_kind};
+use crate::lifecycle;
 use crate::options::{Cli, ClusterOptions, Command, Output, Workload, limit};
 use crate::print;
 use crate::scene::Scene;
@@ -40,6 +41,15 @@ pub async fn run(cli: Cli) -> Result<ExitCode, Error> {
             watch,
             all_pods,
         } => show_tree(at, &workload, watch, all_pods).await?,
+        Command::Status {
+            workload,
+            watch: false,
+            output,
+            ..
+        } if lifecycle::named(&workload.words).is_some() => {
+            let name = lifecycle::named(&workload.words).unwrap_or_default();
+            return lifecycle::status(at, name, output).await;
+        }
         Command::Status {
             workload,
             watch,

@@ -55,6 +55,13 @@ pub fn parse_kind(word: &str) -> Result<WorkloadKind, Error> {
             "kubectl game does not manage {native}: use kubectl rollout for them, and gd/NAME or gsts/NAME here"
         )));
     }
+    if ["cluster", "clusters"].contains(&resource) {
+        return Err(Error::Usage(
+            "a Cluster has only status, pause, resume and retry; wait with kubectl wait cluster/NAME \
+             --for=condition=Ready"
+                .to_owned(),
+        ));
+    }
     let known = WorkloadKind::ALL
         .iter()
         .flat_map(|kind| [short(*kind), singular(*kind)]);
@@ -154,6 +161,10 @@ mod tests {
             ("gamedeploymnt/game", "did you mean gamedeployment?"),
             ("deploy/game", "use kubectl rollout"),
             ("pod/game", "write gd (GameDeployment) or gsts"),
+            (
+                "cluster/xa",
+                "a Cluster has only status, pause, resume and retry",
+            ),
             ("gd/", "is not a workload"),
             ("gd game other", "expected one workload"),
         ] {

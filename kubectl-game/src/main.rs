@@ -15,6 +15,7 @@ mod fixture;
 mod follow;
 mod game;
 mod kind;
+mod lifecycle;
 mod options;
 mod page;
 mod print;

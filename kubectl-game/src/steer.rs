@@ -13,6 +13,7 @@ use crate::command::put;
 use crate::error::Error;
 use crate::game::Game;
 use crate::kind::Reference;
+use crate::lifecycle;
 use crate::options::{ChangeOptions, ClusterOptions, SetCommand, Steer, WriteOptions};
 use crate::page::sanitize;
 use crate::print;
@@ -20,6 +21,17 @@ use crate::release::release;
 use crate::scene::Scene;
 
 pub async fn steer(at: &ClusterOptions, command: Steer) -> Result<(), Error> {
+    let of_cluster = match &command {
+        Steer::Pause(on) => Some((on, lifecycle::Change::Pause)),
+        Steer::Resume(on) => Some((on, lifecycle::Change::Resume)),
+        Steer::Retry { on, point: None } => Some((on, lifecycle::Change::Retry)),
+        _ => None,
+    };
+    if let Some((on, change)) = of_cluster
+        && let Some(name) = lifecycle::named(&on.workload.words)
+    {
+        return lifecycle::change(at, on, name, change).await;
+    }
     match command {
         Steer::Pause(on) => on_game(at, &on, pause).await,
         Steer::Resume(on) => on_game(at, &on, resume).await,

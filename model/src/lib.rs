@@ -15,6 +15,7 @@ mod fault;
 mod fingerprint;
 mod judge;
 mod kubelet;
+mod lifecycle;
 mod model;
 mod operator;
 mod pauses;

@@ -86,6 +86,11 @@ impl ResponseMetadata {
         owners.any(|owner| owner.controller && owner.uid == uid)
     }
 
+    /// Whether the object with this uid is one of its owners.
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+        self.owner_references.iter().any(|owner| owner.uid == uid)
+    }
+
     /// The resourceVersion as a number; 0 if it is not one.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or_default()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -13,7 +14,8 @@ use super::slim::cost;
 use super::store::{Cached, Head};
 use super::watch::version_number;
 use gamekeeper_core::api::HookRun;
-use gamekeeper_core::api::names::{self, NODE_DELETION_COST};
+use gamekeeper_core::api::names::{self, NODE_DELETION_COST, NODE_RECORD, NOT_INSTALLED_TAINT};
+use gamekeeper_core::plan::cluster::ClusterNode;
 use gamekeeper_core::plan::{Claim, ClaimOwner, Revision, recorded_template};
 
 /// A whole object, with the metadata that the cache needs.
@@ -153,6 +155,20 @@ struct Taint {
 #[serde(rename_all = "camelCase", default)]
 struct NodeStatus {
     node_info: NodeInfo,
+    addresses: Vec<NodeAddress>,
+    conditions: Vec<NodeCondition>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeAddress {
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -189,24 +205,57 @@ pub(crate) struct NodeState {
     pub lost: bool,
     /// Its kubelet's version, if the kubelet ignores new images of native sidecars.
     pub old_kubelet: Option<Arc<str>>,
+    /// What plans for Clusters read, if lifecycle hooks are enabled.
+    pub for_clusters: Option<Arc<ClusterNode>>,
 }
 
 impl NodeState {
     /// The cached form of a node; None if no plan depends on it.
-    pub(crate) fn new(node: NodeHead) -> Option<Self> {
+    pub(crate) fn new(node: NodeHead, with_clusters: bool) -> Option<Self> {
+        let for_clusters = with_clusters.then(|| Arc::new(node.for_clusters()));
         let meta = node.metadata;
         let annotations = meta.annotations.unwrap_or_default();
         let annotation = annotations.get(NODE_DELETION_COST);
         let lost = node.spec.taints.iter().any(|it| it.key == UNREACHABLE);
         let old_kubelet = old_kubelet(&node.status.node_info.kubelet_version);
-        (lost || annotation.is_some() || old_kubelet.is_some()).then(|| Self {
+        let is_read = lost || annotation.is_some() || old_kubelet.is_some() || with_clusters;
+        is_read.then(|| Self {
             cost: annotation.map(|annotation| cost(Some(annotation))),
             lost,
             old_kubelet,
+            for_clusters,
             name: meta.name.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default(),
             version: version_number(&meta.resource_version.unwrap_or_default()),
         })
+    }
+}
+
+impl NodeHead {
+    fn for_clusters(&self) -> ClusterNode {
+        let meta = &self.metadata;
+        let annotations = meta.annotations.as_ref();
+        let mut conditions = self.status.conditions.iter();
+        let ready = conditions.find(|it| it.type_ == "Ready");
+        let ready = ready.map(|it| it.status.as_str());
+        let taints = &self.spec.taints;
+        let created = meta.creation_timestamp.as_ref();
+        ClusterNode {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            created: created.map(|it| -> Timestamp { it.0 }),
+            labels: meta.labels.clone().unwrap_or_default(),
+            addresses: {
+                let addresses = self.status.addresses.iter();
+                addresses.map(|it| it.address.clone()).collect()
+            },
+            ready: ready == Some("True"),
+            version: self.status.node_info.kubelet_version.clone(),
+            lost: ready == Some("Unknown") || taints.iter().any(|it| it.key == UNREACHABLE),
+            record: annotations.and_then(|it| it.get(NODE_RECORD)).cloned(),
+            not_installed: taints.iter().position(|it| it.key == NOT_INSTALLED_TAINT),
+        }
     }
 }
 

@@ -51,9 +51,26 @@ use self::comparison::Newest;
 use crate::objects::{Deleted, Kind};
 use gamekeeper_core::api::names::WorkloadKind;
 use gamekeeper_core::api::{
-    GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
+    Cluster, GameDeployment, GameStatefulSet, GameWorkload, HookTemplate, SidecarSet,
 };
 use gamekeeper_core::plan::Claim;
+
+/// Kinds that are watched only if the features that need them are enabled.
+#[derive(Clone, Copy)]
+pub(crate) struct OptionalKinds {
+    pub sidecar_sets: bool,
+    pub clusters: bool,
+}
+
+impl OptionalKinds {
+    fn has(self, kind: Kind) -> bool {
+        match kind {
+            Kind::SidecarSet | Kind::Namespace => self.sidecar_sets,
+            Kind::Cluster => self.clusters,
+            _ => true,
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Cache {
@@ -73,6 +90,7 @@ pub(crate) struct Cache {
     pub namespaces: Arc<Reflector<CachedNamespace>>,
     /// The SidecarSets, and what they reach.
     pub sidecars: Arc<SidecarIndex>,
+    pub clusters: Arc<Reflector<Whole<Cluster>>>,
     pub expectations: Expectations,
     sources: BTreeMap<Kind, Source>,
     newest: BTreeMap<Kind, Newest>,
@@ -97,7 +115,7 @@ macro_rules! reflector_of {
             $cache, $kind, $reflector => $value;
             GameDeployment game_deployments, GameStatefulSet game_stateful_sets, HookRun hook_runs,
             HookTemplate hook_templates, Pod pods, Revision revisions, Node nodes, Claim claims,
-            SidecarSet sidecar_sets, Namespace namespaces
+            SidecarSet sidecar_sets, Namespace namespaces, Cluster clusters
         )
     };
     ($cache:expr, $kind:expr, $reflector:ident => $value:expr; $($name:ident $field:ident),+) => {
@@ -125,17 +143,15 @@ impl Cache {
         }
     }
 
-    /// An empty cache for the objects of one namespace, or of all if None; with SidecarSets or without.
+    /// An empty cache for the objects of one namespace, or of all if None.
     pub(crate) fn new(
         client: &Client,
         namespace: Option<&str>,
         streaming: bool,
-        with_sidecar_sets: bool,
+        optional: OptionalKinds,
     ) -> Self {
         let kinds = Kind::ALL.into_iter();
-        let kinds = kinds.filter(|kind| {
-            with_sidecar_sets || !matches!(kind, Kind::SidecarSet | Kind::Namespace)
-        });
+        let kinds = kinds.filter(|kind| optional.has(*kind));
         let sources = kinds.clone().map(|kind| {
             let source = Source {
                 client: client.clone(),
@@ -215,11 +231,14 @@ impl Cache {
                 },
                 routed(router, Kind::Revision, Router::revision),
             )),
-            Kind::Node => watches.spawn(Arc::clone(&self.nodes).feed(
-                source,
-                |_, _, _, node| Ok(NodeState::new(node.read()?)),
-                routed(router, Kind::Node, Router::node),
-            )),
+            Kind::Node => {
+                let with_clusters = self.sources.contains_key(&Kind::Cluster);
+                watches.spawn(Arc::clone(&self.nodes).feed(
+                    source,
+                    move |_, _, _, node| Ok(NodeState::new(node.read()?, with_clusters)),
+                    routed(router, Kind::Node, Router::node),
+                ))
+            }
             Kind::Claim => watches.spawn(Arc::clone(&self.claims).feed(
                 source,
                 |_, _, _, claim| Ok(Some(slim_claim(claim.read()?))),
@@ -245,6 +264,11 @@ impl Cache {
                     namespaces.feed(source, read, route).await;
                 })
             }
+            Kind::Cluster => watches.spawn(Arc::clone(&self.clusters).feed(
+                source,
+                |_, _, _, object| Ok(Some(Whole::new(object.read_within(MAX_HOOK_BYTES)?, true))),
+                routed(router, Kind::Cluster, Router::cluster),
+            )),
         };
     }
 

@@ -12,7 +12,7 @@ use super::store::{Cached, Transition};
 use super::workload_index::{Entry, WorkloadIndex};
 use crate::objects::{Kind, ObjectKey};
 use gamekeeper_core::api::names::WorkloadKind;
-use gamekeeper_core::api::{GameWorkload, HookTemplate, SidecarSet};
+use gamekeeper_core::api::{API_VERSION, Cluster, GameWorkload, HookRun, HookTemplate, SidecarSet};
 use gamekeeper_core::plan::{Claim, makes_same_plan};
 
 /// Receives keys to reconcile; must not block.
@@ -30,6 +30,14 @@ pub(crate) struct Router {
     to_hook_templates: Sink,
     sidecars: Arc<SidecarIndex>,
     to_sidecar_sets: Sink,
+    /// None if lifecycle hooks are disabled.
+    clusters: Option<Clusters>,
+}
+
+/// The Clusters; a change of any node or Cluster queues all of them.
+struct Clusters {
+    keys: RwLock<BTreeSet<ObjectKey>>,
+    queue: Sink,
 }
 
 impl Router {
@@ -47,7 +55,15 @@ impl Router {
             to_hook_templates,
             sidecars,
             to_sidecar_sets,
+            clusters: None,
         }
+    }
+
+    /// Also routes to Clusters.
+    pub(crate) fn with_clusters(mut self, queue: Sink) -> Self {
+        let keys = RwLock::default();
+        self.clusters = Some(Clusters { keys, queue });
+        self
     }
 
     /// Queues the workload, and updates the index.
@@ -83,6 +99,11 @@ impl Router {
                 self.sidecars.put_set(&key.name, None);
                 (self.to_sidecar_sets)(key.clone());
             }
+            Kind::Cluster => {
+                if let Some(clusters) = &self.clusters {
+                    (clusters.queue)(key.clone());
+                }
+            }
             Kind::Pod | Kind::Revision | Kind::Node | Kind::Claim | Kind::Namespace => {}
         }
     }
@@ -99,6 +120,31 @@ impl Router {
             return;
         }
         self.owners(transition);
+        if let Some(clusters) = &self.clusters {
+            sides(transition)
+                .filter_map(|run| cluster_of(&run.object))
+                .for_each(|key| (clusters.queue)(key));
+        }
+    }
+
+    /// Queues all Clusters: which one may run scripts depends on the others.
+    pub(crate) fn cluster(&self, transition: &Transition<Whole<Cluster>>) {
+        let Some(clusters) = &self.clusters else {
+            return;
+        };
+        let (old, new) = transition;
+        let mut keys = clusters
+            .keys
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = old {
+            keys.remove(&old.key());
+        }
+        let known = keys.clone();
+        keys.extend(new.iter().map(|new| new.key()));
+        drop(keys);
+        let own = sides(transition).map(|it| it.key());
+        own.chain(known).for_each(|key| (clusters.queue)(key));
     }
 
     /// Takes the set in, and queues it.
@@ -181,6 +227,7 @@ impl Router {
     /// Queues the workloads that force-delete pods on lost nodes if the node was lost or came back, and those
     /// with native sidecars if its kubelet was upgraded.
     pub(crate) fn node(&self, (old, new): &Transition<NodeState>) {
+        self.node_of_clusters(old.as_deref(), new.as_deref());
         let lost = |side: &Option<Arc<NodeState>>| side.as_ref().is_some_and(|node| node.lost);
         let kubelet = |side: &Option<Arc<NodeState>>| side.as_ref()?.old_kubelet.clone();
         let is_lost = lost(old) != lost(new);
@@ -192,6 +239,21 @@ impl Router {
         self.queue(workloads.all().filter(|it| {
             (is_lost && it.forced_off_lost_nodes) || (is_upgraded && it.has_sidecars)
         }));
+    }
+
+    /// Queues all Clusters if a node has changed in what their plans read.
+    fn node_of_clusters(&self, old: Option<&NodeState>, new: Option<&NodeState>) {
+        let Some(clusters) = &self.clusters else {
+            return;
+        };
+        let [old, new] = [old, new].map(|side| side?.for_clusters.as_ref());
+        if let (Some(old), Some(new)) = (old, new)
+            && old.is_like(new)
+        {
+            return;
+        }
+        let keys = clusters.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().for_each(|key| (clusters.queue)(key.clone()));
     }
 
     fn owners<T: Cached>(&self, transition: &Transition<T>) {
@@ -212,6 +274,13 @@ impl Router {
         let workloads = self.workloads.read();
         workloads.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The Cluster that a run belongs to.
+fn cluster_of(run: &HookRun) -> Option<ObjectKey> {
+    let mut owners = run.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|it| it.kind == Cluster::KIND && it.api_version == API_VERSION)?;
+    Some(ObjectKey::new("", &owner.name))
 }
 
 fn sides<T>(transition: &Transition<T>) -> impl Iterator<Item = &Arc<T>> {
@@ -428,7 +497,7 @@ mod tests {
             let node = json!({
                 "metadata": {"name": "n"}, "status": {"nodeInfo": {"kubeletVersion": version}},
             });
-            NodeState::new(serde_json::from_value(node).unwrap()).map(Arc::new)
+            NodeState::new(serde_json::from_value(node).unwrap(), false).map(Arc::new)
         };
         router.node(&(node("v1.31.0"), node("v1.32.0")));
         assert_eq!(queued(&keys), ["workload games/world"]);
@@ -444,7 +513,7 @@ mod tests {
                 "metadata": {"name": "n"}, "spec": {"taints": [{"key": taint, "effect": "NoExecute"}]},
             });
             let node: NodeHead = serde_json::from_value(node).unwrap();
-            NodeState::new(node).map(Arc::new)
+            NodeState::new(node, false).map(Arc::new)
         };
         let lost = node("node.kubernetes.io/unreachable");
         router.node(&(None, lost.clone()));

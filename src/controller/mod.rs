@@ -4,6 +4,7 @@
 //! ([`gamekeeper_core::plan`]) and the applier ([`crate::apply`]). Many objects are reconciled at the same time;
 //! an error or panic in one never stops another.
 
+mod cluster;
 mod hook_run;
 mod planners;
 mod queue;
@@ -18,6 +19,7 @@ use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Metrics};
 use crate::cache::Cache;
 
+pub(crate) use cluster::Clusters;
 pub(crate) use hook_run::{HookMetrics, HookRuns, RunOwner, point};
 pub(crate) use planners::Planners;
 pub(crate) use queue::{Queue, Queues, Requeue, work};

@@ -32,7 +32,7 @@ use self::http::Health;
 use self::lease::Elector;
 use self::metrics::{Counters, MetricsRegistry};
 use self::operator::Operator;
-use crate::cache::Cache;
+use crate::cache::{Cache, OptionalKinds};
 use crate::inbound;
 use crate::provider::{Commands, HttpOptions, Probe, ProbeError};
 use crate::webhook;
@@ -159,11 +159,15 @@ pub async fn run(options: Options) -> Result<(), RunError> {
                 &client,
                 options.namespace.as_deref(),
                 streaming,
-                options.sidecar_sets,
+                OptionalKinds {
+                    sidecar_sets: options.sidecar_sets,
+                    clusters: options.lifecycle_hooks_image.is_some(),
+                },
             ),
             probe,
             instance,
             counters.clone(),
+            options.lifecycle_hooks_image.clone(),
         );
         // Setting these cannot fail, because they are set only here.
         let _ = health.cache.set(operator.cache());

@@ -16,8 +16,8 @@ use crate::apply::events::EventRecorder;
 use crate::apply::{Applier, Requests};
 use crate::cache::{Cache, Cached, Reflector, Router, Sink, Whole, WorkloadSink};
 use crate::controller::{
-    HookRuns, Planners, Queue, Queues, Requeue, Shared, SidecarSets, UnreadableReporter, Workloads,
-    work,
+    Clusters, HookRuns, Planners, Queue, Queues, Requeue, Shared, SidecarSets, UnreadableReporter,
+    Workloads, work,
 };
 use crate::fair::Capacity;
 use crate::objects::Kind;
@@ -50,6 +50,12 @@ const SIDECAR_SET_CAPACITY: Capacity = Capacity {
     per_namespace: 4,
     reserved: 4,
 };
+/// The limits of concurrent reconciles of Clusters, of which there is seldom more than one.
+const CLUSTER_CAPACITY: Capacity = Capacity {
+    shared: 4,
+    per_namespace: 4,
+    reserved: 1,
+};
 /// How long reconciles may take to finish at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The backoff of comparisons of the caches with the API server.
@@ -70,6 +76,9 @@ pub(super) struct Operator {
     /// Only templates that cannot be decoded.
     hook_templates: Arc<Queue>,
     sidecar_sets: Arc<Queue>,
+    clusters: Arc<Queue>,
+    /// The image that runs the scripts of Clusters; None if lifecycle hooks are disabled.
+    hook_image: Option<String>,
     counters: Counters,
     probe: Probe,
     /// The watches and the writer of events.
@@ -84,6 +93,7 @@ impl Operator {
         probe: Probe,
         instance: String,
         counters: Counters,
+        hook_image: Option<String>,
     ) -> Self {
         let requests = Requests::new(client.clone());
         let (events, writer) = EventRecorder::new();
@@ -93,13 +103,17 @@ impl Operator {
         let hook_runs = Arc::new(Queue::new(HOOK_RUN_CAPACITY));
         let hook_templates = Arc::new(Queue::new(HOOK_TEMPLATE_CAPACITY));
         let sidecar_sets = Arc::new(Queue::new(SIDECAR_SET_CAPACITY));
-        let router = Router::new(
+        let clusters = Arc::new(Queue::new(CLUSTER_CAPACITY));
+        let mut router = Router::new(
             workload_sink(&game_deployments, &game_stateful_sets),
             sink(&hook_runs),
             sink(&hook_templates),
             Arc::clone(&cache.sidecars),
             sink(&sidecar_sets),
         );
+        if hook_image.is_some() {
+            router = router.with_clusters(sink(&clusters));
+        }
         let mut background = cache.start(&Arc::new(router));
         background.spawn(writer.run(requests.clone(), instance));
         Self {
@@ -111,6 +125,8 @@ impl Operator {
             hook_runs,
             hook_templates,
             sidecar_sets,
+            clusters,
+            hook_image,
             counters,
             probe,
             background,
@@ -122,12 +138,16 @@ impl Operator {
     }
 
     pub(super) fn queues(&self) -> Queues {
-        Queues(vec![
+        let mut queues = vec![
             ("gamedeployment", Arc::clone(&self.game_deployments)),
             ("gamestatefulset", Arc::clone(&self.game_stateful_sets)),
             ("hookrun", Arc::clone(&self.hook_runs)),
             ("sidecarset", Arc::clone(&self.sidecar_sets)),
-        ])
+        ];
+        if self.hook_image.is_some() {
+            queues.push(("cluster", Arc::clone(&self.clusters)));
+        }
+        Queues(queues)
     }
 
     /// Runs the controllers until `stop`: always, or (with an elector) while this process leads.
@@ -240,7 +260,8 @@ impl Operator {
             ),
             self.control_hook_runs(unreadable.clone(), stop.clone()),
             self.control_sidecar_sets(unreadable.clone(), stop.clone()),
-            self.control_hook_templates(unreadable, stop),
+            self.control_hook_templates(unreadable.clone(), stop.clone()),
+            self.control_clusters(unreadable, stop),
         );
         info!("controllers stopped");
         Ok(())
@@ -274,6 +295,19 @@ impl Operator {
         ));
         let reconcile = move |key| Arc::clone(&controller).reconcile(key);
         work(Arc::clone(&self.sidecar_sets), stop, reconcile).await;
+    }
+
+    /// Runs the scripts of Clusters, if lifecycle hooks are enabled.
+    async fn control_clusters(&self, unreadable: UnreadableReporter, stop: watch::Receiver<bool>) {
+        let Some(image) = self.hook_image.clone() else {
+            return;
+        };
+        add_all(&self.clusters, &self.cache.clusters);
+        let (requests, events) = (self.requests.clone(), self.events.clone());
+        let cache = Arc::clone(&self.cache);
+        let controller = Arc::new(Clusters::new(cache, requests, events, unreadable, image));
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        work(Arc::clone(&self.clusters), stop, reconcile).await;
     }
 
     /// Reports templates that cannot be decoded. A template has no status, so an event is all there is. Templates that

@@ -58,6 +58,14 @@ pub struct Options {
     /// Let hooks call loopback addresses: those of the operator itself and of other containers in its pod.
     #[arg(long, env = "GAMEKEEPER_HOOK_ALLOW_LOOPBACK")]
     pub hook_allow_loopback: bool,
+    /// Image of the operator, used by the Jobs that run the scripts of Clusters; without it, lifecycle hooks are disabled.
+    #[arg(
+        long,
+        env = "GAMEKEEPER_LIFECYCLE_HOOKS_IMAGE",
+        value_name = "IMAGE",
+        conflicts_with = "namespace"
+    )]
+    pub lifecycle_hooks_image: Option<String>,
     /// Format of log lines.
     #[arg(long, env = "GAMEKEEPER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

@@ -232,16 +232,17 @@ impl Cluster {
         }
     }
 
-    /// The first few pods of a Job that do not run yet.
-    pub(super) async fn pending_pods_of_job(
+    /// The first few pods of a Job in this phase.
+    pub(super) async fn pods_of_job(
         &self,
         namespace: &str,
         job: &str,
+        phase: &str,
         permit: &mut CallPermit,
     ) -> Result<Vec<Pod>, String> {
         let path = path("/api/v1", namespace, "pods", "")?;
         let path = format!(
-            "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase=Pending\
+            "{path}?limit={PODS_OF_JOB}&fieldSelector=status.phase={phase}\
              &labelSelector=batch.kubernetes.io/job-name={}",
             safe(job)?
         );

@@ -8,6 +8,17 @@ use serde::Deserialize;
 pub(super) struct ContainerStatuses {
     init_container_statuses: Vec<ContainerStatus>,
     container_statuses: Vec<ContainerStatus>,
+    conditions: Vec<PodCondition>,
+}
+
+/// A condition of a pod.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    message: String,
 }
 
 /// The status of a container.
@@ -24,6 +35,16 @@ pub(super) struct ContainerStatus {
 struct State {
     waiting: Option<Waiting>,
     running: Option<Running>,
+    terminated: Option<Terminated>,
+}
+
+/// How a container ended.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Terminated {
+    pub(super) exit_code: i32,
+    /// Its termination message.
+    pub(super) message: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -41,11 +62,23 @@ impl ContainerStatuses {
         let init = self.init_container_statuses.iter();
         init.chain(&self.container_statuses)
     }
+
+    /// Why the pod cannot be scheduled.
+    pub(super) fn unscheduled(&self) -> Option<&str> {
+        let mut conditions = self.conditions.iter();
+        let scheduled = conditions.find(|it| it.kind == "PodScheduled" && it.status == "False");
+        scheduled.map(|it| it.message.as_str())
+    }
 }
 
 impl ContainerStatus {
     pub(super) fn is_running(&self) -> bool {
         self.state.running.is_some()
+    }
+
+    /// How the container ended; None if it has not.
+    pub(super) fn terminated(&self) -> Option<&Terminated> {
+        self.state.terminated.as_ref()
     }
 
     /// Why the container waits; None if it does not wait.

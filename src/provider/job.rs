@@ -91,16 +91,25 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
             "job {name} has another owner: delete it, or rename the run"
         ));
     }
-    if let Some(outcome) = ended(&name, &found) {
+    if let Some(mut outcome) = ended(&name, &found) {
+        if outcome.phase == HookPhase::Failed {
+            let pods = cluster.pods_of_job(namespace, &name, "Failed", &mut permit);
+            // Without its pods, the reason of the Job is shown.
+            let exit = exit(&pods.await.unwrap_or_default());
+            outcome.message = exit
+                .map(|exit| format!("job {name} failed: {exit}"))
+                .or(outcome.message);
+        }
         return Ok(outcome);
     }
     let now = Timestamp::now();
-    let stuck = match found.status.ready {
+    let (stuck, unscheduled) = match found.status.ready {
         None | Some(0) => {
-            let pending = cluster.pending_pods_of_job(namespace, &name, &mut permit);
-            cannot_start(&pending.await?)
+            let pending = cluster.pods_of_job(namespace, &name, "Pending", &mut permit);
+            let pending = pending.await?;
+            (cannot_start(&pending), unscheduled(&pending))
         }
-        Some(_) => None,
+        Some(_) => (None, None),
     };
     match stuck {
         Some(stuck) if age(stuck.since, now) >= START_GRACE => {
@@ -114,15 +123,15 @@ async fn poll(of: &Measurement, mut permit: CallPermit) -> Result<Outcome, Strin
         }
         stuck => Ok(in_progress(
             &name,
-            stuck,
+            stuck.map(|stuck| stuck.why).or(unscheduled),
             age(found.metadata.creation_timestamp, now),
         )),
     }
 }
 
-fn in_progress(name: &str, stuck: Option<Stuck>, age: SignedDuration) -> Outcome {
-    let message = match stuck {
-        Some(stuck) => format!("job {name} cannot start yet: {}", stuck.why),
+fn in_progress(name: &str, obstacle: Option<String>, age: SignedDuration) -> Outcome {
+    let message = match obstacle {
+        Some(why) => format!("job {name} cannot start yet: {why}"),
         None => format!("job {name} is in progress"),
     };
     Outcome {
@@ -242,6 +251,25 @@ fn cannot_start(pods: &[Pod]) -> Option<Stuck> {
             since: pod.metadata.creation_timestamp,
             why: format!("container {container} of pod {name}, image {image}: {reason}"),
         })
+    })
+}
+
+/// Why no pod of the Job is scheduled. The Job's deadline ends the wait, because a node may become available.
+fn unscheduled(pods: &[Pod]) -> Option<String> {
+    pods.iter().find_map(|pod| {
+        let why = pod.status.unscheduled()?;
+        Some(format!("pod {} is not scheduled: {why}", pod.metadata.name))
+    })
+}
+
+/// The exit code and the termination message of the container that failed.
+fn exit(pods: &[Pod]) -> Option<String> {
+    let mut containers = pods.iter().flat_map(|pod| pod.status.iter());
+    let ended = containers.find_map(|it| it.terminated().filter(|it| it.exit_code != 0))?;
+    let code = ended.exit_code;
+    Some(match ended.message.trim() {
+        "" => format!("exit {code}"),
+        message => format!("exit {code}: {message}"),
     })
 }
 
@@ -372,6 +400,39 @@ mod tests {
         }
     }
 
+    fn pods(pods: &[Value]) -> Vec<Pod> {
+        let pods = pods.iter().map(|pod| serde_json::from_value(pod.clone()));
+        pods.collect::<Result<_, _>>().expect("pods")
+    }
+
+    #[test]
+    fn the_exit_code_and_message_of_the_failed_container_are_shown() {
+        let pod = |code: i32, message: &str| {
+            let ended = json!({"terminated": {"exitCode": code, "message": message}});
+            json!({"status": {"containerStatuses": [{"name": "a", "state": ended}]}})
+        };
+        for (given, expected) in [
+            (vec![], None),
+            (vec![pod(0, "")], None),
+            (vec![pod(0, ""), pod(3, "")], Some("exit 3")),
+            (vec![pod(3, "disk full\n")], Some("exit 3: disk full")),
+            (vec![json!({"status": {}})], None),
+        ] {
+            assert_eq!(exit(&pods(&given)).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn the_message_of_the_scheduler_is_shown() {
+        let pod = json!({"metadata": {"name": "backup-x"}, "status": {"conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
+        ]}});
+        assert_eq!(
+            unscheduled(&pods(&[json!({}), pod])).as_deref(),
+            Some("pod backup-x is not scheduled: 0/3 nodes are available")
+        );
+    }
+
     #[test]
     fn a_container_that_cannot_start_is_found() {
         let pod = |reason: &str| {
@@ -380,11 +441,7 @@ mod tests {
                 {"name": "b", "image": "b:1", "state": {"waiting": {"reason": reason}}},
             ]}})
         };
-        let why = |pods: &[Value]| {
-            let pods = pods.iter().map(|pod| serde_json::from_value(pod.clone()));
-            let pods: Vec<Pod> = pods.collect::<Result<_, _>>().expect("pods");
-            cannot_start(&pods).map(|stuck| stuck.why)
-        };
+        let why = |pods: &[Value]| cannot_start(&self::tests::pods(pods)).map(|stuck| stuck.why);
         assert_eq!(why(&[pod("ContainerCreating")]), None);
         assert_eq!(why(&[pod("CrashLoopBackOff"), json!({})]), None);
         assert_eq!(

@@ -67,6 +67,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.hooks.allowLoopback }}
 - --hook-allow-loopback
 {{- end }}
+{{- if .Values.lifecycleHooks.enabled }}
+- --lifecycle-hooks-image={{ include "gamekeeper.image" . }}
+{{- end }}
 {{- if .Values.admission.enabled }}
 - --webhook-listen=0.0.0.0:{{ .Values.admission.port }}
 - --webhook-name={{ include "gamekeeper.webhook" . }}

@@ -7,6 +7,7 @@
 //! Pure: no client, clock or async. The parser of conditions needs a deep stack: call these functions on a thread
 //! with a stack of [`STACK_BYTES`](crate::expr::STACK_BYTES).
 
+mod clusters;
 mod exec;
 mod finding;
 mod hooks;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
+use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
 pub use exec::disabled_commands;
 pub use finding::{Finding, Severity, lies_in};
@@ -34,7 +35,8 @@ pub use labels::is_dns_label;
 pub use schema::{Schemas, unknown_fields};
 
 /// The kinds that are checked.
-pub const KINDS: [&str; 5] = [
+pub const KINDS: [&str; 6] = [
+    "Cluster",
     "GameDeployment",
     "GameStatefulSet",
     "HookRun",
@@ -54,6 +56,7 @@ pub struct Templates<'a> {
 pub fn check(object: &Value, templates: &Templates) -> Vec<Finding> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let checked = match kind {
+        "Cluster" => read(object).map(|it: Cluster| clusters::of_cluster(&it.spec)),
         "HookTemplate" => read(object).map(|it: HookTemplate| metrics::of_template(&it.spec)),
         "HookRun" => read(object).map(|it: HookRun| metrics::of_run(&it.spec)),
         "GameDeployment" => {

@@ -1,10 +1,11 @@
-//! The API: the five kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
+//! The API: the kinds of group `tkex.tencent.com/v1alpha1`, and the names, labels and annotations of
 //! the objects that the operator creates.
 //!
 //! The Rust types are the source of the CRDs (`gamekeeper crds`). Names, casing and enum values are those of
 //! bk-bcs, so that its manifests apply unchanged.
 
 mod authentication;
+mod cluster;
 mod condition;
 mod game_deployment;
 mod game_stateful_set;
@@ -13,6 +14,7 @@ mod hook_options;
 mod hook_run;
 mod hook_template;
 mod index_range;
+mod lifecycle;
 mod metric;
 pub mod names;
 mod protection;
@@ -26,6 +28,10 @@ mod workload_status;
 
 pub use authentication::{
     Authentication, BasicAuthentication, BearerAuthentication, OAuth2Authentication,
+};
+pub use cluster::{
+    ClaimSource, Cluster, ClusterFeatures, ClusterHooks, ClusterPhase, ClusterSpec, ClusterStatus,
+    ClusterUpgrade, ConfigMapSource, FileSource, HookFile, Machine,
 };
 pub use condition::{ConditionType, Reason};
 pub use game_deployment::{
@@ -44,6 +50,7 @@ pub use hook_template::{
     Argument, ArgumentSource, FieldRef, HookPolicy, HookTemplate, HookTemplateSpec, SecretKeyRef,
 };
 pub use index_range::{IndexRange, InvalidIndexRange};
+pub use lifecycle::{LifecycleStep, StepScope};
 pub use metric::{Metric, MetricProvider};
 pub use protection::{PodProtection, Protection, ProtectionStatus, WaitReason, WaitingPod};
 pub use provider::*;

@@ -117,6 +117,25 @@ pub fn budget_name(workload: &str, uid: &str) -> String {
     format!("{workload}-guarded-{}", safe_hash(uid.as_bytes()))
 }
 
+/// The namespace of the scripts of Clusters and of the Jobs that run them.
+pub const HOOKS_NAMESPACE: &str = "gamekeeper-hooks";
+/// Finalizer of a Cluster, removed when its delete hooks have passed.
+pub const LIFECYCLE_FINALIZER: &str = "gamekeeper.tkex.tencent.com/lifecycle";
+/// Node annotation: which steps of which Cluster have passed on the node.
+pub const NODE_RECORD: &str = "gamekeeper.tkex.tencent.com/lifecycle-record";
+/// Taint with which a kubelet may register its node; it is removed when the install of the node is complete.
+pub const NOT_INSTALLED_TAINT: &str = "gamekeeper.tkex.tencent.com/not-installed";
+/// HookRun label: the hook of a Cluster, as in the name of the run.
+pub const RUN_HOOK_LABEL: &str = "gamekeeper.tkex.tencent.com/hook";
+/// HookRun annotation: the step of a Cluster.
+pub const RUN_STEP: &str = "gamekeeper.tkex.tencent.com/lifecycle-step";
+/// HookRun annotation: the node that it runs on.
+pub const RUN_NODE: &str = "gamekeeper.tkex.tencent.com/node";
+/// HookRun annotation: uid of that node.
+pub const RUN_NODE_UID: &str = "gamekeeper.tkex.tencent.com/node-uid";
+/// HookRun annotation: the number of the attempt, from 1.
+pub const RUN_ATTEMPT: &str = "gamekeeper.tkex.tencent.com/attempt";
+
 /// The owner reference of an object's controller.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = meta.owner_references.iter().flatten();
@@ -293,6 +312,20 @@ impl HookPoint {
             MAX_NAME,
         )
     }
+}
+
+/// Name of the HookRun of an attempt at a hook of a Cluster.
+pub fn lifecycle_run_name(
+    prefix: &str,
+    cluster: &str,
+    node: &str,
+    hash: &str,
+    attempt: u32,
+) -> String {
+    shorten(
+        format!("{prefix}-{cluster}-{node}-{hash}-{attempt}"),
+        MAX_NAME,
+    )
 }
 
 /// Name of the Job of a HookRun's measurement: the same for each attempt, and unique for each run, metric

@@ -343,3 +343,31 @@ spec:
         .collect();
     assert_eq!(found, expected);
 }
+
+#[test]
+fn the_examples_of_tkestack_are_not_refused_and_warned_of_what_has_no_effect() {
+    for folder in entries("examples/lifecycle") {
+        let files = entries(&folder);
+        let texts: Vec<String> = files.iter().map(|path| read(path)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let found = findings(&texts);
+        assert!(errors(found.iter()).is_empty(), "{found:#?}");
+        let is_told = |field: &str| found.iter().any(|it| it.finding.field == field);
+        assert!(is_told("spec.clusterCIDR") && is_told("spec.machines[0].username"));
+    }
+}
+
+#[test]
+fn a_wrong_file_or_hook_of_a_cluster_is_refused() {
+    let cluster = "apiVersion: tkex.tencent.com/v1alpha1\nkind: Cluster\nmetadata: {name: xa}\nspec:\n  features:\n    \
+                   files: [{src: a/b/c, dst: /tmp/x}]\n    hooks: {PreInstall: /tmp/y}";
+    let found = findings(&[cluster]);
+    let found: Vec<_> = errors(found.iter()).into_iter().collect();
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].starts_with(
+        "spec.features.files[0].src: Invalid value: \"a/b/c\": ConfigMap a has no directories"
+    ));
+    assert!(found[1].starts_with(
+        "spec.features.hooks.PreInstall: Invalid value: \"/tmp/y\": must begin with the dst"
+    ));
+}

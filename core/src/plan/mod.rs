@@ -26,8 +26,10 @@
 //! | [`update`] | which pods are updated now: budget, order, method |
 //! | [`status`] | the status, conditions and events |
 //! | [`deletion`] | the plan for a workload that is being deleted |
+//! | [`cluster`] | scripts in a Cluster's life; apart from workloads |
 //! | [`outline`] | how the plans for both kinds begin and end |
 
+pub mod cluster;
 mod decision;
 mod deletion;
 pub mod game_deployment;

@@ -339,7 +339,7 @@ impl Operator {
     }
 
     /// Kills it (kill -9).
-    pub(crate) async fn kill(&mut self) -> Result<()> {
+    pub async fn kill(&mut self) -> Result<()> {
         let running = self.running.take().context("the operator does not run")?;
         Ok(running.end()?.kill().await?)
     }

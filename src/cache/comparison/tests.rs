@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 
 use super::*;
-use crate::cache::Router;
+use crate::cache::{OptionalKinds, Router};
 use crate::objects::Write;
 
 /// The numbers of requests for pods.
@@ -50,7 +50,11 @@ fn quiet() -> (Cache, Arc<RequestCounts>) {
             async move { Ok::<_, Infallible>(Response::new(body)) }
         }
     });
-    let cache = Cache::new(&Client::new(server, "default"), None, true, true);
+    let kinds = OptionalKinds {
+        sidecar_sets: true,
+        clusters: false,
+    };
+    let cache = Cache::new(&Client::new(server, "default"), None, true, kinds);
     (cache, counts)
 }
 

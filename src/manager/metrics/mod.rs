@@ -3,6 +3,7 @@
 //! docs/metrics.md lists every metric. The values of all labels are bounded. The series of a workload are
 //! removed with it.
 
+mod clusters;
 mod hooks;
 mod owners;
 mod page;
@@ -127,14 +128,16 @@ impl Collector for State {
         let mut workloads = workloads::read(&self.cache, &self.progress, now);
         let owners = Owners::of(&self.cache);
         let mut hooks = hooks::read(&self.cache, &owners, &self.waits, now);
+        let mut clusters = clusters::read(&self.cache, now);
         if !leads {
             // Only the leader exports the state of the cluster; otherwise sums over replicas would count it more than
             // once.
-            (workloads, hooks) = Default::default();
+            (workloads, hooks, clusters) = Default::default();
         }
         workloads::encode(&workloads, now, &mut to)?;
         hooks.encode(&mut to)?;
         sidecars::encode(&self.cache, leads, &mut to)?;
+        clusters::encode(&clusters, &mut to)?;
         encode_cache(&self.cache, &mut to)?;
         let help = "1 while this process is the leader";
         let leads = f64::from(u8::from(leads));

@@ -1,4 +1,4 @@
-//! The five CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
+//! The CustomResourceDefinitions, as printed by `gamekeeper crds` and stored in `crds/`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, JSONSchemaProps,
@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::api::{GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
+use crate::api::{Cluster, GameDeployment, GameStatefulSet, HookRun, HookTemplate, SidecarSet};
 
 /// A column of `kubectl get`: header, type and JSON path.
 type Column = (&'static str, &'static str, &'static str);
@@ -41,12 +41,21 @@ const SIDECAR_SET_WIDE: [Column; 3] = [
     ("UNINJECTED", "integer", ".status.uninjectedPods"),
     ("REVISION", "string", ".status.latestRevision"),
 ];
+/// Columns of Clusters.
+const CLUSTER: [Column; 5] = [
+    PHASE,
+    ("NODES", "integer", ".status.nodes"),
+    ("INSTALLED", "integer", ".status.installedNodes"),
+    ("FIRST_MASTER", "string", ".status.firstMaster"),
+    AGE,
+];
 const PHASE: Column = ("PHASE", "string", ".status.phase");
 const AGE: Column = ("AGE", "date", ".metadata.creationTimestamp");
 
 /// The CustomResourceDefinitions of all kinds.
-pub fn crds() -> [CustomResourceDefinition; 5] {
+pub fn crds() -> [CustomResourceDefinition; 6] {
     [
+        crd::<Cluster>(&CLUSTER, &[]),
         crd::<GameDeployment>(&WORKLOAD, &WORKLOAD_WIDE),
         crd::<GameStatefulSet>(&WORKLOAD, &WORKLOAD_WIDE),
         crd::<HookRun>(&[PHASE, AGE], &[]),

@@ -12,6 +12,7 @@
 //! bound. Servers before 1.34 assume megabytes for each integer-or-string field, so rules on those must not
 //! iterate over the string.
 
+mod cluster_rules;
 mod core;
 mod crds;
 mod fields;
@@ -22,6 +23,7 @@ mod sidecar_rules;
 mod tests;
 mod workload_rules;
 
+pub(super) use cluster_rules::{no_credentials, node_path, node_selector, relative_path};
 pub(super) use core::{
     job_spec, json_object, object_meta, pod_template, sidecar_containers, sidecar_volumes,
     volume_claim_templates,

@@ -1,0 +1,170 @@
+//! The steps of a Cluster's install, upgrade and deletion. Each has a condition.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ClusterHooks;
+
+/// A step of a Cluster's install, upgrade or deletion; its name is the type of its condition.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum LifecycleStep {
+    /// The files are on every node.
+    EnsureCopyFiles,
+    /// Before the first script of a node, on the first master.
+    EnsurePreClusterInstallHook,
+    /// On every node, before the node has to be ready.
+    EnsurePreInstallHook,
+    /// Every node is ready.
+    EnsureNodesReady,
+    /// On every node, once it is ready.
+    EnsurePostInstallHook,
+    /// After the last script of a node, on the first master.
+    EnsurePostClusterInstallHook,
+    /// Before the first node is upgraded, on the first master.
+    EnsurePreClusterUpgradeHook,
+    /// On every node, before its kubelet is upgraded.
+    EnsurePreUpgradeHook,
+    /// The kubelet of every node has the version.
+    EnsureUpgrade,
+    /// On every node, once its kubelet has the version.
+    EnsurePostUpgradeHook,
+    /// After the last node was upgraded, on the first master.
+    EnsurePostClusterUpgradeHook,
+    /// When the Cluster is deleted, on the first master.
+    EnsurePreClusterDeleteHook,
+    /// Before the Cluster is removed, on the first master.
+    EnsurePostClusterDeleteHook,
+}
+
+/// Where a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepScope {
+    /// On every node.
+    Nodes,
+    /// On the first master.
+    FirstMaster,
+}
+
+impl LifecycleStep {
+    /// The steps of an install, in order. A node that joins goes through those of nodes.
+    pub const INSTALL: [Self; 6] = [
+        Self::EnsureCopyFiles,
+        Self::EnsurePreClusterInstallHook,
+        Self::EnsurePreInstallHook,
+        Self::EnsureNodesReady,
+        Self::EnsurePostInstallHook,
+        Self::EnsurePostClusterInstallHook,
+    ];
+
+    /// The steps of an upgrade, in order. Each node goes through those of nodes before the next one begins.
+    pub const UPGRADE: [Self; 5] = [
+        Self::EnsurePreClusterUpgradeHook,
+        Self::EnsurePreUpgradeHook,
+        Self::EnsureUpgrade,
+        Self::EnsurePostUpgradeHook,
+        Self::EnsurePostClusterUpgradeHook,
+    ];
+
+    /// The steps of a deletion, in order.
+    pub const DELETE: [Self; 2] = [
+        Self::EnsurePreClusterDeleteHook,
+        Self::EnsurePostClusterDeleteHook,
+    ];
+
+    /// Where it runs.
+    pub fn scope(self) -> StepScope {
+        match self {
+            Self::EnsureCopyFiles
+            | Self::EnsurePreInstallHook
+            | Self::EnsureNodesReady
+            | Self::EnsurePostInstallHook
+            | Self::EnsurePreUpgradeHook
+            | Self::EnsureUpgrade
+            | Self::EnsurePostUpgradeHook => StepScope::Nodes,
+            Self::EnsurePreClusterUpgradeHook
+            | Self::EnsurePostClusterUpgradeHook
+            | Self::EnsurePreClusterInstallHook
+            | Self::EnsurePostClusterInstallHook
+            | Self::EnsurePreClusterDeleteHook
+            | Self::EnsurePostClusterDeleteHook => StepScope::FirstMaster,
+        }
+    }
+
+    /// The command line of its script, if the user has set one. Three steps have none.
+    pub fn command(self, hooks: &ClusterHooks) -> Option<&str> {
+        let command = match self {
+            Self::EnsureCopyFiles | Self::EnsureNodesReady | Self::EnsureUpgrade => return None,
+            Self::EnsurePreClusterUpgradeHook => &hooks.pre_cluster_upgrade,
+            Self::EnsurePreUpgradeHook => &hooks.pre_upgrade,
+            Self::EnsurePostUpgradeHook => &hooks.post_upgrade,
+            Self::EnsurePostClusterUpgradeHook => &hooks.post_cluster_upgrade,
+            Self::EnsurePreClusterInstallHook => &hooks.pre_cluster_install,
+            Self::EnsurePreInstallHook => &hooks.pre_install,
+            Self::EnsurePostInstallHook => &hooks.post_install,
+            Self::EnsurePostClusterInstallHook => &hooks.post_cluster_install,
+            Self::EnsurePreClusterDeleteHook => &hooks.pre_cluster_delete,
+            Self::EnsurePostClusterDeleteHook => &hooks.post_cluster_delete,
+        };
+        command.as_deref()
+    }
+
+    /// Its key in features.hooks; what scripts find in the environment variable HOOK.
+    pub fn hook(self) -> &'static str {
+        match self {
+            Self::EnsureCopyFiles => "CopyFiles",
+            Self::EnsureNodesReady => "NodesReady",
+            Self::EnsureUpgrade => "Upgrade",
+            Self::EnsurePreClusterUpgradeHook => "PreClusterUpgrade",
+            Self::EnsurePreUpgradeHook => "PreUpgrade",
+            Self::EnsurePostUpgradeHook => "PostUpgrade",
+            Self::EnsurePostClusterUpgradeHook => "PostClusterUpgrade",
+            Self::EnsurePreClusterInstallHook => "PreClusterInstall",
+            Self::EnsurePreInstallHook => "PreInstall",
+            Self::EnsurePostInstallHook => "PostInstall",
+            Self::EnsurePostClusterInstallHook => "PostClusterInstall",
+            Self::EnsurePreClusterDeleteHook => "PreClusterDelete",
+            Self::EnsurePostClusterDeleteHook => "PostClusterDelete",
+        }
+    }
+
+    /// The beginning of the names of its HookRuns.
+    pub fn run_prefix(self) -> &'static str {
+        match self {
+            Self::EnsureCopyFiles => "copy-files",
+            Self::EnsureNodesReady => "nodes-ready",
+            Self::EnsureUpgrade => "upgrade",
+            Self::EnsurePreClusterUpgradeHook => "pre-cluster-upgrade-hook",
+            Self::EnsurePreUpgradeHook => "pre-upgrade-hook",
+            Self::EnsurePostUpgradeHook => "post-upgrade-hook",
+            Self::EnsurePostClusterUpgradeHook => "post-cluster-upgrade-hook",
+            Self::EnsurePreClusterInstallHook => "pre-cluster-install-hook",
+            Self::EnsurePreInstallHook => "pre-install-hook",
+            Self::EnsurePostInstallHook => "post-install-hook",
+            Self::EnsurePostClusterInstallHook => "post-cluster-install-hook",
+            Self::EnsurePreClusterDeleteHook => "pre-cluster-delete-hook",
+            Self::EnsurePostClusterDeleteHook => "post-cluster-delete-hook",
+        }
+    }
+
+    /// All steps, phase by phase.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let installed = Self::INSTALL.into_iter().chain(Self::UPGRADE);
+        installed.chain(Self::DELETE)
+    }
+
+    /// The step with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let mut steps = Self::all();
+        steps.find(|step| step.to_string() == name)
+    }
+}
+
+impl fmt::Display for LifecycleStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,60 @@
+//! What a plan for a Cluster contains.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::ClusterNode;
+use crate::api::{ClusterStatus, HookRun};
+use crate::plan::decision::Event;
+
+/// What is to be done for a Cluster.
+#[derive(Debug, Default)]
+pub struct ClusterPlan {
+    /// The writes, in any order.
+    pub actions: Vec<ClusterAction>,
+    /// The status to write before anything else; None if it has not changed.
+    pub status: Option<ClusterStatus>,
+    /// When to plan again even without a change.
+    pub wake: Option<Timestamp>,
+    /// Events to record.
+    pub events: Vec<Event>,
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+pub enum ClusterAction {
+    /// Adds (true) or removes the finalizer.
+    SetFinalizer(bool),
+    /// Starts an attempt. It cannot be undone, so a quorum GET of the Cluster comes first.
+    CreateHookRun(Box<HookRun>),
+    /// Deletes a run, and with it its Job.
+    DeleteHookRun {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Records what has passed on a node, or (None) removes the record. The precondition is the node's resourceVersion.
+    RecordNode {
+        /// The node.
+        node: Arc<ClusterNode>,
+        /// The annotation's value.
+        record: Option<String>,
+    },
+    /// Removes the taint of a node whose install is complete.
+    AdmitNode(Arc<ClusterNode>),
+}
+
+impl ClusterAction {
+    /// Whether a script may start because of it.
+    pub fn is_irrevocable(&self) -> bool {
+        match self {
+            Self::CreateHookRun(_) => true,
+            Self::SetFinalizer(_)
+            | Self::DeleteHookRun { .. }
+            | Self::RecordNode { .. }
+            | Self::AdmitNode(_) => false,
+        }
+    }
+}

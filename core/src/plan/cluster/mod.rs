@@ -1,0 +1,132 @@
+//! Lifecycle hooks of a Cluster: which script runs on which node, and what has passed.
+//!
+//! A phase is a table of steps ([`LifecycleStep::INSTALL`], `UPGRADE`, `DELETE`), walked from the top at every
+//! reconcile ([`walk`]). What has passed is recorded before anything that depends on it begins: of a node in an
+//! annotation of the node ([`record`]), of the cluster in its status. An attempt at a step on a node is a HookRun whose
+//! name identifies step, node and attempt ([`run`]), so a new leader finds it and no attempt is made twice.
+//!
+//! Invariants: a step begins after those before it have passed; there is at most one live run per node; cluster hooks
+//! run on the first master only; nothing is recorded without a Successful run; the finalizer is removed last; and a
+//! settled Cluster is not written to.
+
+mod attempt;
+mod check;
+mod conditions;
+mod decision;
+mod paths;
+mod record;
+mod run;
+mod scene;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod world;
+
+pub use check::{ClusterProblem, problems};
+pub use conditions::{LifecycleReason, READY};
+pub use decision::{ClusterAction, ClusterPlan};
+pub use record::NodeRecord;
+pub use world::{ClusterNode, ClusterWorld};
+
+use crate::api::names::LIFECYCLE_FINALIZER;
+use crate::api::{Cluster, ClusterPhase, ClusterStatus, LifecycleStep};
+
+use self::conditions::StepState;
+use self::scene::Scene;
+use self::walk::Walk;
+
+/// What is to be done for a Cluster now.
+pub fn plan(cluster: &Cluster, world: &ClusterWorld) -> ClusterPlan {
+    let is_deleted = cluster.metadata.deletion_timestamp.is_some();
+    let has_finalizer = finalizers(cluster).any(|it| it == LIFECYCLE_FINALIZER);
+    let scene = match scene::of(cluster, world) {
+        // Without the finalizer, nothing has started.
+        _ if is_deleted && !has_finalizer => return ClusterPlan::default(),
+        Ok(scene) => scene,
+        Err(state) => return blocked(cluster, world, state),
+    };
+    if !has_finalizer {
+        return ClusterPlan {
+            actions: vec![ClusterAction::SetFinalizer(true)],
+            ..ClusterPlan::default()
+        };
+    }
+    match scene.upgrade {
+        _ if is_deleted => delete(&scene),
+        Some(_) => upgrade(&scene),
+        None => install(&scene),
+    }
+}
+
+fn finalizers(cluster: &Cluster) -> impl Iterator<Item = &str> {
+    let finalizers = cluster.metadata.finalizers.iter().flatten();
+    finalizers.map(String::as_str)
+}
+
+/// The plan while nothing may start: a condition says why.
+fn blocked(cluster: &Cluster, world: &ClusterWorld, state: StepState) -> ClusterPlan {
+    let old = cluster.status.clone().unwrap_or_default();
+    let status = ClusterStatus {
+        observed_generation: cluster.metadata.generation.unwrap_or_default(),
+        conditions: conditions::with_ready(cluster, &old.conditions, &state, world.now),
+        ..old
+    };
+    conditions::finish(cluster, status, ClusterPlan::default())
+}
+
+/// The install, and that of nodes that join later.
+fn install(scene: &Scene) -> ClusterPlan {
+    let mut walk = Walk::new(scene);
+    walk.cancel_unwanted(&LifecycleStep::INSTALL);
+    let is_over = walk.steps(&LifecycleStep::INSTALL);
+    walk.admit_installed_nodes();
+    walk.report_late_revert();
+    // A node that joins is installed while the Cluster is running.
+    let phase = match is_over || scene.old.phase != ClusterPhase::Initializing {
+        true => ClusterPhase::Running,
+        false => ClusterPhase::Initializing,
+    };
+    walk.end(phase)
+}
+
+/// The upgrade, node by node; a node that joins meanwhile is installed first.
+fn upgrade(scene: &Scene) -> ClusterPlan {
+    let mut walk = Walk::new(scene);
+    if !scene.has_begun() {
+        // The upgrade is recorded before its first script starts, so that its number is never reused.
+        walk.cancel_unwanted(&LifecycleStep::INSTALL);
+        walk.forget_upgrade();
+        walk.waiting(&LifecycleStep::UPGRADE);
+        return walk.end(ClusterPhase::Upgrading);
+    }
+    let steps: Vec<LifecycleStep> = LifecycleStep::INSTALL
+        .into_iter()
+        .chain(LifecycleStep::UPGRADE)
+        .collect();
+    walk.cancel_unwanted(&steps);
+    let is_installed = walk.steps(&LifecycleStep::INSTALL);
+    walk.select_nodes();
+    let is_over = walk.steps(&LifecycleStep::UPGRADE) && is_installed;
+    walk.admit_installed_nodes();
+    if is_over {
+        walk.forget_upgrade();
+        return walk.end(ClusterPhase::Running);
+    }
+    walk.end(ClusterPhase::Upgrading)
+}
+
+/// The delete hooks, the removal of the nodes' records between them, and at last the finalizer.
+fn delete(scene: &Scene) -> ClusterPlan {
+    let mut walk = Walk::new(scene);
+    let [before, after] = LifecycleStep::DELETE;
+    walk.cancel_unwanted(&LifecycleStep::DELETE);
+    let is_over = walk.steps(&[before]) && walk.remove_records() && walk.steps(&[after]);
+    if is_over {
+        return ClusterPlan {
+            actions: vec![ClusterAction::SetFinalizer(false)],
+            ..ClusterPlan::default()
+        };
+    }
+    walk.waiting(&[after]);
+    walk.end(ClusterPhase::Terminating)
+}

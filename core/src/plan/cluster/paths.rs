@@ -1,0 +1,67 @@
+//! Which source a file is read from, and where that is in the container.
+
+use crate::api::{ClusterFeatures, FileSource};
+
+/// The directory of the sources in the container.
+const SOURCES: &str = "/sources";
+
+/// Where a file is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// The volume.
+    pub volume: Volume<'a>,
+    /// The path in it; empty for all of it.
+    pub path: &'a str,
+}
+
+/// What a file is read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Volume<'a> {
+    /// A ConfigMap.
+    ConfigMap(&'a str),
+    /// A PersistentVolumeClaim.
+    Claim(&'a str),
+}
+
+/// The origin of a src: the source with the longest matching path, or the ConfigMap that the first part of src names.
+pub fn origin<'a>(features: &'a ClusterFeatures, src: &'a str) -> Origin<'a> {
+    let within = |source: &'a FileSource| {
+        let rest = src.strip_prefix(&source.path)?;
+        match rest {
+            "" => Some((source, rest)),
+            rest => Some((source, rest.strip_prefix('/')?)),
+        }
+    };
+    let found = features.sources.iter().filter_map(within);
+    if let Some((source, path)) = found.max_by_key(|(source, _)| source.path.len())
+        && let Some(volume) = volume(source)
+    {
+        return Origin { volume, path };
+    }
+    let (name, path) = src.split_once('/').unwrap_or((src, ""));
+    Origin {
+        volume: Volume::ConfigMap(name),
+        path,
+    }
+}
+
+fn volume(source: &FileSource) -> Option<Volume<'_>> {
+    let config_map = source.config_map.as_ref();
+    let claim = source.persistent_volume_claim.as_ref();
+    let config_map = config_map.map(|it| Volume::ConfigMap(&it.name));
+    config_map.or_else(|| claim.map(|it| Volume::Claim(&it.claim_name)))
+}
+
+/// Where the volume with this number is mounted.
+pub fn mount(number: usize) -> String {
+    format!("{SOURCES}/{number}")
+}
+
+/// Whether the first word of a hook is a file's dst, or lies directly in it.
+pub fn is_copied(features: &ClusterFeatures, program: &str) -> bool {
+    let mut files = features.files.iter();
+    files.any(|file| {
+        let parent = program.rsplit_once('/').map(|(parent, _)| parent);
+        program == file.dst || parent == Some(&file.dst)
+    })
+}

@@ -1,0 +1,72 @@
+//! What has passed on a node, as an annotation of the node: a new node of the same name has none.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::ClusterNode;
+use crate::api::LifecycleStep;
+
+/// The value of the annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    /// Uid of the Cluster; the record of another one is ignored.
+    pub cluster: String,
+    /// Uid of the node; an annotation that was copied from another node is ignored.
+    pub node: String,
+    /// The steps that have passed.
+    #[serde(default)]
+    pub passed: BTreeSet<LifecycleStep>,
+    /// Whether the install is complete. It is not repeated when hooks are added later.
+    #[serde(default)]
+    pub installed: bool,
+    /// The number of the last upgrade that it took part in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<i64>,
+    /// The steps of that upgrade that have passed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub upgraded: BTreeSet<LifecycleStep>,
+}
+
+impl NodeRecord {
+    /// The record of this Cluster in a node's annotation.
+    pub fn of(node: &ClusterNode, cluster: &str) -> Self {
+        let text = node.record.as_deref().unwrap_or_default();
+        let written = serde_json::from_str::<Self>(text).ok();
+        let own = written.filter(|it| it.cluster == cluster && it.node == node.uid);
+        own.unwrap_or_else(|| Self::empty(node, cluster))
+    }
+
+    /// The record of a node on which nothing has passed.
+    pub fn empty(node: &ClusterNode, cluster: &str) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            node: node.uid.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a step of an upgrade has passed.
+    pub fn has_upgraded(&self, step: LifecycleStep, upgrade: i64) -> bool {
+        self.upgrade == Some(upgrade) && self.upgraded.contains(&step)
+    }
+
+    /// Records that a step has passed; a step of an upgrade together with the upgrade's number.
+    pub fn pass(&mut self, step: LifecycleStep, upgrade: Option<i64>) {
+        if !LifecycleStep::UPGRADE.contains(&step) {
+            self.passed.insert(step);
+            return;
+        }
+        if self.upgrade != upgrade {
+            self.upgrade = upgrade;
+            self.upgraded.clear();
+        }
+        self.upgraded.insert(step);
+    }
+
+    /// The value of the annotation.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,265 @@
+//! The HookRun of an attempt: one measurement by a Job that runs the script on its node.
+//!
+//! No shell interprets the arguments. Labels and annotations are passed as arguments of the run, so that `{{` in them is
+//! not substituted; `$` is doubled, because the kubelet expands `$(NAME)`.
+
+use serde_json::{Value, json};
+
+use super::attempt;
+use super::paths::{Origin, Volume, mount, origin};
+use super::scene::Scene;
+use super::world::ClusterNode;
+use crate::api::names::{
+    FIELD_MANAGER, HOOKS_NAMESPACE, RETRY_ANNOTATION, RUN_ATTEMPT, RUN_HOOK_HASH, RUN_HOOK_LABEL,
+    RUN_NODE, RUN_NODE_UID, RUN_STEP, instance_id, lifecycle_run_name,
+};
+use crate::api::{Argument, HookRun, LifecycleStep, RawJson, StepScope};
+
+/// The name of the metric, and of the container.
+const SCRIPT: &str = "script";
+/// An attempt that has passed is kept for an hour, for its log.
+const KEPT_SECONDS: i32 = 3_600;
+/// kubectl's copy of the whole manifest is not passed.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The maximum number of labels and annotations that become arguments.
+const MAX_PAIRS: usize = 200;
+/// The maximum length of each, in bytes.
+const MAX_PAIR: usize = 65_536;
+
+/// A step on a node.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    pub step: LifecycleStep,
+    pub node: &'a ClusterNode,
+}
+
+impl Task<'_> {
+    /// What distinguishes this task from others of the same step and node name: an edit makes new attempts.
+    pub fn hash(&self, scene: &Scene) -> String {
+        let features = scene.features;
+        let whole = json!([
+            scene.uid,
+            self.node.uid,
+            scene.cluster.spec.version,
+            scene.upgrade_of(self.step),
+            self.step.command(&features.hooks),
+            features.files,
+            features.sources,
+        ]);
+        instance_id(whole.to_string().as_bytes())
+    }
+
+    /// Whether a run is an attempt at this task.
+    pub fn is_of(&self, run: &HookRun, hash: &str) -> bool {
+        attempt::annotation(run, RUN_STEP) == Some(&self.step.to_string())
+            && attempt::annotation(run, RUN_NODE_UID) == Some(&self.node.uid)
+            && attempt::annotation(run, RUN_HOOK_HASH) == Some(hash)
+    }
+
+    /// What runs, for messages.
+    pub fn what(&self, scene: &Scene) -> String {
+        match self.step.command(&scene.features.hooks) {
+            Some(command) => {
+                let program = command.split_whitespace().next().unwrap_or_default();
+                format!("exec {program:?}")
+            }
+            None => "copying files".to_owned(),
+        }
+    }
+
+    /// The run of an attempt.
+    ///
+    /// # Errors
+    /// If the labels and annotations cannot be arguments.
+    pub fn run(&self, scene: &Scene, attempt: u32) -> Result<HookRun, String> {
+        let cluster = scene.cluster;
+        let pairs = match self.step.scope() {
+            StepScope::FirstMaster => pairs(scene)?,
+            StepScope::Nodes => Vec::new(),
+        };
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let hash = self.hash(scene);
+        let prefix = self.step.run_prefix();
+        let job = self.job(scene, attempt, pairs.len());
+        let mut run: HookRun = serde_json::from_value(json!({
+            "apiVersion": crate::api::API_VERSION,
+            "kind": "HookRun",
+            "metadata": {
+                "namespace": HOOKS_NAMESPACE,
+                "name": lifecycle_run_name(prefix, name, &self.node.name, &hash, attempt),
+                "labels": {RUN_HOOK_LABEL: prefix},
+                "annotations": {
+                    RUN_STEP: self.step.to_string(),
+                    RUN_NODE: self.node.name,
+                    RUN_NODE_UID: self.node.uid,
+                    RUN_HOOK_HASH: hash,
+                    RUN_ATTEMPT: attempt.to_string(),
+                },
+            },
+            "spec": {
+                "metrics": [{
+                    "name": SCRIPT,
+                    "count": 1,
+                    // Each attempt is one Job; retries are planned here.
+                    "consecutiveErrorLimit": 0,
+                    "provider": {"job": {
+                        "metadata": {"labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER}},
+                        "spec": {},
+                    }},
+                }],
+                "ttlStrategy": {"secondsAfterSuccess": KEPT_SECONDS},
+            },
+        }))
+        .map_err(|error| error.to_string())?;
+        run.metadata.owner_references = Some(vec![cluster.owner_reference()]);
+        if let Some(retry) = retry(scene) {
+            let annotations = run.metadata.annotations.get_or_insert_default();
+            annotations.insert(RETRY_ANNOTATION.to_owned(), retry.to_owned());
+        }
+        if let Some(metric) = run.spec.metrics.first_mut()
+            && let Some(metric) = &mut metric.provider.job
+        {
+            metric.spec = RawJson::from(&job);
+        }
+        let arguments = pairs.into_iter().enumerate();
+        run.spec.args = arguments
+            .map(|(index, pair)| Argument {
+                name: argument(index),
+                value: Some(unexpanded(&pair)),
+                value_from: None,
+            })
+            .collect();
+        Ok(run)
+    }
+
+    /// The spec of the Job.
+    fn job(&self, scene: &Scene, attempt: u32, pairs: usize) -> Value {
+        let features = scene.features;
+        let (mut arguments, mut volumes) = (vec!["node-hook".to_owned()], Vec::new());
+        for file in &features.files {
+            let Origin { volume, path } = origin(features, &file.src);
+            let known = volumes.iter().position(|it| *it == volume);
+            let number = known.unwrap_or_else(|| {
+                volumes.push(volume);
+                volumes.len() - 1
+            });
+            let mount = mount(number);
+            let src = match path {
+                "" => mount,
+                path => format!("{mount}/{path}"),
+            };
+            arguments.extend(["--copy".to_owned(), unexpanded(&src), unexpanded(&file.dst)]);
+        }
+        if let Some(command) = self.step.command(&features.hooks) {
+            arguments.push("--".to_owned());
+            arguments.extend(command.split_whitespace().map(unexpanded));
+            let pairs = (0..pairs).map(|index| format!("{{{{ args.{} }}}}", argument(index)));
+            arguments.extend(pairs);
+        }
+        let numbered = volumes.iter().enumerate();
+        let mounts: Vec<Value> = numbered
+            .clone()
+            .map(|(number, _)| json!({"name": volume_name(number), "mountPath": mount(number), "readOnly": true}))
+            .collect();
+        let volumes: Vec<Value> = numbered
+            .map(|(number, volume)| match volume {
+                Volume::ConfigMap(name) => {
+                    json!({"name": volume_name(number), "configMap": {"name": name}})
+                }
+                Volume::Claim(name) => json!({
+                    "name": volume_name(number),
+                    "persistentVolumeClaim": {"claimName": name, "readOnly": true},
+                }),
+            })
+            .collect();
+        let name = scene.cluster.metadata.name.as_deref().unwrap_or_default();
+        let version = scene.cluster.spec.version.as_deref().unwrap_or_default();
+        json!({
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": features.hook_timeout_seconds,
+            "template": {
+                "metadata": {"labels": {RUN_HOOK_LABEL: self.step.run_prefix()}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    // The pod runs before a network plugin does, and sees the node's processes.
+                    "hostNetwork": true,
+                    "hostPID": true,
+                    "dnsPolicy": "Default",
+                    "terminationGracePeriodSeconds": 5,
+                    "tolerations": [{"operator": "Exists"}],
+                    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchFields": [
+                            {"key": "metadata.name", "operator": "In", "values": [self.node.name]},
+                        ]}],
+                    }}},
+                    "containers": [{
+                        "name": SCRIPT,
+                        "image": scene.world.image,
+                        "args": arguments,
+                        "env": [
+                            {"name": "CLUSTER", "value": name},
+                            {"name": "NODE", "value": self.node.name},
+                            {"name": "HOOK", "value": self.step.hook()},
+                            {"name": "VERSION", "value": unexpanded(version)},
+                            {"name": "ATTEMPT", "value": attempt.to_string()},
+                        ],
+                        "securityContext": {"privileged": true, "runAsUser": 0, "runAsNonRoot": false},
+                        "volumeMounts": mounts,
+                    }],
+                    "volumes": volumes,
+                },
+            },
+        })
+    }
+}
+
+/// The user's last request for another attempt.
+pub fn retry<'a>(scene: &Scene<'a>) -> Option<&'a str> {
+    let annotations = scene.cluster.metadata.annotations.as_ref()?;
+    annotations.get(RETRY_ANNOTATION).map(String::as_str)
+}
+
+fn argument(index: usize) -> String {
+    format!("pair{index}")
+}
+
+fn volume_name(number: usize) -> String {
+    format!("source-{number}")
+}
+
+/// The text that the kubelet's expansion of `$(NAME)` turns into this one.
+fn unexpanded(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+/// Labels, then annotations, each sorted by its key.
+fn pairs(scene: &Scene) -> Result<Vec<String>, String> {
+    let metadata = &scene.cluster.metadata;
+    let labels = metadata.labels.iter().flatten();
+    let annotations = metadata.annotations.iter().flatten();
+    let own = [LAST_APPLIED, RETRY_ANNOTATION];
+    let annotations = annotations.filter(|(key, _)| !own.contains(&key.as_str()));
+    let pairs: Vec<String> = labels
+        .chain(annotations)
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    if pairs.len() > MAX_PAIRS {
+        return Err(format!(
+            "metadata: {} labels and annotations, but at most {MAX_PAIRS} can be arguments of a cluster hook; \
+             remove some",
+            pairs.len()
+        ));
+    }
+    // Doubled characters count.
+    match pairs.iter().find(|it| unexpanded(it).len() > MAX_PAIR) {
+        Some(long) => Err(format!(
+            "metadata.annotations: {} is too long to be an argument of a cluster hook; shorten it to \
+             {MAX_PAIR} bytes",
+            long.split('=').next().unwrap_or_default()
+        )),
+        None => Ok(pairs),
+    }
+}

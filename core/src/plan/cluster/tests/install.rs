@@ -1,0 +1,288 @@
+use serde_json::json;
+
+use super::sim::{Sim, node};
+
+#[test]
+fn steps_run_in_their_order_on_one_node_at_a_time() {
+    let mut sim = Sim::new(&json!({}));
+    let ran = sim.pass_all();
+    let nodes = ["master-0", "world-1", "world-22"];
+    let on_all = |step: &str| nodes.map(|node| format!("{step} {node}")).to_vec();
+    let mut expected = on_all("EnsureCopyFiles");
+    expected.push("EnsurePreClusterInstallHook master-0".to_owned());
+    // A node goes on as soon as it may.
+    for node in nodes {
+        expected.push(format!("EnsurePreInstallHook {node}"));
+        expected.push(format!("EnsurePostInstallHook {node}"));
+    }
+    expected.push("EnsurePostClusterInstallHook master-0".to_owned());
+    let mut sorted = [ran.clone(), expected.clone()];
+    sorted.iter_mut().for_each(|it| it.sort());
+    assert_eq!(sorted[0], sorted[1]);
+    let at = |what: &str| ran.iter().position(|it| it == what).expect(what);
+    for node in nodes {
+        assert!(
+            at(&format!("EnsureCopyFiles {node}")) < at("EnsurePreClusterInstallHook master-0")
+        );
+        let [before, after] =
+            ["Pre", "Post"].map(|point| at(&format!("Ensure{point}InstallHook {node}")));
+        assert!(at("EnsurePreClusterInstallHook master-0") < before);
+        assert!(before < after);
+        assert!(after < at("EnsurePostClusterInstallHook master-0"));
+    }
+    assert_eq!(
+        sim.condition("Ready"),
+        "True Installed: the install is complete on every node"
+    );
+    assert_eq!(
+        sim.condition("EnsurePostInstallHook"),
+        "True Passed: passed on 3 of 3 nodes"
+    );
+    let status = sim.cluster.status.as_ref().expect("a status");
+    assert_eq!((status.nodes, status.installed_nodes), (3, 3));
+    assert_eq!(format!("{:?}", status.phase), "Running");
+    // Nothing is left to do, now or later.
+    sim.wait(100_000);
+    assert!(sim.live().is_empty() && sim.plan().wake.is_none());
+}
+
+#[test]
+fn as_many_nodes_run_scripts_as_parallelism_says() {
+    let mut sim = Sim::new(&json!({"parallelism": 2}));
+    sim.settle();
+    assert_eq!(sim.live().len(), 2);
+    sim.end("master-0", None);
+    assert_eq!(sim.live().len(), 2);
+}
+
+#[test]
+fn a_failing_script_is_repeated_with_backoff_until_it_passes() {
+    let mut sim = Sim::new(&json!({"parallelism": 3}));
+    sim.settle();
+    for node in ["master-0", "world-1", "world-22"] {
+        sim.end(node, None);
+    }
+    sim.end("master-0", None);
+    sim.end("world-22", Some("exit 3: disk full"));
+    assert_eq!(
+        sim.condition("EnsurePreInstallHook"),
+        "False FailedInit: exec \"/tmp/hooks/pre/pre-install\" on node world-22 failed: exit 3: disk full; \
+         attempt 1, next at 14:00:10Z; passed on 0 of 3 nodes"
+    );
+    for node in ["master-0", "world-1"] {
+        sim.end(node, None);
+        sim.end(node, None);
+    }
+    assert!(sim.live().is_empty(), "{:?}", sim.live());
+    let mut at = 0;
+    for (attempt, pause) in [
+        (2, 10),
+        (3, 20),
+        (4, 40),
+        (5, 80),
+        (6, 160),
+        (7, 300),
+        (8, 300),
+    ] {
+        sim.wait(pause - 1);
+        assert!(sim.live().is_empty(), "attempt {attempt} is early");
+        sim.wait(1);
+        at += pause;
+        let condition = sim.condition("EnsurePreInstallHook");
+        let progress = format!(
+            "disk full; attempt {}, attempt {attempt} in progress; passed on 2",
+            attempt - 1
+        );
+        assert!(condition.contains(&progress), "{condition}");
+        sim.end("world-22", Some("exit 3: disk full"));
+        // The last attempt is kept, the others are not.
+        let failed = sim.runs.iter().filter(|run| run.phase().has_failed());
+        assert_eq!(failed.count(), 1, "after {at} s");
+    }
+    sim.wait(300);
+    sim.end("world-22", None);
+    sim.end("world-22", None);
+    sim.end("master-0", None);
+    assert!(
+        sim.condition("Ready").starts_with("True"),
+        "{}",
+        sim.condition("Ready")
+    );
+    let failures = sim.events.iter().filter(|it| it.starts_with("FailedInit"));
+    assert_eq!(failures.count(), 8);
+}
+
+#[test]
+fn an_edit_or_a_request_brings_the_next_attempt_at_once() {
+    let fail = |sim: &mut Sim| {
+        sim.settle();
+        sim.end("master-0", Some("exit 1"));
+        assert!(sim.condition("EnsureCopyFiles").contains("exit 1"));
+        let waits = !sim.live().iter().any(|(_, node)| node == "master-0");
+        assert!(waits);
+    };
+    let mut sim = Sim::new(&json!({"parallelism": 3}));
+    fail(&mut sim);
+    let annotations = sim.cluster.metadata.annotations.get_or_insert_default();
+    annotations.insert(
+        crate::api::names::RETRY_ANNOTATION.to_owned(),
+        "1".to_owned(),
+    );
+    sim.settle();
+    assert!(sim.live().iter().any(|(_, node)| node == "master-0"));
+    // The same request asks for no third one.
+    sim.end("master-0", Some("exit 1"));
+    assert!(!sim.live().iter().any(|(_, node)| node == "master-0"));
+
+    let mut sim = Sim::new(&json!({"parallelism": 3}));
+    fail(&mut sim);
+    sim.cluster.spec.features.files[0].dst = "/tmp/hooks/pre2".to_owned();
+    sim.cluster.spec.features.hooks.pre_install = None;
+    sim.cluster.spec.features.hooks.pre_cluster_install = None;
+    sim.settle();
+    assert!(sim.live().iter().any(|(_, node)| node == "master-0"));
+}
+
+#[test]
+fn an_edit_cancels_what_runs_before_the_new_script_starts() {
+    let mut sim = Sim::new(&json!({}));
+    sim.settle();
+    let old = sim.run_of("master-0").metadata.name.clone();
+    sim.cluster.spec.features.files.pop();
+    sim.cluster.spec.features.hooks.post_install = None;
+    sim.cluster.spec.features.hooks.post_cluster_install = None;
+    let plan = sim.plan();
+    let creates = plan.actions.iter().any(|it| it.is_irrevocable());
+    assert!(
+        !creates,
+        "while the old one may be running: {:?}",
+        plan.actions
+    );
+    sim.settle();
+    assert_ne!(sim.run_of("master-0").metadata.name, old);
+}
+
+#[test]
+fn a_step_that_is_skipped_or_has_no_script_counts_as_passed() {
+    let mut sim = Sim::new(&json!({
+        "files": [], "hooks": {"PreInstall": "/tmp/x"}, "skipConditions": ["EnsurePreInstallHook"],
+    }));
+    sim.cluster.spec.features.files = serde_json::from_value(json!([
+        {"src": "hooks/pre/x", "dst": "/tmp/x"},
+    ]))
+    .expect("files");
+    sim.cluster
+        .spec
+        .features
+        .skip_conditions
+        .push(crate::api::LifecycleStep::EnsureCopyFiles);
+    sim.settle();
+    assert!(sim.runs.is_empty());
+    assert_eq!(sim.condition("EnsurePreInstallHook"), "True Skip: ");
+    assert_eq!(
+        sim.condition("EnsurePostInstallHook"),
+        "True NotConfigured: "
+    );
+    assert!(sim.condition("Ready").starts_with("True"));
+}
+
+#[test]
+fn a_failing_step_that_is_skipped_lets_the_others_go_on() {
+    let mut sim = Sim::new(&json!({}));
+    sim.settle();
+    sim.end("master-0", Some("exit 1"));
+    sim.cluster
+        .spec
+        .features
+        .skip_conditions
+        .push(crate::api::LifecycleStep::EnsureCopyFiles);
+    let ran = sim.pass_all();
+    assert_eq!(ran[0], "EnsurePreClusterInstallHook master-0");
+    assert!(sim.condition("Ready").starts_with("True"));
+}
+
+#[test]
+fn nothing_starts_while_paused_and_what_runs_ends() {
+    let mut sim = Sim::new(&json!({}));
+    sim.settle();
+    sim.cluster.spec.paused = true;
+    sim.settle();
+    assert_eq!(sim.live().len(), 1);
+    sim.end("master-0", None);
+    assert!(sim.live().is_empty());
+    assert_eq!(
+        sim.condition("EnsureCopyFiles"),
+        "Unknown Paused: spec.paused is true; passed on 1 of 3 nodes"
+    );
+    sim.cluster.spec.paused = false;
+    sim.settle();
+    assert_eq!(sim.live().len(), 1);
+}
+
+#[test]
+fn without_a_first_master_cluster_hooks_wait() {
+    let mut sim = Sim::new(&json!({"files": [], "hooks": {}}));
+    sim.cluster = super::sim::xa(&json!({}));
+    sim.nodes = vec![node("world-1")];
+    sim.pass_all();
+    let condition = sim.condition("EnsurePreClusterInstallHook");
+    assert!(
+        condition.starts_with("False NoMaster: no node has the label"),
+        "{condition}"
+    );
+    sim.cluster.spec.machines = serde_json::from_value(json!([{"ip": "10.0.0.9"}])).expect("it");
+    sim.settle();
+    let condition = sim.condition("EnsurePreClusterInstallHook");
+    assert!(
+        condition.contains("spec.machines[0].ip: no node has the address 10.0.0.9; correct it"),
+        "{condition}"
+    );
+    sim.nodes[0].addresses.push("10.0.0.9".to_owned());
+    let mut other = node("world-2");
+    other.addresses.push("10.0.0.9".to_owned());
+    sim.nodes.insert(0, other);
+    let ran = sim.pass_all();
+    let on_master: Vec<_> = ran.iter().filter(|it| it.contains("PreCluster")).collect();
+    assert_eq!(on_master, ["EnsurePreClusterInstallHook world-1"]);
+}
+
+#[test]
+fn a_wrong_field_and_an_older_cluster_hold_everything_back() {
+    let mut sim = Sim::new(&json!({"hooks": {"PreInstall": "/usr/bin/true"}}));
+    sim.settle();
+    let condition = sim.condition("Ready");
+    assert!(
+        condition.starts_with("False InvalidSpec: spec.features.hooks.PreInstall: Invalid value"),
+        "{condition}"
+    );
+    assert!(sim.runs.is_empty());
+
+    let mut sim = Sim::new(&json!({}));
+    sim.older = Some("first".to_owned());
+    sim.settle();
+    assert!(
+        sim.condition("Ready")
+            .starts_with("False AnotherCluster: Cluster first is older")
+    );
+    assert!(sim.runs.is_empty() && sim.cluster.metadata.finalizers.is_none());
+    sim.older = None;
+    sim.settle();
+    assert_eq!(sim.live().len(), 1);
+}
+
+#[test]
+fn a_refusal_by_the_api_server_is_reported_and_retried() {
+    let mut sim = Sim::new(&json!({}));
+    sim.settle();
+    let run = sim.runs.remove(0);
+    let name = run.metadata.name.clone().expect("a name");
+    sim.refused.insert(name, "violates PodSecurity".to_owned());
+    let plan = sim.plan();
+    assert!(plan.actions.iter().any(|it| it.is_irrevocable()));
+    let status = plan.status.expect("a status");
+    let message = &status.conditions[0].message;
+    assert!(
+        message.contains("refuses to run it on node master-0: violates PodSecurity"),
+        "{message}"
+    );
+}

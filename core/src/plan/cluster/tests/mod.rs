@@ -1,0 +1,7 @@
+//! Plans for Clusters: tables, and stories played by a small simulation of the API server and of Jobs.
+
+mod install;
+mod life;
+mod runs;
+mod sim;
+mod upgrade;

@@ -1,0 +1,250 @@
+//! A cluster of a few nodes on which plans are carried out, and whose scripts end as a test says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use crate::api::names::{NODE_RECORD, RUN_NODE, RUN_STEP};
+use crate::api::{Cluster, HookRun, HookRunStatus};
+use crate::plan::cluster::{ClusterAction, ClusterNode, ClusterPlan, ClusterWorld, plan};
+
+pub struct Sim {
+    pub cluster: Cluster,
+    pub nodes: Vec<ClusterNode>,
+    pub runs: Vec<HookRun>,
+    pub now: Timestamp,
+    pub events: Vec<String>,
+    pub refused: BTreeMap<String, String>,
+    pub older: Option<String>,
+    next_uid: u32,
+}
+
+pub fn node(name: &str) -> ClusterNode {
+    let os = ("kubernetes.io/os".to_owned(), "linux".to_owned());
+    ClusterNode {
+        name: name.to_owned(),
+        uid: format!("{name}-uid"),
+        resource_version: "1".to_owned(),
+        created: Some(Timestamp::UNIX_EPOCH),
+        labels: [os].into(),
+        addresses: vec![format!("10.0.0.{}", name.len())],
+        ready: true,
+        version: "v1.18.3".to_owned(),
+        ..ClusterNode::default()
+    }
+}
+
+pub fn master(name: &str) -> ClusterNode {
+    let mut master = node(name);
+    let label = "node-role.kubernetes.io/control-plane".to_owned();
+    master.labels.insert(label, String::new());
+    master
+}
+
+/// The Cluster of examples/lifecycle/directories.
+pub fn xa(features: &Value) -> Cluster {
+    let mut all = json!({
+        "sources": [
+            {"path": "hooks/pre", "configMap": {"name": "hooks-pre"}},
+            {"path": "hooks/post", "configMap": {"name": "hooks-post"}},
+        ],
+        "files": [
+            {"src": "hooks/pre", "dst": "/tmp/hooks/pre"},
+            {"src": "hooks/post", "dst": "/tmp/hooks/post"},
+        ],
+        "hooks": {
+            "PreInstall": "/tmp/hooks/pre/pre-install",
+            "PostInstall": "/tmp/hooks/post/post-install",
+            "PreClusterInstall": "/tmp/hooks/pre/cluster-pre-install",
+            "PostClusterInstall": "/tmp/hooks/post/cluster-post-install --quick",
+        },
+    });
+    for (key, value) in features.as_object().into_iter().flatten() {
+        all[key] = value.clone();
+    }
+    let cluster = json!({
+        "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
+        "metadata": {
+            "name": "xa", "uid": "xa-uid", "generation": 1,
+            "labels": {"location": "xa"},
+            "annotations": {
+                "node.alpha.kubernetes.io/test": "hello",
+                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+            },
+        },
+        "spec": {"version": "1.18.3", "features": all},
+    });
+    serde_json::from_value(cluster).expect("a Cluster")
+}
+
+impl Sim {
+    pub fn new(features: &Value) -> Self {
+        Self {
+            cluster: xa(features),
+            nodes: vec![master("master-0"), node("world-1"), node("world-22")],
+            runs: Vec::new(),
+            now: "2026-01-01T14:00:00Z".parse().expect("a time"),
+            events: Vec::new(),
+            refused: BTreeMap::new(),
+            older: None,
+            next_uid: 0,
+        }
+    }
+
+    pub fn plan(&self) -> ClusterPlan {
+        let world = ClusterWorld {
+            now: self.now,
+            nodes: self.nodes.iter().cloned().map(Arc::new).collect(),
+            runs: self.runs.iter().cloned().map(Arc::new).collect(),
+            older: self.older.clone(),
+            image: "gamekeeper:1".to_owned(),
+            refused: self.refused.clone(),
+        };
+        plan(&self.cluster, &world)
+    }
+
+    /// Plans and carries out until nothing is left to do now.
+    pub fn settle(&mut self) {
+        for _ in 0..50 {
+            let plan = self.plan();
+            if plan.actions.is_empty() && plan.status.is_none() {
+                return;
+            }
+            self.carry_out(plan);
+        }
+        panic!("the plans do not settle: {:?}", self.plan());
+    }
+
+    fn carry_out(&mut self, plan: ClusterPlan) {
+        let events = plan.events.into_iter();
+        self.events
+            .extend(events.map(|it| format!("{}: {}", it.reason, it.message)));
+        if let Some(status) = plan.status {
+            self.cluster.status = Some(status);
+        }
+        for action in plan.actions {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: ClusterAction) {
+        match action {
+            ClusterAction::SetFinalizer(on) => {
+                let finalizer = crate::api::names::LIFECYCLE_FINALIZER.to_owned();
+                self.cluster.metadata.finalizers = on.then(|| vec![finalizer]);
+            }
+            ClusterAction::CreateHookRun(mut run) => {
+                assert!(
+                    !self
+                        .runs
+                        .iter()
+                        .any(|it| it.metadata.name == run.metadata.name),
+                    "made twice: {:?}",
+                    run.metadata.name
+                );
+                let node = of(&run, RUN_NODE);
+                let live = self.live();
+                assert!(!live.iter().any(|it| it.1 == node), "two runs on {node}");
+                self.next_uid += 1;
+                run.metadata.uid = Some(format!("run-{}", self.next_uid));
+                run.metadata.creation_timestamp = Some(Time(self.now));
+                self.runs.push(*run);
+            }
+            ClusterAction::DeleteHookRun { uid, .. } => {
+                self.runs
+                    .retain(|run| run.metadata.uid.as_ref() != Some(&uid));
+            }
+            ClusterAction::RecordNode { node, record } => {
+                let found = self.nodes.iter_mut().find(|it| it.uid == node.uid);
+                let found = found.unwrap_or_else(|| panic!("{NODE_RECORD} of a node that is gone"));
+                assert_eq!(found.resource_version, node.resource_version);
+                found.record = record;
+            }
+            ClusterAction::AdmitNode(node) => {
+                let mut nodes = self.nodes.iter_mut();
+                let found = nodes.find(|it| it.uid == node.uid).expect("a node");
+                found.not_installed = None;
+            }
+        }
+    }
+
+    /// The step and node of each run that is in progress.
+    pub fn live(&self) -> Vec<(String, String)> {
+        let live = self.runs.iter().filter(|run| !run.phase().is_completed());
+        live.map(|run| (of(run, RUN_STEP), of(run, RUN_NODE)))
+            .collect()
+    }
+
+    pub fn run_of(&mut self, node: &str) -> &mut HookRun {
+        let mut runs = self.runs.iter_mut();
+        let found = runs.find(|run| !run.phase().is_completed() && of(run, RUN_NODE) == node);
+        found.unwrap_or_else(|| panic!("no run on {node}"))
+    }
+
+    /// Ends the run on a node: successfully, or with these words of its Job.
+    pub fn end(&mut self, node: &str, failure: Option<&str>) {
+        let now = self.now;
+        let run = self.run_of(node);
+        let phase = if failure.is_some() {
+            "Failed"
+        } else {
+            "Successful"
+        };
+        let measurement = json!({
+            "phase": phase, "value": "job-1",
+            "message": failure.map(|why| format!("job job-1 failed: {why}")),
+        });
+        let status = json!({
+            "phase": phase, "finishedAt": now.to_string(),
+            "metricResults": [{"name": "script", "phase": phase, "measurements": [measurement]}],
+        });
+        let status: HookRunStatus = serde_json::from_value(status).expect("a status");
+        run.status = Some(status);
+        self.settle();
+    }
+
+    /// Lets all runs pass until none starts any more. Returns what ran, in order.
+    pub fn pass_all(&mut self) -> Vec<String> {
+        let mut ran = Vec::new();
+        self.settle();
+        while let Some((step, node)) = self.live().first().cloned() {
+            ran.push(format!("{step} {node}"));
+            self.end(&node, None);
+        }
+        ran
+    }
+
+    pub fn wait(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+        self.settle();
+    }
+
+    /// Status, reason and message of a condition.
+    pub fn condition(&self, type_: &str) -> String {
+        let status = self.cluster.status.as_ref().expect("a status");
+        let found = status.conditions.iter().find(|it| it.type_ == type_);
+        let found = found.unwrap_or_else(|| panic!("no condition {type_}"));
+        format!("{} {}: {}", found.status, found.reason, found.message)
+    }
+
+    pub fn delete(&mut self) {
+        self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
+        self.settle();
+    }
+
+    pub fn is_gone(&self) -> bool {
+        let is_deleted = self.cluster.metadata.deletion_timestamp.is_some();
+        is_deleted && self.cluster.metadata.finalizers.is_none()
+    }
+}
+
+pub fn of(run: &HookRun, key: &str) -> String {
+    let annotations = run.metadata.annotations.as_ref();
+    annotations
+        .and_then(|it| it.get(key))
+        .cloned()
+        .unwrap_or_default()
+}

@@ -1,0 +1,174 @@
+use serde_json::json;
+
+use super::sim::Sim;
+
+/// An installed cluster with upgrade hooks, whose version the user has changed.
+fn upgrading() -> Sim {
+    let mut sim = Sim::new(&json!({"hooks": {
+        "PreClusterUpgrade": "/tmp/hooks/pre/a", "PreUpgrade": "/tmp/hooks/pre/b",
+        "PostUpgrade": "/tmp/hooks/post/c", "PostClusterUpgrade": "/tmp/hooks/post/d",
+    }}));
+    sim.pass_all();
+    assert!(sim.condition("Ready").starts_with("True"));
+    set_version(&mut sim, "1.19.0");
+    sim
+}
+
+fn set_version(sim: &mut Sim, version: &str) {
+    sim.cluster.spec.version = Some(version.to_owned());
+    sim.settle();
+}
+
+fn phase(sim: &Sim) -> String {
+    let status = sim.cluster.status.as_ref().expect("a status");
+    format!(
+        "{:?} {}",
+        status.phase,
+        status.version.as_deref().unwrap_or("none")
+    )
+}
+
+/// Passes what runs, and upgrades the kubelet that is waited for, until nothing happens. Returns what happened.
+fn play(sim: &mut Sim) -> Vec<String> {
+    let mut story = Vec::new();
+    let to = sim.cluster.spec.version.clone().expect("a version");
+    loop {
+        if let Some((step, node)) = sim.live().first().cloned() {
+            story.push(format!("{step} {node}"));
+            sim.end(&node, None);
+            continue;
+        }
+        let condition = sim.condition("EnsureUpgrade");
+        let Some(rest) = condition.strip_prefix("Unknown Waiting: node ") else {
+            return story;
+        };
+        let name = rest.split(' ').next().expect("a name").to_owned();
+        story.push(format!("kubelet {name}"));
+        let node = sim
+            .nodes
+            .iter_mut()
+            .find(|it| it.name == name)
+            .expect("the node");
+        node.version = format!("v{to}+k3s1");
+        sim.settle();
+    }
+}
+
+#[test]
+fn nodes_are_upgraded_one_after_the_other_masters_first() {
+    let mut sim = upgrading();
+    assert_eq!(phase(&sim), "Upgrading 1.18.3");
+    let mut expected = vec!["EnsurePreClusterUpgradeHook master-0".to_owned()];
+    for node in ["master-0", "world-1", "world-22"] {
+        expected.push(format!("EnsurePreUpgradeHook {node}"));
+        expected.push(format!("kubelet {node}"));
+        expected.push(format!("EnsurePostUpgradeHook {node}"));
+    }
+    expected.push("EnsurePostClusterUpgradeHook master-0".to_owned());
+    assert_eq!(play(&mut sim), expected);
+    assert_eq!(phase(&sim), "Running 1.19.0");
+    assert!(sim.condition("Ready").starts_with("True"));
+    // The next one runs all hooks again, also back to a version that was there before.
+    set_version(&mut sim, "v1.18.3");
+    assert_eq!(play(&mut sim).len(), expected.len());
+    assert_eq!(phase(&sim), "Running v1.18.3");
+    // A v or a suffix is no other version.
+    set_version(&mut sim, "1.18.3+k3s1");
+    assert_eq!(phase(&sim), "Running 1.18.3+k3s1");
+    assert!(sim.live().is_empty());
+}
+
+#[test]
+fn no_further_node_begins_while_a_script_fails() {
+    let mut sim = upgrading();
+    sim.cluster.spec.features.parallelism = 2;
+    sim.settle();
+    sim.end("master-0", None);
+    assert_eq!(sim.live().len(), 2);
+    sim.end("master-0", Some("exit 1"));
+    sim.end("world-1", None);
+    let condition = sim.condition("EnsurePreUpgradeHook");
+    assert!(
+        condition.starts_with("False FailedUpdate: exec"),
+        "{condition}"
+    );
+    sim.nodes[1].version = "v1.19.0".to_owned();
+    sim.settle();
+    // The other node that had begun goes on to its end.
+    sim.end("world-1", None);
+    assert!(sim.live().is_empty(), "{:?}", sim.live());
+    sim.wait(10);
+    let story = play(&mut sim);
+    assert_eq!(phase(&sim), "Running 1.19.0", "{story:?}");
+}
+
+#[test]
+fn an_upgrade_is_canceled_by_setting_the_version_back_before_a_kubelet_has_changed() {
+    let mut sim = upgrading();
+    sim.end("master-0", None);
+    assert_eq!(sim.live()[0].0, "EnsurePreUpgradeHook");
+    set_version(&mut sim, "1.18.3");
+    assert!(sim.live().is_empty());
+    assert_eq!(phase(&sim), "Running 1.18.3");
+    assert!(sim.condition("Ready").starts_with("True"));
+    // What passed then counts for nothing.
+    set_version(&mut sim, "1.19.0");
+    assert_eq!(sim.live()[0].0, "EnsurePreClusterUpgradeHook");
+}
+
+#[test]
+fn a_version_that_is_set_back_too_late_is_reported() {
+    let mut sim = upgrading();
+    sim.end("master-0", None);
+    sim.end("master-0", None);
+    sim.nodes[0].version = "v1.19.0".to_owned();
+    set_version(&mut sim, "1.18.3");
+    let condition = sim.condition("EnsureUpgrade");
+    assert!(
+        condition.starts_with(
+            "False FailedUpdate: node master-0 has version v1.19.0 already, and scripts"
+        ),
+        "{condition}"
+    );
+    assert!(sim.condition("Ready").starts_with("False"));
+    sim.nodes[0].version = "v1.18.3".to_owned();
+    sim.settle();
+    assert!(sim.condition("Ready").starts_with("True"));
+}
+
+#[test]
+fn a_kubelet_that_was_upgraded_before_its_turn_gets_post_upgrade_alone() {
+    let mut sim = upgrading();
+    sim.nodes[2].version = "v1.19.0".to_owned();
+    let story = play(&mut sim);
+    let of_node: Vec<_> = story.iter().filter(|it| it.ends_with("world-22")).collect();
+    assert_eq!(of_node, ["EnsurePostUpgradeHook world-22"]);
+    assert_eq!(phase(&sim), "Running 1.19.0");
+}
+
+#[test]
+fn a_node_that_joins_is_installed_and_then_upgraded_if_it_is_older() {
+    let mut sim = upgrading();
+    sim.cluster.spec.features.hooks.pre_install = Some("/tmp/hooks/pre/e".to_owned());
+    sim.nodes.push(super::sim::node("world-333"));
+    let story = play(&mut sim);
+    let of_node: Vec<_> = story
+        .iter()
+        .filter(|it| it.ends_with("world-333"))
+        .collect();
+    let expected = [
+        "EnsureCopyFiles world-333",
+        "EnsurePreInstallHook world-333",
+        "EnsurePreUpgradeHook world-333",
+        "kubelet world-333",
+        "EnsurePostUpgradeHook world-333",
+    ];
+    assert_eq!(of_node, expected, "{story:#?}");
+}
+
+#[test]
+fn a_deletion_cancels_the_upgrade() {
+    let mut sim = upgrading();
+    sim.delete();
+    assert!(sim.is_gone() && sim.live().is_empty());
+}

@@ -1,0 +1,74 @@
+//! What was observed around a Cluster at one moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::api::HookRun;
+
+/// Everything that a plan for a Cluster depends on.
+#[derive(Clone, Debug)]
+pub struct ClusterWorld {
+    /// The current time.
+    pub now: Timestamp,
+    /// All nodes.
+    pub nodes: Vec<Arc<ClusterNode>>,
+    /// The HookRuns that the Cluster owns.
+    pub runs: Vec<Arc<HookRun>>,
+    /// The name of an older Cluster; only the oldest one runs scripts.
+    pub older: Option<String>,
+    /// The image of the operator, which runs the scripts.
+    pub image: String,
+    /// Why the API server refused to create a run, by the run's name.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// The parts of a node that a plan reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its name.
+    pub name: String,
+    /// Its uid: a new node of the same name is another node.
+    pub uid: String,
+    /// The version that was observed.
+    pub resource_version: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// All its addresses, and its host names.
+    pub addresses: Vec<String>,
+    /// Whether its Ready condition is True.
+    pub ready: bool,
+    /// The version of its kubelet.
+    pub version: String,
+    /// Whether its kubelet has stopped reporting.
+    pub lost: bool,
+    /// The annotation with what has passed.
+    pub record: Option<String>,
+    /// The index of the taint that is removed when the install is complete.
+    pub not_installed: Option<usize>,
+}
+
+/// The labels of control-plane nodes.
+const CONTROL_PLANE: [&str; 2] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+];
+
+impl ClusterNode {
+    /// Whether the control plane runs there.
+    pub fn is_control_plane(&self) -> bool {
+        CONTROL_PLANE.iter().any(|it| self.labels.contains_key(*it))
+    }
+
+    /// Whether it equals another one in all that a plan reads, except the resourceVersion.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let other = Self {
+            resource_version: self.resource_version.clone(),
+            ..other.clone()
+        };
+        *self == other
+    }
+}

@@ -1,0 +1,287 @@
+//! Commands on `cluster/NAME`: status, pause, resume and retry of lifecycle hooks.
+
+use std::process::ExitCode;
+
+use gamekeeper_core::api::names::{PLUGIN_FIELD_MANAGER, RETRY_ANNOTATION};
+use gamekeeper_core::api::{Cluster as Lifecycle, ClusterPhase};
+use gamekeeper_core::plan::cluster::READY;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::command::put;
+use crate::error::{Error, refuse};
+use crate::options::{ChangeOptions, ClusterOptions, Output};
+use crate::page::Page;
+use crate::print;
+use crate::style::{Style, Tone};
+use crate::table::{Cell, Table};
+
+/// What a command changes.
+#[derive(Clone, Copy)]
+pub enum Change {
+    Pause,
+    Resume,
+    Retry,
+}
+
+/// The name of the Cluster in the words; None if they name another kind.
+pub fn named(words: &[String]) -> Option<&str> {
+    let (kind, name) = match words {
+        [word] => word.split_once('/')?,
+        [kind, name] => (kind.as_str(), name.as_str()),
+        _ => return None,
+    };
+    let resource = kind.split('.').next().unwrap_or_default().to_lowercase();
+    let is_cluster = ["cluster", "clusters"].contains(&resource.as_str());
+    (is_cluster && !name.is_empty()).then_some(name)
+}
+
+pub async fn status(
+    at: &ClusterOptions,
+    name: &str,
+    output: Option<Output>,
+) -> Result<ExitCode, Error> {
+    let cluster = Cluster::connect(at).await?;
+    let api = cluster.lifecycles();
+    let found = cluster.send(async || api.get(name).await).await?;
+    put(&match output {
+        Some(output) => print::object(&value(&found)?, output)?,
+        None => shown(&found, Style::of_stdout()),
+    })?;
+    Ok(ExitCode::from(exit_code(&found)))
+}
+
+pub async fn change(
+    at: &ClusterOptions,
+    on: &ChangeOptions,
+    name: &str,
+    change: Change,
+) -> Result<(), Error> {
+    let cluster = Cluster::connect(at).await?;
+    let api = cluster.lifecycles();
+    let found = cluster.send(async || api.get(name).await).await?;
+    let (patch, outcome) = patch(&found, change, Timestamp::now())?;
+    let params = PatchParams {
+        dry_run: on.write.dry_run,
+        field_manager: Some(PLUGIN_FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patched = cluster
+        .send(async || api.patch(name, &params, &Patch::Merge(&patch)).await)
+        .await?;
+    match on.write.output {
+        Some(output) => put(&print::object(&value(&patched)?, output)?),
+        None => {
+            let dry_run = if on.write.dry_run {
+                " (server dry run)"
+            } else {
+                ""
+            };
+            put(&format!(
+                "cluster.tkex.tencent.com/{name} {outcome}{dry_run}\n"
+            ))
+        }
+    }
+}
+
+fn value(cluster: &Lifecycle) -> Result<Value, Error> {
+    serde_json::to_value(cluster).map_err(|error| Error::Unexpected(error.to_string()))
+}
+
+/// The merge patch of a change, and its outcome in words.
+fn patch(
+    cluster: &Lifecycle,
+    change: Change,
+    now: Timestamp,
+) -> Result<(Value, &'static str), Error> {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    match (change, cluster.spec.paused) {
+        (Change::Pause, true) => refuse(format!("cluster/{name} is already paused")),
+        (Change::Resume, false) => refuse(format!("cluster/{name} is not paused")),
+        (Change::Pause, false) => Ok((json!({"spec": {"paused": true}}), "paused")),
+        (Change::Resume, true) => Ok((json!({"spec": {"paused": false}}), "resumed")),
+        (Change::Retry, _) if !failed(cluster).any(|it| it.reason.starts_with("Failed")) => refuse(
+            format!("no script of cluster/{name} has failed: nothing to retry"),
+        ),
+        (Change::Retry, _) => {
+            let retry = json!({RETRY_ANNOTATION: now.to_string()});
+            Ok((json!({"metadata": {"annotations": retry}}), "retried"))
+        }
+    }
+}
+
+fn conditions(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
+    let status = cluster.status.as_ref();
+    status.into_iter().flat_map(|status| &status.conditions)
+}
+
+/// Conditions of steps that require action by the user.
+fn failed(cluster: &Lifecycle) -> impl Iterator<Item = &Condition> {
+    conditions(cluster).filter(|it| it.status == "False" && it.type_ != READY)
+}
+
+fn ready(cluster: &Lifecycle) -> Option<&Condition> {
+    conditions(cluster).find(|it| it.type_ == READY)
+}
+
+/// As for rollouts: 0 complete, 2 stopped until a user acts, 3 in progress.
+fn exit_code(cluster: &Lifecycle) -> u8 {
+    let ready = ready(cluster);
+    let is_held = ready.is_some_and(|it| {
+        ["AnotherCluster", "InvalidSpec", "Paused"].contains(&it.reason.as_str())
+    });
+    if ready.is_some_and(|it| it.status == "True") {
+        0
+    } else if is_held || failed(cluster).next().is_some() {
+        2
+    } else {
+        3
+    }
+}
+
+fn shown(cluster: &Lifecycle, style: Style) -> String {
+    let name = cluster.metadata.name.as_deref().unwrap_or_default();
+    let status = cluster.status.clone().unwrap_or_default();
+    let mut page = Page::new(style);
+    let phase = match status.phase {
+        ClusterPhase::Initializing => "Initializing",
+        ClusterPhase::Running => "Running",
+        ClusterPhase::Upgrading => "Upgrading",
+        ClusterPhase::Terminating => "Terminating",
+    };
+    let master = status.first_master.as_deref().unwrap_or("not known");
+    let line = format!(
+        "cluster/{name}: {phase}, {} of {} nodes installed, first master {master}",
+        status.installed_nodes, status.nodes
+    );
+    page.line(Tone::Plain, &line);
+    let mut table = Table::new(["CONDITION", "REASON", "MESSAGE"]);
+    for condition in &status.conditions {
+        let tone = match condition.status.as_str() {
+            "True" => Tone::Good,
+            "False" if condition.reason != "Waiting" => Tone::Bad,
+            _ => Tone::Busy,
+        };
+        table.push([
+            Cell::from(condition.type_.as_str()),
+            Cell::state(tone, condition.reason.as_str()),
+            Cell::from(condition.message.as_str()),
+        ]);
+    }
+    page.text() + &table.render(style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(paused: bool, conditions: Value) -> Lifecycle {
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        let conditions: Vec<Value> = conditions
+            .into_iter()
+            .map(|it| {
+                json!({
+                    "type": it[0], "status": it[1], "reason": it[2], "message": it[3],
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                })
+            })
+            .collect();
+        let cluster = json!({
+            "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "xa"},
+            "spec": {"paused": paused},
+            "status": {
+                "phase": "Initializing", "firstMaster": "master-0", "nodes": 3, "installedNodes": 1,
+                "conditions": conditions,
+            },
+        });
+        serde_json::from_value(cluster).expect("a Cluster")
+    }
+
+    fn failing() -> Lifecycle {
+        cluster(
+            false,
+            json!([
+                [
+                    "EnsureCopyFiles",
+                    "True",
+                    "Passed",
+                    "passed on 3 of 3 nodes"
+                ],
+                [
+                    "EnsurePreInstallHook",
+                    "False",
+                    "FailedInit",
+                    "on node a failed: exit 3"
+                ],
+                ["Ready", "False", "FailedInit", "on node a failed: exit 3"],
+            ]),
+        )
+    }
+
+    #[test]
+    fn a_cluster_is_named_as_other_objects_are() {
+        for (text, expected) in [
+            ("cluster/xa", Some("xa")),
+            ("clusters xa", Some("xa")),
+            ("Cluster.tkex.tencent.com/xa", Some("xa")),
+            ("gd/cluster", None),
+            ("cluster", None),
+            ("cluster/", None),
+        ] {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            assert_eq!(named(&words), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_status_shows_each_condition() {
+        assert_eq!(
+            shown(&failing(), Style::PLAIN),
+            "cluster/xa: Initializing, 1 of 3 nodes installed, first master master-0\n\
+             CONDITION              REASON       MESSAGE\n\
+             EnsureCopyFiles        Passed       passed on 3 of 3 nodes\n\
+             EnsurePreInstallHook   FailedInit   on node a failed: exit 3\n\
+             Ready                  FailedInit   on node a failed: exit 3\n"
+        );
+    }
+
+    #[test]
+    fn the_exit_code_tells_whether_a_user_must_act() {
+        let of_ready = |status: &str, reason: &str| {
+            exit_code(&cluster(false, json!([["Ready", status, reason, ""]])))
+        };
+        assert_eq!(of_ready("True", "Installed"), 0);
+        assert_eq!(of_ready("False", "Waiting"), 3);
+        assert_eq!(of_ready("False", "Paused"), 2);
+        assert_eq!(exit_code(&failing()), 2);
+        assert_eq!(exit_code(&cluster(false, json!([]))), 3);
+    }
+
+    #[test]
+    fn a_change_that_makes_no_sense_is_refused() {
+        let now = Timestamp::UNIX_EPOCH;
+        let refused = |cluster: &Lifecycle, change| {
+            let error = patch(cluster, change, now).expect_err("it makes no sense");
+            error.to_string()
+        };
+        let (running, paused) = (cluster(false, json!([])), cluster(true, json!([])));
+        assert_eq!(
+            refused(&running, Change::Resume),
+            "cluster/xa is not paused"
+        );
+        assert_eq!(
+            refused(&paused, Change::Pause),
+            "cluster/xa is already paused"
+        );
+        assert!(refused(&running, Change::Retry).contains("nothing to retry"));
+        let (patch, _) = patch(&failing(), Change::Retry, now).expect("a retry");
+        assert_eq!(
+            patch["metadata"]["annotations"][RETRY_ANNOTATION],
+            now.to_string()
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! What can happen next.
+
+use gamekeeper_core::api::HookPhase;
+
+use super::state::{Cache, LONG_AGO, State};
+
+/// Runs and nodes are named by their place.
+#[derive(Clone, Copy, Debug)]
+pub enum Move {
+    Plan,
+    Write,
+    Crash,
+    CatchUp(Cache),
+    End(usize, HookPhase),
+    /// The time passes until the next attempt is due.
+    Wait(usize),
+    Delete,
+    Edit,
+    Pause,
+    Join,
+    Lose(usize),
+    DeleteNode(usize),
+}
+
+/// All moves from a state.
+pub fn moves(state: &State) -> Vec<Move> {
+    let mut moves = own(state);
+    let left = &state.left;
+    let exists = state.stored.cluster.as_ref();
+    let is_deleted = exists.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
+    for (run, _) in live(state) {
+        moves.push(Move::End(run, HookPhase::Successful));
+        if left.failures > 0 {
+            moves.push(Move::End(run, HookPhase::Failed));
+        }
+    }
+    moves.extend(backoffs(state).map(Move::Wait));
+    let mut can = |is_possible: bool, what: Move| {
+        if is_possible {
+            moves.push(what);
+        }
+    };
+    can(left.crashes > 0, Move::Crash);
+    can(left.deletions > 0 && !is_deleted, Move::Delete);
+    can(left.edits > 0 && !is_deleted, Move::Edit);
+    can(left.pauses > 0 && exists.is_some(), Move::Pause);
+    can(left.joins > 0, Move::Join);
+    for (place, node) in state.stored.nodes.iter().enumerate() {
+        let is_worker = node.name != "master";
+        can(is_worker && left.losses > 0, Move::Lose(place));
+        can(is_worker && node.lost, Move::DeleteNode(place));
+    }
+    moves
+}
+
+/// The moves of the operator and its caches.
+fn own(state: &State) -> Vec<Move> {
+    let [cluster, nodes, runs, _] = state.is_outdated();
+    let kinds = [
+        (cluster, Cache::Cluster),
+        (nodes, Cache::Nodes),
+        (runs, Cache::Runs),
+    ];
+    let outdated = kinds
+        .into_iter()
+        .filter(|(is_old, kind)| *is_old || state.own.contains(kind));
+    let mut moves: Vec<Move> = outdated.map(|(_, kind)| Move::CatchUp(kind)).collect();
+    if !state.pending.is_empty() {
+        moves.push(Move::Write);
+    } else if state.own.is_empty() && state.has_work() {
+        moves.push(Move::Plan);
+    }
+    moves
+}
+
+fn live(state: &State) -> impl Iterator<Item = (usize, bool)> {
+    let runs = state.stored.runs.iter().enumerate();
+    let live = runs.filter(|(_, run)| !run.phase().is_completed());
+    live.map(|(place, run)| {
+        let mut nodes = state.stored.nodes.iter();
+        (
+            place,
+            nodes.any(|node| node.name == State::node_of(run) && !node.lost),
+        )
+    })
+}
+
+fn backoffs(state: &State) -> impl Iterator<Item = usize> {
+    let runs = state.stored.runs.iter().enumerate();
+    let waiting = runs.filter(|(_, run)| {
+        let finished = run.status.as_ref().and_then(|it| it.finished_at.as_ref());
+        run.phase().has_failed() && finished.is_some_and(|it| it.0 != LONG_AGO)
+    });
+    waiting.map(|(place, _)| place)
+}
+
+/// The next move if scripts pass, lost nodes are deleted, pauses end, and nothing else happens; None if all is settled.
+pub fn fair(state: &State) -> Option<Move> {
+    if let Some(own) = own(state).first() {
+        return Some(*own);
+    }
+    if let Some((run, _)) = live(state).next() {
+        return Some(Move::End(run, HookPhase::Successful));
+    }
+    if let Some(run) = backoffs(state).next() {
+        return Some(Move::Wait(run));
+    }
+    let mut nodes = state.stored.nodes.iter();
+    nodes.position(|node| node.lost).map(Move::DeleteNode)
+}

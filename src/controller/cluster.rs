@@ -1,0 +1,407 @@
+//! The controller of Clusters: reads the cache, plans, and writes. Only one Cluster is active and its writes are few, so
+//! they are made one after the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::UnreadableReporter;
+use super::queue::Requeue;
+use crate::apply::events::{EventRecorder, PendingEvent, Regarding};
+use crate::apply::{Content, Refusal, RequestResult, Requests, to_bytes};
+use crate::cache::{Cache, Cached, Whole};
+use crate::objects::{Deleted, Kind, ObjectKey, Write};
+use gamekeeper_core::api::names::{
+    HOOKS_NAMESPACE, LIFECYCLE_FINALIZER, NODE_RECORD, NOT_INSTALLED_TAINT,
+};
+use gamekeeper_core::api::{Cluster, ClusterStatus, HookRun};
+use gamekeeper_core::plan::cluster::{ClusterAction, ClusterNode, ClusterWorld, plan};
+
+/// The interval at which a refused run is retried.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reconciles Clusters.
+pub(crate) struct Clusters {
+    cache: Arc<Cache>,
+    requests: Requests,
+    events: EventRecorder,
+    unreadable: UnreadableReporter,
+    /// The image that runs scripts: the operator's own.
+    image: String,
+    /// By Cluster: why the API server refused to create a run, by the run's name.
+    refused: Mutex<HashMap<ObjectKey, BTreeMap<String, String>>>,
+}
+
+/// Why the rest of a plan is not carried out.
+enum Stop {
+    /// What was decided on has changed.
+    Moved(String),
+    Failed(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Conflict(message) | Refusal::NotFound(message) => Stop::Moved(message),
+            refusal => Stop::Failed(refusal),
+        }
+    }
+}
+
+impl Clusters {
+    pub(crate) fn new(
+        cache: Arc<Cache>,
+        requests: Requests,
+        events: EventRecorder,
+        unreadable: UnreadableReporter,
+        image: String,
+    ) -> Self {
+        Self {
+            cache,
+            requests,
+            events,
+            unreadable,
+            image,
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Reconciles one Cluster: waits until the cache shows our own last writes, plans, and writes.
+    pub(crate) async fn reconcile(self: Arc<Self>, key: ObjectKey) -> Requeue {
+        let reflector = &self.cache.clusters;
+        if let Some(unreadable) = reflector.unreadable(&key) {
+            let reporter = &self.unreadable;
+            return reporter.report(Kind::Cluster, &key, &unreadable).await;
+        }
+        if let Some(known) = reflector.get(&key) {
+            self.cache.caught_up(known.uid()).await;
+        }
+        let Some(cluster) = reflector.get(&key) else {
+            self.refused().remove(&key);
+            return Requeue::Settled(None);
+        };
+        let read_at = Instant::now();
+        let world = self.world(&cluster);
+        let plan = plan(&cluster.object, &world);
+        debug!(actions = ?plan.actions, wake = ?plan.wake, "planned");
+        for event in plan.events {
+            let regarding = regarding(&cluster);
+            self.events.publish(regarding, PendingEvent::Plain(event));
+        }
+        let written = self.write(&cluster, plan.status, plan.actions).await;
+        match written {
+            Ok(()) => {
+                let wake = plan.wake.map(|at| at.duration_since(world.now));
+                let wake = wake.map(|ahead| Duration::try_from(ahead).unwrap_or_default());
+                let refused = self.refused().contains_key(&key);
+                let wake = wake.map(|ahead| read_at + ahead.max(Duration::from_millis(10)));
+                let again = refused.then(|| Instant::now() + REFUSED_INTERVAL);
+                Requeue::Settled(wake.into_iter().chain(again).min())
+            }
+            Err(Stop::Moved(message)) => {
+                debug!(message, "the object has changed; planning again");
+                Requeue::Conflict
+            }
+            Err(Stop::Failed(refusal)) => {
+                warn!(%refusal, "request failed; retrying");
+                match refusal {
+                    Refusal::Busy { after, .. } | Refusal::Unavailable { after, .. } => {
+                        Requeue::Retry(after)
+                    }
+                    _ => Requeue::Retry(None),
+                }
+            }
+        }
+    }
+
+    fn world(&self, cluster: &Whole<Cluster>) -> ClusterWorld {
+        let nodes = self.cache.nodes.store().all();
+        let runs = self.cache.hook_runs.store().all();
+        let is_own = |run: &HookRun| {
+            let mut owners = run.metadata.owner_references.iter().flatten();
+            owners.any(|owner| owner.uid == cluster.uid())
+        };
+        let runs = runs.iter().filter(|run| run.namespace() == HOOKS_NAMESPACE);
+        let runs = runs.map(|run| Arc::clone(&run.object));
+        let nodes = nodes.iter().filter_map(|node| node.for_clusters.clone());
+        ClusterWorld {
+            now: Timestamp::now(),
+            nodes: nodes.collect(),
+            runs: runs.filter(|run| is_own(run)).collect(),
+            older: self.older(cluster),
+            image: self.image.clone(),
+            refused: self
+                .refused()
+                .get(&cluster.key())
+                .cloned()
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The name of the oldest Cluster, if it is another one.
+    fn older(&self, cluster: &Whole<Cluster>) -> Option<String> {
+        let age = |it: &Whole<Cluster>| {
+            let created = it.object.metadata.creation_timestamp.as_ref();
+            (created.map(|it| it.0), it.name().to_owned())
+        };
+        let clusters = self.cache.clusters.store().all();
+        let oldest = clusters.iter().min_by_key(|it| age(it))?;
+        (oldest.uid() != cluster.uid()).then(|| oldest.name().to_owned())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashMap<ObjectKey, BTreeMap<String, String>>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the status, then the rest, so that what has passed is recorded before anything that depends on it.
+    async fn write(
+        &self,
+        cluster: &Whole<Cluster>,
+        status: Option<ClusterStatus>,
+        actions: Vec<ClusterAction>,
+    ) -> Result<(), Stop> {
+        if let Some(status) = status {
+            let object = Cluster {
+                status: Some(status),
+                ..Cluster::clone(&cluster.object)
+            };
+            let path = format!("{}/status", path_of(cluster));
+            let written = self.requests.put(&path, to_bytes(&object)).await;
+            self.note(cluster, Kind::Cluster, written)?;
+        }
+        if actions.iter().any(ClusterAction::is_irrevocable) {
+            self.check_unchanged(cluster).await?;
+        }
+        self.refused().remove(&cluster.key());
+        for action in actions {
+            self.act(cluster, action).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks by a quorum GET that the Cluster has not changed since the plan: a started script cannot be undone.
+    async fn check_unchanged(&self, cluster: &Whole<Cluster>) -> Result<(), Stop> {
+        let found = self.requests.get(&path_of(cluster)).await?;
+        let meta = &cluster.object.metadata;
+        let is_same = found.uid == cluster.uid()
+            && Some(found.generation) == meta.generation
+            && found.deletion_timestamp.is_some() == meta.deletion_timestamp.is_some();
+        match is_same {
+            true => Ok(()),
+            false => Err(Stop::Moved("the Cluster has changed".to_owned())),
+        }
+    }
+
+    async fn act(&self, cluster: &Whole<Cluster>, action: ClusterAction) -> Result<(), Stop> {
+        match action {
+            ClusterAction::SetFinalizer(on) => {
+                let body = finalizers(&cluster.object, on);
+                let path = path_of(cluster);
+                let content = Content::MergePatch;
+                let written = self.requests.patch(&path, content, to_bytes(&body)).await;
+                self.note(cluster, Kind::Cluster, written)
+            }
+            ClusterAction::CreateHookRun(run) => self.create(cluster, &run).await,
+            ClusterAction::DeleteHookRun { name, uid } => {
+                let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
+                match self.requests.delete(&path, &uid, None).await {
+                    Ok(_) | Err(Refusal::NotFound(_) | Refusal::Conflict(_)) => {}
+                    Err(refusal) => return Err(refusal.into()),
+                }
+                let deleted = Deleted {
+                    kind: Kind::HookRun,
+                    key: ObjectKey::new(HOOKS_NAMESPACE, name),
+                    uid,
+                };
+                self.expect(cluster, Write::Deleted(deleted));
+                Ok(())
+            }
+            ClusterAction::RecordNode { node, record } => {
+                let body = json!({"metadata": {
+                    "uid": node.uid, "resourceVersion": node.resource_version,
+                    "annotations": {NODE_RECORD: record},
+                }});
+                self.node(cluster, &node, Content::MergePatch, &body).await
+            }
+            ClusterAction::AdmitNode(node) => {
+                let body = without_taint(&node);
+                self.node(cluster, &node, Content::JsonPatch, &body).await
+            }
+        }
+    }
+
+    async fn node(
+        &self,
+        cluster: &Whole<Cluster>,
+        node: &ClusterNode,
+        content: Content,
+        body: &Value,
+    ) -> Result<(), Stop> {
+        let path = Kind::Node.path("", &node.name);
+        let written = self.requests.patch(&path, content, to_bytes(body)).await;
+        self.note(cluster, Kind::Node, written)
+    }
+
+    /// Creates a run. Its pod is dry-run first: otherwise, a refusal of the pod would only be visible in events of the
+    /// Job.
+    async fn create(&self, cluster: &Whole<Cluster>, run: &HookRun) -> Result<(), Stop> {
+        let name = run.metadata.name.clone().unwrap_or_default();
+        let pods = Kind::Pod.collection(Some(HOOKS_NAMESPACE));
+        let dry_run = self.requests.create_dry(&pods, to_bytes(&pod(run))).await;
+        if let Err(Refusal::Rejected(why) | Refusal::NotFound(why)) = dry_run {
+            return self.refuse(cluster, name, why);
+        }
+        let runs = Kind::HookRun.collection(Some(HOOKS_NAMESPACE));
+        let created = self.requests.create(&runs, to_bytes(run)).await;
+        match created {
+            Err(Refusal::AlreadyExists(_)) => {
+                let path = Kind::HookRun.path(HOOKS_NAMESPACE, &name);
+                let found = self.requests.get(&path).await?;
+                match found.is_owned_by(cluster.uid()) {
+                    // Created by a request whose response was lost.
+                    true => {
+                        self.expect(cluster, Write::Version(Kind::HookRun, found.version()));
+                        Ok(())
+                    }
+                    false => {
+                        let why = format!("HookRun {name} belongs to another object; delete it");
+                        self.refuse(cluster, name, why)
+                    }
+                }
+            }
+            Err(Refusal::Rejected(why)) => self.refuse(cluster, name, why),
+            created => {
+                info!(run = name, "started a script");
+                self.note(cluster, Kind::HookRun, created)
+            }
+        }
+    }
+
+    /// Remembers why a run cannot be created; the next plan shows it in a condition.
+    fn refuse(&self, cluster: &Whole<Cluster>, run: String, why: String) -> Result<(), Stop> {
+        warn!(run, why, "cannot create a HookRun");
+        self.refused()
+            .entry(cluster.key())
+            .or_default()
+            .insert(run, why);
+        Ok(())
+    }
+
+    /// Records what the next plan must observe.
+    fn note(
+        &self,
+        cluster: &Whole<Cluster>,
+        kind: Kind,
+        written: RequestResult,
+    ) -> Result<(), Stop> {
+        match written {
+            Ok(meta) => self.expect(cluster, Write::Version(kind, meta.version())),
+            Err(refusal) => {
+                if matches!(refusal, Refusal::Unavailable { .. }) {
+                    self.expect(cluster, Write::Unknown(kind));
+                }
+                return Err(refusal.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn expect(&self, cluster: &Whole<Cluster>, write: Write) {
+        self.cache.expectations.note(cluster.uid(), write);
+    }
+}
+
+fn path_of(cluster: &Whole<Cluster>) -> String {
+    Kind::Cluster.path("", cluster.name())
+}
+
+fn regarding(cluster: &Whole<Cluster>) -> Regarding {
+    Regarding {
+        kind: Kind::Cluster.name(),
+        namespace: String::new(),
+        name: cluster.name().to_owned(),
+        uid: cluster.uid().to_owned(),
+    }
+}
+
+/// The merge patch that adds or removes the finalizer. It applies to this version of the Cluster only.
+fn finalizers(cluster: &Cluster, on: bool) -> Value {
+    let meta = &cluster.metadata;
+    let others = meta.finalizers.iter().flatten().map(String::as_str);
+    let others = others.filter(|it| *it != LIFECYCLE_FINALIZER);
+    let own = on.then_some(LIFECYCLE_FINALIZER);
+    let finalizers: Vec<&str> = others.chain(own).collect();
+    json!({"metadata": {
+        "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
+    }})
+}
+
+/// The JSON patch that removes the taint. It fails if the node or the index of the taint has changed.
+fn without_taint(node: &ClusterNode) -> Value {
+    let taint = format!("/spec/taints/{}", node.not_installed.unwrap_or_default());
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": node.uid},
+        {"op": "test", "path": format!("{taint}/key"), "value": NOT_INSTALLED_TAINT},
+        {"op": "remove", "path": taint},
+    ])
+}
+
+/// The pod that a run's Job will create.
+fn pod(run: &HookRun) -> Value {
+    let mut metrics = run.spec.metrics.iter();
+    let job = metrics.find_map(|metric| metric.provider.job.as_ref());
+    let spec = job.and_then(|job| job.spec.read::<Value>().ok());
+    let template = spec
+        .map(|spec| spec["template"].clone())
+        .unwrap_or_default();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": HOOKS_NAMESPACE, "name": run.metadata.name,
+            "labels": template["metadata"]["labels"],
+        },
+        "spec": template["spec"],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_finalizers_stay() {
+        let cluster = |finalizers: Value| -> Cluster {
+            let cluster = json!({
+                "apiVersion": "tkex.tencent.com/v1alpha1", "kind": "Cluster",
+                "metadata": {"name": "xa", "uid": "u", "resourceVersion": "7", "finalizers": finalizers},
+                "spec": {},
+            });
+            serde_json::from_value(cluster).unwrap()
+        };
+        let body = finalizers(&cluster(json!(["a/b"])), true);
+        let expected = json!(["a/b", LIFECYCLE_FINALIZER]);
+        assert_eq!(body["metadata"]["finalizers"], expected);
+        assert_eq!(body["metadata"]["resourceVersion"], "7");
+        let body = finalizers(&cluster(expected), false);
+        assert_eq!(body["metadata"]["finalizers"], json!(["a/b"]));
+    }
+
+    #[test]
+    fn only_the_own_taint_is_removed() {
+        let node = ClusterNode {
+            uid: "u".to_owned(),
+            not_installed: Some(2),
+            ..ClusterNode::default()
+        };
+        let patch = without_taint(&node);
+        assert_eq!(patch[1]["path"], "/spec/taints/2/key");
+        assert_eq!(patch[1]["value"], NOT_INSTALLED_TAINT);
+        assert_eq!(patch[2]["path"], "/spec/taints/2");
+    }
+}

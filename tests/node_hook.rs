@@ -1,0 +1,282 @@
+//! `gamekeeper node-hook` against the mount namespace of another process (`unshare`) with a file system of its own on
+//! /opt. It requires root; without it, each test prints one line and is skipped.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use std::io::Read;
+
+/// The directory of the "node" that scripts are copied to; it is not changed on the machine itself.
+const NODE: &str = "/opt";
+
+/// Sources, and a process in another mount namespace.
+struct Stage {
+    folder: PathBuf,
+    node: Child,
+}
+
+impl Stage {
+    /// None where the machine does not permit it.
+    fn new(name: &str) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("node-hook-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("sources/0")).expect("a folder");
+        let script = format!(
+            "mount -t tmpfs none {NODE} && mount -t tmpfs none /run && echo ready && exec sleep 600"
+        );
+        let node = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut node = node.ok()?;
+        let mut ready = [0; 5];
+        let mut output = node.stdout.take().expect("a pipe");
+        let stage = Self { folder, node };
+        match output.read_exact(&mut ready) {
+            Ok(()) => Some(stage),
+            Err(_) => {
+                eprintln!("skipped {name}: unshare --mount and mount need root");
+                None
+            }
+        }
+    }
+
+    fn source(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs::write(&path, text).expect("a file");
+        path
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.join("sources/0").join(path)
+    }
+
+    /// Sources lie in /sources/N in a Job; a mount there needs a namespace of its own.
+    fn run(&self, arguments: &[&str]) -> Output {
+        let log = self.folder.join("termination-log");
+        fs::write(&log, "").expect("a file");
+        let mount = format!(
+            "mkdir -p /mnt/0 && mount -t tmpfs none /mnt && mkdir -p /mnt/0 && mount --bind {} /mnt/0 && exec \"$@\"",
+            self.folder.join("sources/0").display()
+        );
+        Command::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                &mount,
+                "sh",
+            ])
+            .arg(env!("CARGO_BIN_EXE_gamekeeper"))
+            .args(["node-hook", "--node-process", &self.node.id().to_string()])
+            .arg("--termination-log")
+            .arg(&log)
+            .args(arguments)
+            .env("NODE", "world-2")
+            .env("SECRET_OF_THE_CONTAINER", "x")
+            .output()
+            .expect("it runs")
+    }
+
+    fn message(&self) -> String {
+        fs::read_to_string(self.folder.join("termination-log")).expect("a file")
+    }
+
+    /// A file on the node.
+    fn on_node(&self, path: &str) -> PathBuf {
+        Path::new(&format!("/proc/{}/root{path}", self.node.id())).to_owned()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.node.kill();
+        let _ = self.node.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn files_are_copied_and_the_script_gets_its_arguments_as_they_are() {
+    let Some(stage) = Stage::new("arguments") else {
+        return;
+    };
+    stage.source(
+        "pre/show",
+        "#!/bin/sh\nfor word in \"$@\"; do echo \"[$word]\"; done\necho \"$PWD $NODE $HOME $SECRET_OF_THE_CONTAINER\"\n",
+    );
+    stage.source("pre/other", "data");
+    // As a kubelet lays out a ConfigMap.
+    let link = stage.path("pre/..data");
+    symlink("..2026", &link).expect("a link");
+    stage.source("pre/..2026/key", "of a ConfigMap");
+    symlink("..data/key", stage.path("pre/key")).expect("a link");
+    let dst = format!("{NODE}/a/b");
+    let program = format!("{dst}/show");
+    let words = ["a=b c", "$(id)", "\"'", "$$", "{{ args.x }}", "", "--flag"];
+    let mut arguments = vec!["--copy", "/mnt/0/pre", &dst, "--", &program];
+    arguments.extend(words);
+    let output = stage.run(&arguments);
+    let shown: String = words.iter().map(|word| format!("[{word}]\n")).collect();
+    assert_eq!(
+        text(&output.stdout),
+        format!("{shown}/ world-2 /root \n"),
+        "{output:?}"
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stage.message(), "");
+    for (name, content) in [("other", "data"), ("key", "of a ConfigMap")] {
+        let copied = stage.on_node(&format!("{dst}/{name}"));
+        assert_eq!(fs::read_to_string(&copied).expect(name), content);
+        let mode = copied.metadata().expect(name).permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{name}");
+    }
+    let mut names: Vec<_> = fs::read_dir(stage.on_node(&dst))
+        .expect("the folder")
+        .map(|it| text(it.expect("an entry").file_name().as_encoded_bytes()))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["key", "other", "show"]);
+    assert!(
+        !Path::new(&program).exists(),
+        "it was copied to this machine"
+    );
+}
+
+#[test]
+fn the_exit_code_and_the_end_of_stderr_are_reported() {
+    let Some(stage) = Stage::new("exit") else {
+        return;
+    };
+    let dst = format!("{NODE}/script");
+    let run = |script: &str| {
+        stage.source("script", script);
+        let output = stage.run(&["--copy", "/mnt/0/script", &dst, "--", &dst]);
+        (output.status.code(), stage.message(), output)
+    };
+    let (code, message, output) =
+        run("#!/bin/sh\necho out\necho first >&2\necho 'disk full' >&2\nexit 3\n");
+    assert_eq!(
+        (code, message.as_str()),
+        (Some(3), "stderr first; disk full")
+    );
+    assert_eq!(text(&output.stdout), "out\n");
+    assert_eq!(text(&output.stderr), "first\ndisk full\n");
+    let (code, message, _) = run("#!/bin/sh\nkill -9 $$\n");
+    assert_eq!((code, message.as_str()), (Some(137), ""));
+    // A process that is left behind does not hold it up.
+    let (code, message, _) = run("#!/bin/sh\nsleep 500 >/dev/null &\necho left >&2\nexit 1\n");
+    assert_eq!((code, message.as_str()), (Some(1), "stderr left"));
+    let (code, message, _) = run("echo without a first line\n");
+    assert_eq!(code, Some(125));
+    assert!(
+        message.contains("begin it with a line such as #!/bin/sh"),
+        "{message}"
+    );
+    let (code, message, _) = run("#!/no/such/interpreter\n");
+    assert_eq!(code, Some(125));
+    assert!(
+        message.contains("the interpreter in its first line"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_source_must_be_regular_files_within_it() {
+    let Some(stage) = Stage::new("sources") else {
+        return;
+    };
+    stage.source("dir/sub/file", "x");
+    stage.source("dir/file", "x");
+    symlink("/etc/passwd", stage.path("outside")).expect("a link");
+    symlink("../outside", stage.path("dir2")).expect("a link");
+    symlink("/dev/null", stage.path("device")).expect("a link");
+    symlink("dir/file", stage.path("inside")).expect("a link");
+    let dst = format!("{NODE}/x");
+    let copy = |src: &str| {
+        let output = stage.run(&["--copy", &format!("/mnt/0/{src}"), &dst]);
+        (output.status.code(), stage.message())
+    };
+    for (src, expected) in [
+        ("missing", "cannot find /mnt/0/missing"),
+        (
+            "outside",
+            "/mnt/0/outside links to /etc/passwd, outside of its source",
+        ),
+        ("device", "links to /dev/null, outside of its source"),
+        ("dir", "/mnt/0/dir/sub is a directory in a directory"),
+    ] {
+        let (code, message) = copy(src);
+        assert_eq!(code, Some(125), "{src}");
+        assert!(message.contains(expected), "{src}: {message}");
+        assert!(!stage.on_node(&dst).exists(), "{src}");
+    }
+    assert_eq!(copy("inside"), (Some(0), String::new()));
+    assert!(stage.on_node(&dst).exists());
+    // A running or older file is replaced.
+    stage.source("dir/file", "y");
+    assert_eq!(copy("dir/file").0, Some(0));
+    assert_eq!(fs::read_to_string(stage.on_node(&dst)).expect("it"), "y");
+}
+
+#[test]
+fn two_scripts_never_run_on_a_node_at_a_time() {
+    let Some(stage) = Stage::new("lock") else {
+        return;
+    };
+    let script = format!("#!/bin/sh\nmkdir {NODE}/busy || exit 9\nsleep 0.3\nrmdir {NODE}/busy\n");
+    stage.source("script", &script);
+    let dst = format!("{NODE}/script");
+    std::thread::scope(|scope| {
+        let runs = [1, 2, 3]
+            .map(|_| scope.spawn(|| stage.run(&["--copy", "/mnt/0/script", &dst, "--", &dst])));
+        for run in runs {
+            let output = run.join().expect("it ends");
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        }
+    });
+}
+
+/// The scripts of examples/lifecycle/directories, with the arguments that the Job of a cluster hook gives.
+#[test]
+fn the_scripts_of_the_examples_print_labels_and_annotations() {
+    let Some(stage) = Stage::new("examples") else {
+        return;
+    };
+    let example =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/lifecycle/directories/scripts.yaml");
+    let example = fs::read_to_string(example).expect("the example");
+    for document in serde_yaml_ng::Deserializer::from_str(&example) {
+        let map: serde_json::Value =
+            serde::Deserialize::deserialize(document).expect("a ConfigMap");
+        let folder = map["metadata"]["name"].as_str().expect("a name");
+        for (name, script) in map["data"].as_object().expect("scripts") {
+            stage.source(&format!("{folder}/{name}"), script.as_str().expect("text"));
+        }
+    }
+    let dst = format!("{NODE}/hooks");
+    for (folder, script, last) in [
+        ("hooks-pre", "cluster-pre-install", "pre cluster install"),
+        ("hooks-post", "cluster-post-install", "post cluster install"),
+    ] {
+        let program = format!("{dst}/{script}");
+        let pairs = ["location=xa", "node.alpha.kubernetes.io/test=hello"];
+        let src = format!("/mnt/0/{folder}");
+        let output = stage.run(&["--copy", &src, &dst, "--", &program, pairs[0], pairs[1]]);
+        let expected = "the cluster labels and annotations key=value pair:location=xa node.alpha.kubernetes.io/test=hello";
+        assert_eq!(
+            text(&output.stdout),
+            format!("{expected}\n{last}\n"),
+            "{output:?}"
+        );
+    }
+}
