@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 e2e::tests![
     a_killed_leader_is_replaced_when_its_lease_expires,
-    a_terminated_leader_hands_over_at_once,
+    a_terminated_leader_hands_over_immediately,
     only_the_lease_holder_writes,
     an_operator_without_access_to_a_kind_does_not_lead,
 ];
@@ -34,7 +34,7 @@ async fn a_killed_leader_is_replaced_when_its_lease_expires(case: &mut Case) -> 
     take_over_within(case, Exit::Killed, 2 * LEASE).await
 }
 
-async fn a_terminated_leader_hands_over_at_once(case: &mut Case) -> Result<()> {
+async fn a_terminated_leader_hands_over_immediately(case: &mut Case) -> Result<()> {
     take_over_within(case, Exit::Terminated, LEASE - RENEWAL).await
 }
 

@@ -11,7 +11,7 @@ use crate::objects::{Deleted, Kind, ObjectKey, Write};
 use gamekeeper_core::api::names;
 use gamekeeper_core::plan::{Action, Budget, PodRef};
 
-/// What the chart's policy says to the operator's dry run, and nothing else does.
+/// The message with which the chart's policy, and nothing else, refuses the operator's dry run.
 const POLICY_ANSWER: &str = "the guard of pods is in force";
 const NO_POLICY: &str = "the ValidatingAdmissionPolicy for guarded pods is not in force: install the chart with \
                          admission.guardedPods=true, or wait until the API server has read it";
@@ -266,7 +266,7 @@ impl WorkloadWriter<'_> {
         self.applier.requests.apply(&path, body).await
     }
 
-    /// A refusal by the policies is what is hoped for. Any other answer says why the guard is not in force.
+    /// A refusal by the policies shows that the guard is in force. Any other response says why it is not.
     async fn probe_guard(&self, budget: &str) -> RequestResult {
         let path = self.budget_path(budget);
         match self.applier.requests.delete_dry(&path).await {

@@ -271,7 +271,7 @@ fn sequel(action: &Action, written: &ResponseMetadata, now: Timestamp) -> Option
             uid: written.uid.clone(),
             version: None,
         })),
-        // In the other order, the answer would be about the budget before.
+        // In the other order, the response would be about the previous budget.
         Action::ApplyBudget(budget) => Some(Action::ProbeGuard {
             budget: budget.name.clone(),
         }),

@@ -1,4 +1,4 @@
-//! Folds a pod of the API server into the slim [`Pod`] that the planner reads.
+//! Converts a pod from the API server to the slim [`Pod`] that the planner reads.
 //!
 //! A pure function of the pod's previous and new state, because the first status of a generation is known
 //! only from the transition (see [`FirstStatus`]).

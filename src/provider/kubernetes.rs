@@ -33,7 +33,7 @@ pub(super) async fn measure(
     measured.unwrap_or_else(Outcome::error)
 }
 
-/// Checks that no argument asks for another object than the pod. Admission says so first, where it is on.
+/// Checks that no argument selects another object than the pod. Where admission is enabled, it has reported this before.
 fn concerns_pod(of: &Measurement) -> Result<(), String> {
     let args = &of.run().spec.args;
     match args.iter().find(|argument| selects_object(&argument.name)) {

@@ -29,7 +29,7 @@ pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
         .filter(|pod| pod.controller.as_ref() == Some(&workload.uid))
         .collect();
     let mut draft = Draft::default();
-    // `--cascade=orphan` leaves the pods to the user, and so does a spec without protection to the garbage collector.
+    // With `--cascade=orphan`, the pods are left to the user; without protection, to the garbage collector.
     if workload.guard_marks.is_orphaning() || workload.guarded.is_none() {
         guard(&mut draft, take_down(workload, world, &own));
         return finish(draft, None);
@@ -38,8 +38,8 @@ pub fn plan<S: Clone + Default + PartialEq + AsMut<WorkloadStatus>>(
     draft.patch_workload(retry::begin(workload));
     let left: Vec<&Pod> = own.iter().copied().filter(|pod| !pod.terminating).collect();
     for pod in &left {
-        // The garbage collector may be removing its owner at this moment, for `--cascade=orphan`: then this pod is not
-        // as it was observed.
+        // For `--cascade=orphan`, the garbage collector may be removing the pod's owner at this moment. The pod then
+        // differs from what was observed, and must not be deleted.
         let cleared = may_touch(pod, &removal(world.now), &mut hooks);
         draft.extend(cleared.map(|it| it.delete_unchanged(DeletionReason::WorkloadDeleted)));
     }

@@ -19,7 +19,7 @@
 //! | 8: nothing is written for a settled workload | `rules/settled.rs` |
 //! | 9: only the leader writes | [`writes_without_lease`], for tests with several operators |
 //! | 10: all of it after crashes, on stale caches and on errors | every rule, because the rules make no exception for crashes and faults |
-//! | 11: nobody ends a guarded pod | `rules/guard.rs`, about all users |
+//! | 11: no client ends a guarded pod before its hook allows it | `rules/guard.rs`, about all users |
 //!
 //! Five more rules are about what is not in that list. A pod that is updated in place gets no traffic while it is
 //! changed (`rules/gate.rs`), or before it runs the new image (`rules/completion.rs`), and its containers are

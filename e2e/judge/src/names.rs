@@ -20,7 +20,7 @@ pub const DELETING: &str = "io.tencent.bcs.dev/game-pod-deleting";
 pub const GUARDED: &str = "gamekeeper.tkex.tencent.com/guarded";
 /// Annotation of pods that a user released from their guard.
 pub(crate) const RELEASED: &str = "gamekeeper.tkex.tencent.com/released";
-/// Annotation of guarded pods: since when their PreDelete hook is asked.
+/// Annotation of guarded pods: since when they have waited for their PreDelete hook.
 pub(crate) const ASKED: &str = "gamekeeper.tkex.tencent.com/asked-since";
 /// Annotation of hot patched pods.
 pub(crate) const HOT_PATCH: &str = "io.kubernetes.hotpatch.container";

@@ -213,7 +213,7 @@ fn invalid_annotations_are_ignored() {
 }
 
 #[test]
-fn a_pod_that_ended_at_once_has_a_reason() {
+fn a_pod_that_ended_as_soon_as_it_started_has_a_reason() {
     let why = |status: Value| {
         let mut pod = pod(1, 1, "");
         pod["status"] = status;

@@ -258,7 +258,7 @@ async fn a_server_that_cannot_stream_lists_is_listed_in_pages() {
 
 /// A server ends the watches of slow clients. A delay would make the client slower.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_after_an_event_is_resumed_at_once() {
+async fn a_watch_that_ends_after_an_event_is_resumed_immediately() {
     let page = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned();
     let watches = (2..52).map(|version| (200, vec![line("ADDED", "a", version)]));
     let script = [(200, vec![page])].into_iter().chain(watches).collect();

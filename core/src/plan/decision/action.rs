@@ -263,9 +263,9 @@ pub enum Ground {
     Unguarded,
     /// Its hook said yes.
     Hook,
-    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so a
-    /// write on this ground holds for the pod exactly as it was seen. Its resourceVersion says so: it
-    /// moves with the status that shows the container, and a deletion can name nothing else.
+    /// A hook guards it, but none of its containers runs. A kubelet may start one at any moment, so the write has
+    /// the pod's resourceVersion as a precondition, which changes with the status that reports the container. A
+    /// deletion has no other precondition that would.
     NothingRuns,
     /// A user released the guarded pod, so it no longer needs a hook.
     Released,

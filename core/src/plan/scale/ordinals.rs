@@ -1,7 +1,8 @@
-//! Invariant 7: which ordinals there are to be, which pods are too many, and which are to be updated.
+//! Invariant 7: which ordinals should have a pod, which pods are surplus, and which ones a rollout updates.
 //!
-//! Pods have the first ordinals from `start` on that are not reserved. Those after the first `partition` of them
-//! are updated, highest first. Surge pods have the highest ordinals, and are deleted when all others are available.
+//! Pods have the first ordinals from `start` on that are not reserved. The first `partition` of them are kept at the
+//! old revision; the others are updated, highest first. Surge pods have the highest ordinals, and are deleted when all
+//! other pods are available.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,14 +24,14 @@ pub struct Ordinals<'a> {
     workload: &'a Workload<'a>,
     world: &'a World,
     identity: Identity<'a>,
-    /// All own pods, Terminating and ended ones too.
+    /// All own pods, including Terminating and ended ones.
     pods: BTreeMap<i64, &'a Pod>,
-    /// Ordinals with a pod, its own or not.
+    /// Ordinals that have a pod, whether the workload controls it or not.
     taken: HashSet<i64>,
 }
 
 impl<'a> Ordinals<'a> {
-    /// Own pods by their ordinal.
+    /// Finds the ordinals of these pods.
     pub fn new(
         workload: &'a Workload<'a>,
         identity: Identity<'a>,
@@ -49,12 +50,12 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// Wanted ordinals, without surge.
+    /// The ordinals that should have a pod, without surge.
     pub fn regular(&self) -> OrdinalRange<'a> {
         self.wanted(0)
     }
 
-    /// Wanted ordinals.
+    /// The ordinals that should have a pod, including this many surge pods.
     pub fn wanted(&self, surge: i64) -> OrdinalRange<'a> {
         self.first(self.workload.replicas + surge)
     }
@@ -68,15 +69,15 @@ impl<'a> Ordinals<'a> {
         self.workload.ordinal(pod).unwrap_or(self.identity.start)
     }
 
-    /// Those of these pods that are neither surge pods nor too many.
+    /// Those of these pods that are neither surge pods nor surplus.
     pub fn regular_of(&self, pods: &[&'a Pod]) -> Vec<&'a Pod> {
         let regular = self.regular();
         let is_regular = |pod: &&&Pod| regular.contains(self.of(pod));
         pods.iter().filter(is_regular).copied().collect()
     }
 
-    /// Surge and victims when the rollout is that far: victims are pods below and above the wanted
-    /// ordinals, and those of reserved ordinals.
+    /// Surge and victims for this progress of the rollout. Victims are pods whose ordinal is below or above the wanted
+    /// ones, or reserved.
     pub fn choose(&self, sizing: &Sizing<'a>, rollout: &Rollout) -> Choice<'a> {
         let update = sizing.revisions.update.name();
         let reach = Reach::of(self, rollout);
@@ -96,9 +97,9 @@ impl<'a> Ordinals<'a> {
         }
     }
 
-    /// Surge pods of the update that are still needed when so many pods are to be updated: they also stand in for
-    /// pods that are not available, such as the last one to be updated. None is created for these, and without an
-    /// update there is none: pods that are too many after a scale-in do not wait for broken ones.
+    /// The number of existing surge pods that the update still needs while `to_move` pods are to be updated. They also
+    /// stand in for pods that are not available, such as the last one that was updated; but no surge pod is created for
+    /// that. Without an update the number is 0: pods that are surplus after a scale-in do not wait for broken ones.
     fn surge_to_keep(&self, sizing: &Sizing<'a>, to_move: i64) -> i64 {
         let surge = self.wanted(self.workload.progress.surge);
         let is_active = |ordinal: &i64| {
@@ -143,8 +144,8 @@ impl<'a> Ordinals<'a> {
         regular.iter().filter(is_updated).count() as i64
     }
 
-    /// Ordinals for which a pod may be created now, at most so many: the highest first, or the lowest first while
-    /// the first pods are created in batches. With OrderedReady it is the lowest one without a pod, when every pod
+    /// At most `most` ordinals for which a pod may be created now: the highest first, or the lowest first while the
+    /// first pods are created in batches. With OrderedReady it is only the lowest one without a pod, once every pod
     /// below it is available.
     pub fn missing(&self, surge: i64, most: usize, batch: &Batch) -> Vec<i64> {
         let is_free = |ordinal: &i64| !self.taken.contains(ordinal);
@@ -162,10 +163,10 @@ impl<'a> Ordinals<'a> {
 
     /// Victims that may be deleted now.
     ///
-    /// With OrderedReady the highest is deleted first, when every pod that stays is available and the one
-    /// deleted before is gone. With Parallel, as many wait as pods are still to be created, so that there are
-    /// never fewer than wanted (`creates` says whether pods can be created), and one of a reserved ordinal waits
-    /// until its substitute is available.
+    /// With OrderedReady this is the highest one, once every pod that stays is available and the victim before it no
+    /// longer exists. With Parallel, as many victims are kept as pods are still to be created, so that there are never
+    /// too few (`creates` says whether pods can be created), and the pod of a reserved ordinal is kept until its
+    /// substitute is available.
     pub fn leaving(&self, victims: &HashSet<PodUid<'a>>, creates: bool) -> HashSet<PodUid<'a>> {
         let regular = self.regular();
         if self.identity.ordered {
@@ -181,7 +182,7 @@ impl<'a> Ordinals<'a> {
         let leaving = self.pods.iter().rev().filter(is_victim);
         let (replaced, others): (Vec<_>, Vec<_>) =
             leaving.partition(|(ordinal, _)| is_replaced(ordinal));
-        // Ordinals that there would not be without the reserved ones take the places of those.
+        // The ordinals from `start` + replicas on replace the reserved ones.
         let substitutes = regular.above(self.identity.start + self.workload.replicas);
         let unavailable = substitutes.iter().filter(|it| !self.is_available(*it));
         let replaced_now = replaced.len().saturating_sub(unavailable.count());
@@ -197,7 +198,7 @@ impl<'a> Ordinals<'a> {
         leaving.take(most).map(|(_, pod)| pod.uid()).collect()
     }
 
-    /// How many of these ordinals, as many as replicas, have no pod.
+    /// How many of the regular ordinals have no pod.
     fn count_missing(&self, regular: &OrdinalRange) -> usize {
         let taken = self.taken.iter().filter(|it| regular.contains(**it));
         let wanted = usize::try_from(self.workload.replicas).unwrap_or(0);
@@ -218,9 +219,9 @@ impl<'a> Ordinals<'a> {
 pub struct Reach {
     /// The lowest ordinal that it covers.
     from: i64,
-    /// Pods that may be at the update revision, when that is not all that are covered: a step or
-    /// a pause began with fewer pods, and what came since is not to grow an unproven build; or an
-    /// ordinal was reserved since, and pods that had been covered are not any more.
+    /// The number of pods that may be at the update revision, if it is lower than the number of covered ones: a step
+    /// or a pause began with fewer pods, and a scale-out must not spread an unproven build; or an ordinal was reserved
+    /// in the meantime, so that pods that are already updated are no longer covered.
     held: Option<i64>,
 }
 
@@ -240,7 +241,7 @@ impl Reach {
         ordinal >= self.from
     }
 
-    /// How many pods may still be brought there when so many are.
+    /// How many more pods may be at the update revision, if `updated` are.
     pub fn room(&self, updated: i64) -> i64 {
         self.held.map_or(i64::MAX, |held| (held - updated).max(0))
     }

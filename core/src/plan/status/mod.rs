@@ -99,8 +99,8 @@ pub fn conditions(
     found.map(|it| it.condition(workload, old, now)).collect()
 }
 
-/// Condition Guarded: whether clients other than the operator are kept from deleting pods. None where they are not
-/// to be.
+/// Condition Guarded: whether clients other than the operator are kept from deleting pods. None if the workload does
+/// not ask for that.
 pub fn guard_condition(
     workload: &Workload,
     world: &World,

@@ -155,7 +155,7 @@ fn pods_that_a_kubelet_rejects_are_replaced_more_and_more_slowly() {
 }
 
 #[test]
-fn pods_that_a_kubelet_rejects_are_deleted_at_once_if_they_need_no_replacement() {
+fn pods_that_a_kubelet_rejects_are_deleted_immediately_if_they_need_no_replacement() {
     let mut story = story(3, json!({}));
     story.settle();
     story.user(json!({"replicas": 5}));
@@ -169,7 +169,7 @@ fn pods_that_a_kubelet_rejects_are_deleted_at_once_if_they_need_no_replacement()
 }
 
 #[test]
-fn a_rollout_whose_pods_end_at_once_reports_it() {
+fn a_rollout_whose_pods_end_as_soon_as_they_start_reports_it() {
     let mut story = story(3, json!({"updateStrategy": {"maxUnavailable": 1}}));
     story.settle();
     story.image("v2");

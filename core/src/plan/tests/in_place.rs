@@ -58,7 +58,7 @@ fn the_grace_period_lies_between_gate_and_change() {
 }
 
 #[test]
-fn the_change_follows_the_gate_at_once_unless_there_is_a_grace_period() {
+fn the_change_follows_the_gate_immediately_unless_there_is_a_grace_period() {
     for (grace, follows) in [(0, true), (30, false)] {
         let mut story = in_place(
             1,
@@ -496,7 +496,7 @@ fn a_pod_without_the_gate_uses_up_its_permission_when_it_is_complete() {
 }
 
 #[test]
-fn without_a_readiness_gate_new_pods_are_changed_at_once() {
+fn without_a_readiness_gate_new_pods_are_changed_immediately() {
     let mut story = in_place(2, json!({"disableReadinessGate": true}));
     story.user(json!({"updateStrategy": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 30}}}));
     story.settle();

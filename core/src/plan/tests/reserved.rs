@@ -1,4 +1,4 @@
-//! Stories of reserved ordinals: which pods there are, who goes, and what becomes of claims.
+//! Stories of reserved ordinals: which pods exist, which ones are deleted, and what happens to claims.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ fn settled(replicas: i32, policy: &str) -> Set {
     story
 }
 
-/// With a PreDelete hook.
-fn guarded(replicas: i32, policy: &str) -> Set {
+/// The same, with a PreDelete hook.
+fn hooked(replicas: i32, policy: &str) -> Set {
     let hook = json!({"hook": {"templateName": "test"}});
     let mut story = set(
         replicas,
@@ -36,7 +36,7 @@ fn reserve(story: &mut Set, ordinals: &[i64]) {
     story.user(json!({"reserveOrders": ordinals}));
 }
 
-/// Syncs until nothing changes any more, and gives the fewest pods, ready ones and others, that there were.
+/// Reconciles until nothing changes. Returns the lowest number of pods on the way, and the lowest number of ready ones.
 fn fewest(story: &mut Set) -> (usize, usize) {
     let (mut pods, mut ready) = (usize::MAX, usize::MAX);
     while story.sync() {
@@ -94,7 +94,8 @@ fn the_next_ordinal_takes_the_place_of_a_reserved_one_and_gives_it_back() {
 }
 
 #[test]
-fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_goes() {
+fn parallel_creates_all_substitutes_immediately_and_deletes_each_pod_when_its_substitute_is_available()
+ {
     let mut story = settled(4, "Parallel");
     story.kubelet = false;
     reserve(&mut story, &[0, 2]);
@@ -104,7 +105,7 @@ fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_
     assert_eq!(
         created_and_deleted(&story),
         (vec![], vec![]),
-        "neither is available"
+        "neither substitute is available"
     );
     story.edit_pod("game-4", |pod| {
         pod.labels.insert("broken".to_owned(), String::new());
@@ -114,7 +115,7 @@ fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_
     assert_eq!(
         shape(&story),
         "0:v1 1:v1 3:v1 4:v1 5:v1",
-        "one has no substitute"
+        "one reserved pod has no available substitute"
     );
     ready(&mut story, "game-4", true);
     story.settle();
@@ -122,8 +123,8 @@ fn side_by_side_the_substitutes_come_at_once_and_each_is_available_before_a_pod_
 }
 
 #[test]
-fn side_by_side_another_pod_that_is_not_available_delays_nothing() {
-    for (policy, shape_then) in [
+fn an_unavailable_pod_delays_substitutes_only_with_ordered_ready() {
+    for (policy, shape_meanwhile) in [
         ("Parallel", "0:v1 2:v1 3:v1"),
         ("OrderedReady", "0:v1 1:v1 2:v1"),
     ] {
@@ -131,7 +132,7 @@ fn side_by_side_another_pod_that_is_not_available_delays_nothing() {
         ready(&mut story, "game-0", false);
         reserve(&mut story, &[1]);
         story.settle();
-        assert_eq!(shape(&story), shape_then);
+        assert_eq!(shape(&story), shape_meanwhile);
         ready(&mut story, "game-0", true);
         story.settle();
         assert_eq!(shape(&story), "0:v1 2:v1 3:v1");
@@ -139,7 +140,7 @@ fn side_by_side_another_pod_that_is_not_available_delays_nothing() {
 }
 
 #[test]
-fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
+fn ordered_ready_creates_substitutes_upward_and_deletes_reserved_pods_downward() {
     let mut story = settled(3, "OrderedReady");
     story.slow_to_end = true;
     reserve(&mut story, &[0, 1]);
@@ -158,7 +159,7 @@ fn in_order_substitutes_come_upward_and_reserved_pods_go_downward() {
 #[test]
 fn a_reserved_pod_is_kept_until_its_hook_passes() {
     for policy in POLICIES {
-        let mut story = guarded(3, policy);
+        let mut story = hooked(3, policy);
         reserve(&mut story, &[1]);
         story.settle();
         assert_eq!(shape(&story), "0:v1 1:v1 2:v1 3:v1", "{policy}");
@@ -187,7 +188,7 @@ fn a_reserved_pod_is_kept_until_its_hook_passes() {
 #[test]
 fn releasing_an_ordinal_cancels_the_deletion_of_its_pod() {
     for policy in POLICIES {
-        let mut story = guarded(3, policy);
+        let mut story = hooked(3, policy);
         let uid = story.pods()[1].uid.clone();
         reserve(&mut story, &[1]);
         story.settle();
@@ -207,7 +208,7 @@ fn releasing_an_ordinal_cancels_the_deletion_of_its_pod() {
 #[test]
 fn a_reserved_pod_is_not_updated() {
     for policy in POLICIES {
-        let mut story = guarded(3, policy);
+        let mut story = hooked(3, policy);
         reserve(&mut story, &[1]);
         story.settle();
         story.image("v2").settle();
@@ -225,25 +226,28 @@ fn a_reserved_pod_is_not_updated() {
 }
 
 #[test]
-fn a_reserved_pod_and_its_substitute_do_not_go_together() {
+fn a_reserved_pod_and_its_substitute_are_not_deleted_together() {
     let mut story = settled(3, "Parallel");
     reserve(&mut story, &[1]);
     story.image("v2");
-    let mut gone = Vec::new();
+    let mut all_deleted = Vec::new();
     loop {
         let (_, deleted) = created_and_deleted(&story);
         assert!(deleted.len() <= 1, "{deleted:?}");
-        gone.extend(deleted);
+        all_deleted.extend(deleted);
         if !story.sync() {
             break;
         }
     }
-    assert!(gone.contains(&"game-1".to_owned()), "{gone:?}");
+    assert!(
+        all_deleted.contains(&"game-1".to_owned()),
+        "{all_deleted:?}"
+    );
     assert_eq!(shape(&story), "0:v2 2:v2 3:v2");
 }
 
 #[test]
-fn reserving_goes_on_while_a_rollout_is_paused() {
+fn reserved_pods_are_replaced_while_a_rollout_is_paused() {
     for policy in POLICIES {
         let mut story = settled(3, policy);
         story.user(json!({"updateStrategy": {"paused": true}}));
@@ -282,7 +286,7 @@ fn a_step_counts_pods_and_not_ordinals() {
     story.settle();
     story.image("v2").settle();
     assert_eq!(shape(&story), "0:v1 2:v1 3:v2");
-    // What takes the place of a reserved ordinal meanwhile adds none of an unproven build.
+    // The substitutes of ordinals that are reserved during the step are not of the unproven build.
     reserve(&mut story, &[1, 2]);
     story.settle();
     assert_eq!(shape(&story), "0:v1 3:v2 4:v1");
@@ -318,13 +322,13 @@ fn surge_pods_skip_reserved_ordinals() {
 #[test]
 fn a_reserved_pod_that_ended_or_was_deleted_is_not_created_again() {
     for policy in POLICIES {
-        let mut story = guarded(3, policy);
+        let mut story = hooked(3, policy);
         reserve(&mut story, &[1]);
         story.settle();
         story.fail_pod("game-1");
         story.settle();
         assert_eq!(shape(&story), "0:v1 2:v1 3:v1", "{policy}");
-        let mut story = guarded(3, policy);
+        let mut story = hooked(3, policy);
         reserve(&mut story, &[1]);
         story.world.pods.retain(|pod| pod.name != "game-1");
         story.settle();
@@ -333,7 +337,7 @@ fn a_reserved_pod_that_ended_or_was_deleted_is_not_created_again() {
 }
 
 #[test]
-fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_go() {
+fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_are_scaled_in() {
     let mut story = settled(3, "Parallel");
     story.quota = Some(3);
     reserve(&mut story, &[1]);
@@ -354,12 +358,12 @@ fn without_room_for_a_substitute_a_reserved_pod_stays_and_others_go() {
     assert_eq!(
         shape(&story),
         "",
-        "what cannot be created is not waited for"
+        "a scale-in does not wait for a pod that cannot be created"
     );
 }
 
 #[test]
-fn more_pods_go_only_while_there_are_more_than_wanted() {
+fn no_pod_is_deleted_while_there_are_fewer_than_replicas() {
     let mut story = settled(4, "Parallel");
     story.world.pods.retain(|pod| pod.name != "game-0");
     story.user(json!({"replicas": 3}));
@@ -372,7 +376,7 @@ fn more_pods_go_only_while_there_are_more_than_wanted() {
 }
 
 #[test]
-fn claims_of_a_reserved_ordinal_stay_whatever_the_policy_says() {
+fn claims_of_a_reserved_ordinal_are_kept_whatever_the_policy_says() {
     for (deleted, owner) in [("Retain", ""), ("Delete", "GameStatefulSet")] {
         let mut story = set(
             3,
@@ -396,17 +400,17 @@ fn claims_of_a_reserved_ordinal_stay_whatever_the_policy_says() {
         assert_eq!(
             story.claims(),
             all(&[0, 1, 2]),
-            "that of 3 went with its pod"
+            "the claim of 3 was deleted with its pod"
         );
         assert_eq!(
             story.world.claims["data-game-1"].uid, uid,
-            "it found its own"
+            "the pod has its old claim"
         );
     }
 }
 
 #[test]
-fn reserving_saves_the_claim_of_a_pod_that_still_ends() {
+fn reserving_its_ordinal_saves_the_claim_of_a_terminating_pod() {
     let mut story = set(
         2,
         json!({
@@ -430,8 +434,8 @@ fn reserving_saves_the_claim_of_a_pod_that_still_ends() {
 }
 
 #[test]
-fn an_orphan_with_a_reserved_ordinal_is_adopted_and_goes_behind_its_hook() {
-    let mut story = guarded(2, "Parallel");
+fn an_orphan_with_a_reserved_ordinal_is_adopted_and_deleted_after_its_hook() {
+    let mut story = hooked(2, "Parallel");
     let mut orphan = story.pods()[0].clone();
     orphan.name = "game-5".to_owned();
     orphan.uid = "uid-orphan".to_owned();

@@ -244,7 +244,7 @@ fn named_pods_are_deleted_first_when_scaling_in_and_replaced_otherwise() {
 }
 
 #[test]
-fn pods_that_ended_are_replaced_at_once_without_a_hook() {
+fn pods_that_ended_are_replaced_immediately_without_a_hook() {
     let mut story = guarded(3);
     let name = story.names()[0].clone();
     story.fail_pod(&name);

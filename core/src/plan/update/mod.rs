@@ -261,7 +261,7 @@ impl<'a> Mover<'_, 'a> {
                     self.grace_ends(since),
                 ) {
                     (ClosedGate::Opens, _) => Decision::Wait, // See `follow`.
-                    // A clock that was ahead closed it: the grace period would begin only at that time.
+                    // Closed by an operator whose clock was ahead: the grace period would begin only at that time.
                     _ if ahead.is_ok_and(|ahead| since > ahead) => {
                         Decision::Do(Action::CloseGate {
                             pod: PodRef::of(pod),
@@ -287,7 +287,7 @@ impl<'a> Mover<'_, 'a> {
         }
     }
 
-    /// When the grace period of a gate ends that was closed at `since`. The time in the gate's condition is rounded
+    /// When the grace period of a gate that was closed at `since` ends. The time in the gate's condition is rounded
     /// down to whole seconds, so one second is added.
     fn grace_ends(&self, since: Timestamp) -> Timestamp {
         let grace = self.scene.workload.grace;
